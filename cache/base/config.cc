@@ -1,0 +1,212 @@
+#include "cache/base/config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <limits>
+#include <string>
+
+namespace cube::base {
+namespace {
+
+bool parse_number(std::string_view text, std::uint64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() && !text.empty();
+}
+
+template <typename T>
+struct Choice {
+  std::string_view name;
+  T value;
+};
+
+template <typename T, std::size_t N>
+bool choose(std::string_view text, const Choice<T> (&choices)[N], T& value) {
+  for (const auto& choice : choices) {
+    if (choice.name != text) continue;
+    value = choice.value;
+    return true;
+  }
+  return false;
+}
+
+// One overload for each type named in config.def; false means: not one of what it takes.
+struct Parse {
+  static bool Prefixes(std::string_view text, config_types::Prefixes& value) {
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t end = std::min(text.find(':', at), text.size());
+      const std::string_view item = text.substr(at, end - at);
+      at = end + 1;
+      if (item.empty()) continue;
+      std::string prefix;
+      if (!normalize_prefix(item, prefix)) return false;
+      value.push_back(std::move(prefix));
+    }
+    // A prefix within another adds nothing: the wider one covers it.
+    std::sort(value.begin(), value.end());
+    const auto inside = [](const std::string& outer, const std::string& inner) {
+      return inner == outer || (inner.starts_with(outer) && (outer == "/" || inner[outer.size()] == '/'));
+    };
+    config_types::Prefixes kept;
+    for (auto& prefix : value) {
+      const bool covered = std::any_of(kept.begin(), kept.end(), [&](const auto& k) { return inside(k, prefix); });
+      if (!covered) kept.push_back(std::move(prefix));
+    }
+    value = std::move(kept);
+    return true;
+  }
+  static bool Mode(std::string_view text, base::Mode& value) {
+    static constexpr Choice<base::Mode> k_choices[] = {
+        {"virtual", base::Mode::virtual_files}, {"real", base::Mode::real_files}, {"off", base::Mode::off}};
+    return choose(text, k_choices, value);
+  }
+  static bool Name(std::string_view text, std::string& value) {
+    const auto allowed = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    };
+    if (text.empty() || text.size() > 64 || !std::all_of(text.begin(), text.end(), allowed)) return false;
+    value = text;
+    return true;
+  }
+  static bool RamSize(std::string_view text, base::RamSize& value) {
+    base::RamSize parsed;
+    if (text.ends_with('%')) {
+      if (!parse_number(text.substr(0, text.size() - 1), parsed.value) || parsed.value < 1 || parsed.value > 100) return false;
+    } else {
+      parsed.is_percent = false;
+      if (!parse_bytes(text, parsed.value) || parsed.value < (8U << 20)) return false;
+    }
+    value = parsed;
+    return true;
+  }
+  static bool Directory(std::string_view text, std::string& value) {
+    if (text.empty()) return true;
+    return normalize_prefix(text, value);
+  }
+  static bool Switch(std::string_view text, bool& value) {
+    static constexpr Choice<bool> k_choices[] = {{"0", false}, {"1", true}};
+    return choose(text, k_choices, value);
+  }
+  static bool Bytes(std::string_view text, std::uint64_t& value) { return parse_bytes(text, value); }
+  static bool Consistency(std::string_view text, base::Consistency& value) {
+    static constexpr Choice<ConsistencyKind> k_choices[] = {{"immutable", ConsistencyKind::immutable},
+                                                            {"open", ConsistencyKind::open}};
+    base::Consistency parsed;
+    if (text.starts_with("ttl:")) {
+      parsed.kind = ConsistencyKind::ttl;
+      if (!parse_number(text.substr(4), parsed.ttl_seconds) || parsed.ttl_seconds > UINT32_MAX) return false;
+    } else if (!choose(text, k_choices, parsed.kind)) {
+      return false;
+    }
+    value = parsed;
+    return true;
+  }
+  static bool Text(std::string_view text, std::string& value) {
+    value = text;
+    return !text.empty() && text.size() < PATH_MAX;
+  }
+  static bool StatsFormat(std::string_view text, base::StatsFormat& value) {
+    static constexpr Choice<base::StatsFormat> k_choices[] = {{"text", base::StatsFormat::text},
+                                                              {"json", base::StatsFormat::json}};
+    return choose(text, k_choices, value);
+  }
+  static bool Seconds(std::string_view text, std::uint64_t& value) { return parse_number(text, value) && value <= UINT32_MAX; }
+  static bool Log(std::string_view text, LogLevel& value) {
+    static constexpr Choice<LogLevel> k_choices[] = {
+        {"error", LogLevel::error}, {"warn", LogLevel::warn}, {"info", LogLevel::info}, {"debug", LogLevel::debug}};
+    return choose(text, k_choices, value);
+  }
+};
+
+template <typename T, typename Parser>
+void read_row(const ConfigRow& row, const char* text, Parser parse, T& field, std::vector<std::string>& errors) {
+  parse(row.default_text, field);
+  if (text == nullptr || *text == '\0') return;
+  T parsed{};
+  if (parse(std::string_view(text), parsed)) {
+    field = std::move(parsed);
+    return;
+  }
+  errors.push_back(fmt::format("{}=\"{}\" is not usable: it takes {}; using {}", row.variable, text, row.takes,
+                               row.default_text.empty() ? std::string("none") : fmt::format("\"{}\"", row.default_text)));
+}
+
+}  // namespace
+
+const std::vector<ConfigRow>& config_rows() {
+  static const auto* rows = new std::vector<ConfigRow>{
+#define CUBE_CONFIG(type, field, variable, default_text, takes, help) {variable, default_text, takes, help},
+#include "cache/base/config.def"
+#undef CUBE_CONFIG
+  };
+  return *rows;
+}
+
+ParsedConfig parse_config(const Lookup& lookup) {
+  ParsedConfig parsed;
+#define CUBE_CONFIG(type, field, variable, default_text, takes, help) \
+  read_row(ConfigRow{variable, default_text, takes, help}, lookup(variable), Parse::type, parsed.config.field, parsed.errors);
+#include "cache/base/config.def"
+#undef CUBE_CONFIG
+  return parsed;
+}
+
+std::vector<std::string> unknown_variables(const char* const* environment) {
+  // Set by the shim itself for its children: which job they belong to.
+  static constexpr std::string_view k_internal = "CUBESHIM_JOB";
+  std::vector<std::string> lines;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry(*environment);
+    if (!entry.starts_with("CUBESHIM_")) continue;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    const auto& rows = config_rows();
+    const bool known = std::any_of(rows.begin(), rows.end(), [&](const ConfigRow& row) { return row.variable == name; });
+    if (known || name == k_internal) continue;
+    std::string names;
+    for (const auto& row : rows) names += fmt::format("{}{}", names.empty() ? "" : " ", row.variable.substr(9));
+    lines.push_back(fmt::format("{} is not a setting of this version; those are CUBESHIM_ and one of: {}", name, names));
+  }
+  return lines;
+}
+
+bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
+  unsigned shift = 0;
+  if (text.ends_with('B') && text.size() > 1) text.remove_suffix(1);
+  if (text.ends_with('i') && text.size() > 1) text.remove_suffix(1);
+  if (!text.empty()) {
+    switch (text.back()) {
+      case 'K':
+      case 'k': shift = 10; break;
+      case 'M':
+      case 'm': shift = 20; break;
+      case 'G':
+      case 'g': shift = 30; break;
+      case 'T':
+      case 't': shift = 40; break;
+      default: break;
+    }
+  }
+  if (shift != 0) text.remove_suffix(1);
+  std::uint64_t number = 0;
+  if (!parse_number(text, number) || number > (std::numeric_limits<std::uint64_t>::max() >> shift)) return false;
+  bytes = number << shift;
+  return true;
+}
+
+bool normalize_prefix(std::string_view text, std::string& prefix) {
+  if (!text.starts_with('/') || text.size() >= PATH_MAX) return false;
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('/', at), text.size());
+    const std::string_view part = text.substr(at, end - at);
+    at = end + 1;
+    if (part.empty() || part == ".") continue;
+    if (part == "..") return false;
+    result += '/';
+    result += part;
+  }
+  prefix = result.empty() ? "/" : std::move(result);
+  return true;
+}
+
+}  // namespace cube::base

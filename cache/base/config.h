@@ -1,0 +1,75 @@
+// The settings, read once from the environment. A wrong value leaves the default in place and one line of text that
+// names the variable, what it holds and what it takes. Rows: config.def.
+// Thread safety: a Config is immutable after parse_config.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/base/log.h"
+
+namespace cube::base {
+
+enum class Mode { virtual_files, real_files, off };
+
+// The size of the region: a share of the memory that is free, or bytes.
+struct RamSize {
+  bool is_percent = true;
+  std::uint64_t value = 25;
+};
+
+enum class ConsistencyKind { immutable, ttl, open };
+struct Consistency {
+  ConsistencyKind kind = ConsistencyKind::immutable;
+  std::uint64_t ttl_seconds = 0;
+};
+
+enum class StatsFormat { text, json };
+
+namespace config_types {
+using Prefixes = std::vector<std::string>;  // absolute, normalised, none within another
+using Mode = base::Mode;
+using Name = std::string;
+using RamSize = base::RamSize;
+using Directory = std::string;
+using Switch = bool;
+using Bytes = std::uint64_t;
+using Consistency = base::Consistency;
+using Text = std::string;
+using StatsFormat = base::StatsFormat;
+using Seconds = std::uint64_t;
+using Log = LogLevel;
+}  // namespace config_types
+
+struct Config {
+#define CUBE_CONFIG(type, field, variable, default_text, takes, help) config_types::type field{};
+#include "cache/base/config.def"
+#undef CUBE_CONFIG
+};
+
+struct ConfigRow {
+  std::string_view variable, default_text, takes, help;
+};
+const std::vector<ConfigRow>& config_rows();
+
+struct ParsedConfig {
+  Config config;
+  std::vector<std::string> errors;  // one line each
+};
+
+using Lookup = std::function<const char*(const char* variable)>;
+ParsedConfig parse_config(const Lookup& lookup);
+
+// Lines about variables that start with CUBESHIM_ and that nobody knows. `environment` is a null-terminated list.
+std::vector<std::string> unknown_variables(const char* const* environment);
+
+// "512K", "8G", "1048576" -> bytes; nothing where it does not parse or overflows.
+bool parse_bytes(std::string_view text, std::uint64_t& bytes);
+
+// Collapses "//" and "/./" of an absolute path and drops a trailing slash; false for relative paths and for "..".
+bool normalize_prefix(std::string_view text, std::string& prefix);
+
+}  // namespace cube::base

@@ -1,0 +1,22 @@
+// The one hash of the project: xxh3 with 64 bits. Record headers, record data and index keys use it, so it is part of
+// the format (doc/FORMAT.md). Thread safety: pure functions.
+#pragma once
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstdint>
+#include <string_view>
+
+namespace cube::base {
+
+inline std::uint64_t hash_bytes(const void* data, std::size_t n) { return XXH3_64bits(data, n); }
+inline std::uint64_t hash_path(std::string_view path) { return XXH3_64bits(path.data(), path.size()); }
+
+// Another key space of the same index: a file by its device and inode.
+inline std::uint64_t hash_inode(std::uint64_t device, std::uint64_t inode) {
+  const std::uint64_t key[3] = {0x696e6f6465ULL, device, inode};
+  return XXH3_64bits(key, sizeof key);
+}
+
+}  // namespace cube::base

@@ -1,0 +1,25 @@
+// One line on stderr: "cubeshim: <level>: <text>". Nothing is allocated and nothing can throw; a line is written with
+// one system call, so that lines of several processes do not mix. Thread safety and async-signal safety: yes.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace cube::base {
+
+enum class LogLevel : int { error, warn, info, debug };
+
+void set_log_level(LogLevel level);
+bool log_enabled(LogLevel level);
+void write_log_line(LogLevel level, std::string_view text);
+
+template <typename... Args>
+void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+  if (!log_enabled(level)) return;
+  char text[1024];
+  const auto end = fmt::format_to_n(text, sizeof text, format, static_cast<Args&&>(args)...);
+  write_log_line(level, std::string_view(text, static_cast<std::size_t>(end.out - text)));
+}
+
+}  // namespace cube::base

@@ -1,0 +1,62 @@
+// A memory mapping that is unmapped with its owner, by a raw call. Thread safety: as a plain value.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "cache/base/sys.h"
+
+namespace cube::base {
+
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    if (this != &other) {
+      reset();
+      address_ = std::exchange(other.address_, nullptr);
+      bytes_ = std::exchange(other.bytes_, 0);
+    }
+    return *this;
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { reset(); }
+
+  static Result<Mapping> shared(int fd, std::uint64_t offset, std::size_t bytes, int protection) {
+    return make(fd, offset, bytes, protection, MAP_SHARED);
+  }
+  static Result<Mapping> anonymous(std::size_t bytes) {
+    return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+  }
+
+  std::byte* data() const { return address_; }
+  std::size_t size() const { return bytes_; }
+  explicit operator bool() const { return address_ != nullptr; }
+  // For memory that must outlive every destructor of the process.
+  std::byte* leak() {
+    bytes_ = 0;
+    return std::exchange(address_, nullptr);
+  }
+  void reset() {
+    if (address_ != nullptr) sys::munmap(address_, bytes_);
+    address_ = nullptr;
+    bytes_ = 0;
+  }
+
+ private:
+  static Result<Mapping> make(int fd, std::uint64_t offset, std::size_t bytes, int protection, int flags) {
+    const long at = sys::mmap(nullptr, bytes, protection, flags, fd, static_cast<std::int64_t>(offset));
+    if (sys::failed(at)) return fail(static_cast<int>(-at));
+    Mapping mapping;
+    mapping.address_ = reinterpret_cast<std::byte*>(at);
+    mapping.bytes_ = bytes;
+    return mapping;
+  }
+
+  std::byte* address_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace cube::base

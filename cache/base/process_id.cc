@@ -1,0 +1,82 @@
+#include "cache/base/process_id.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <charconv>
+
+#include "cache/base/sys.h"
+
+namespace cube::base {
+namespace {
+
+struct StatLine {
+  char state = '?';
+  std::uint64_t start_time = 0;
+};
+
+// The command name in field 2 may hold spaces and parentheses, so fields are counted from the last ')'.
+bool read_stat_line(const char* path, StatLine& line) {
+  char text[1024];
+  const long n = sys::read_small_file(path, text, sizeof text);
+  if (sys::failed(n)) return false;
+  std::string_view rest(text, static_cast<std::size_t>(n));
+  const std::size_t paren = rest.rfind(')');
+  if (paren == std::string_view::npos || paren + 2 >= rest.size()) return false;
+  rest.remove_prefix(paren + 2);
+  line.state = rest.front();
+  for (int field = 3; field < 22; ++field) {
+    const std::size_t space = rest.find(' ');
+    if (space == std::string_view::npos) return false;
+    rest.remove_prefix(space + 1);
+  }
+  return std::from_chars(rest.data(), rest.data() + rest.size(), line.start_time).ec == std::errc{};
+}
+
+std::uint64_t own_pid_namespace() {
+  struct ::stat st {};
+  if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/pid", &st, 0))) return 0;
+  return st.st_ino;
+}
+
+}  // namespace
+
+ProcessId current_process() {
+  ProcessId process;
+  process.pid = static_cast<std::uint32_t>(sys::getpid());
+  StatLine line;
+  if (read_stat_line("/proc/self/stat", line)) process.start_time = line.start_time;
+  process.pid_namespace = own_pid_namespace();
+  return process;
+}
+
+Liveness liveness_of(const ProcessId& process) {
+  if (process.pid_namespace != own_pid_namespace()) return Liveness::unknown;
+  if (sys::raw(SYS_kill, static_cast<long>(process.pid), 0) == -ESRCH) return Liveness::dead;
+  char path[64];
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/stat", process.pid).out = '\0';
+  StatLine line;
+  if (!read_stat_line(path, line)) return process.start_time == 0 ? Liveness::alive : Liveness::dead;
+  const bool same = line.start_time == process.start_time && line.state != 'Z' && line.state != 'X';
+  return same ? Liveness::alive : Liveness::dead;
+}
+
+bool parse_process_id(std::string_view text, ProcessId& process) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto number = [&](auto& value) {
+    const auto [next, error] = std::from_chars(at, end, value);
+    at = next;
+    return error == std::errc{};
+  };
+  const auto dot = [&] { return at != end && *at++ == '.'; };
+  return number(process.pid) && dot() && number(process.start_time) && dot() && number(process.pid_namespace) && at == end;
+}
+
+std::size_t format_process_id(const ProcessId& process, char* to, std::size_t capacity) {
+  const auto end = fmt::format_to_n(to, capacity - 1, "{}.{}.{}", process.pid, process.start_time, process.pid_namespace);
+  *end.out = '\0';
+  return static_cast<std::size_t>(end.out - to);
+}
+
+}  // namespace cube::base

@@ -1,0 +1,229 @@
+#include "cache/file_cache.h"
+
+#include <cerrno>
+#include <new>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+#include "cache/ram/process_slots.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+// A file that was written this recently may be written again within the grain of its mtime, or by a clock that differs.
+constexpr std::uint64_t k_recent_seconds = 60;
+// One hit in this many is timed; a miss always is.
+constexpr std::uint64_t k_timed_hits = 32;
+
+// Is this thread inside a fetch? A signal handler that opens a file then must neither wait nor fetch.
+constinit thread_local bool t_fetching [[gnu::tls_model("initial-exec")]] = false;
+
+struct FetchingMark {
+  FetchingMark() { t_fetching = true; }
+  ~FetchingMark() { t_fetching = false; }
+};
+
+std::uint64_t hash_job(const base::ProcessId& job) {
+  const std::uint64_t key[3] = {job.pid, job.start_time, job.pid_namespace};
+  return base::hash_bytes(key, sizeof key) | 1;
+}
+
+bool is_recent(const FileTime& time, std::uint64_t now_ns) {
+  const auto now = static_cast<std::int64_t>(now_ns / 1'000'000'000ULL);
+  const std::int64_t age = now > time.seconds ? now - time.seconds : time.seconds - now;
+  return age < static_cast<std::int64_t>(k_recent_seconds);
+}
+
+}  // namespace
+
+base::Result<FileCache*> FileCache::attach(const base::Config& config, const base::ProcessId& job, bool create,
+                                           std::string& why) {
+  RegionOptions options;
+  options.directory = config.ram_dir;
+  options.name = config.name;
+  options.is_percent = config.ram.is_percent;
+  options.size = config.ram.value;
+  options.keep = config.ram_keep;
+  options.create = create;
+  options.job = job;
+  const auto region = Region::attach(options, why);
+  if (!region) return base::fail(region.error().value);
+  auto* const cache = new (std::nothrow) FileCache(**region, config);
+  if (cache == nullptr) return base::fail(ENOMEM);
+  cache->job_ = hash_job(job);
+  return cache;
+}
+
+FileCache::FileCache(Region& region, const base::Config& config)
+    : region_(&region), ram_(region), flights_(region), max_file_(config.max_file), consistency_(config.consistency), job_(1) {}
+
+bool FileCache::is_fresh(const Record& record, const OriginName& name) {
+  using base::ConsistencyKind;
+  const auto now = [] { return static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME_COARSE) / 1'000'000'000ULL); };
+  switch (consistency_.kind) {
+    case ConsistencyKind::immutable:
+      if (record.verified_job.load(std::memory_order_relaxed) == job_) return true;
+      break;
+    case ConsistencyKind::ttl: {
+      const std::uint32_t verified = record.verified_seconds.load(std::memory_order_relaxed);
+      const std::uint32_t t = now();
+      // A clock that was set back makes a record old, not eternal.
+      if (t >= verified && t - verified < consistency_.ttl_seconds) return true;
+      break;
+    }
+    case ConsistencyKind::open: break;
+  }
+  stats().count(Counter::origin_stats);
+  const auto current = stat_path(name.directory, name.path, 0);
+  if (current && current->same_content(record.stat)) {
+    if (consistency_.kind != ConsistencyKind::open) ram_.mark_verified(record, job_, now());
+    return true;
+  }
+  ram_.mark_stale(record.path());
+  return false;
+}
+
+Pin FileCache::find(const OpenRequest& request) {
+  Pin pin = ram_.find(request.key, base::hash_path(request.key));
+  if (pin && !is_fresh(*pin, request.name)) pin.release();
+  return pin;
+}
+
+OpenOutcome FileCache::open(const OpenRequest& request) {
+  base::Stats& stats = this->stats();
+  const std::uint64_t ordinal = stats.counters[static_cast<std::size_t>(Counter::opens)].fetch_add(1, std::memory_order_relaxed);
+  const bool timed = ordinal % k_timed_hits == 0;
+  const std::uint64_t began = timed ? base::monotonic_ns() : 0;
+  const std::uint64_t hash = base::hash_path(request.key);
+
+  OpenOutcome outcome;
+  outcome.pin = ram_.find(request.key, hash);
+  if (outcome.pin && is_fresh(*outcome.pin, request.name)) {
+    stats.count(Counter::hits_ram);
+    if (timed) stats.hit_latency.add(base::monotonic_ns() - began);
+    return outcome;
+  }
+  outcome.pin.release();
+  if (t_fetching) return open_plain(request, Counter::bypassed_busy);
+  if (ram_.is_full()) return open_plain(request, Counter::bypassed_full);
+
+  const FetchingMark mark;
+  keep_alive(*region_);
+  SingleFlight::Ticket ticket;
+  switch (flights_.begin(hash, ticket)) {
+    case SingleFlight::Turn::mine: break;
+    case SingleFlight::Turn::waited:
+      outcome.pin = ram_.find(request.key, hash);
+      if (outcome.pin) {
+        stats.count(Counter::hits_ram);
+        return outcome;
+      }
+      break;
+    case SingleFlight::Turn::too_long: return open_plain(request, Counter::bypassed_busy);
+  }
+  const std::uint64_t fetch_began = base::monotonic_ns();
+  outcome = fetch(request);
+  if (outcome.pin) {
+    stats.count(Counter::misses);
+    stats.miss_latency.add(base::monotonic_ns() - fetch_began);
+  }
+  return outcome;
+}
+
+OpenOutcome FileCache::open_plain(const OpenRequest& request, Counter reason) {
+  stats().count(reason);
+  OpenOutcome outcome;
+  const long fd = base::sys::openat(request.name.directory, request.name.path, request.flags);
+  if (base::sys::failed(fd)) {
+    outcome.error = static_cast<int>(-fd);
+  } else {
+    outcome.kernel_fd = static_cast<int>(fd);
+  }
+  return outcome;
+}
+
+OpenOutcome FileCache::hand_over(OriginFile&& file, Counter reason) {
+  stats().count(reason);
+  OpenOutcome outcome;
+  outcome.is_directory = (file.stat().mode & S_IFMT) == S_IFDIR;
+  outcome.kernel_fd = file.release();
+  return outcome;
+}
+
+WriterStripe& FileCache::stripe_of(const FileStat& stat) {
+  return region_->writer_stripe(static_cast<std::uint32_t>(base::hash_inode(stat.device(), stat.inode) % k_writer_stripes));
+}
+
+OpenOutcome FileCache::fetch(const OpenRequest& request) {
+  base::Stats& stats = this->stats();
+  auto file = OriginFile::open(request.name, request.flags, stats);
+  if (!file) {
+    stats.count(Counter::bypassed_error);
+    OpenOutcome outcome;
+    outcome.error = file.error().value;
+    return outcome;
+  }
+  const FileStat& stat = file->stat();
+  if (!stat.is_regular()) return hand_over(std::move(*file), Counter::bypassed_kind);
+  if (stat.size > max_file_) return hand_over(std::move(*file), Counter::bypassed_size);
+
+  // Writers of this node: seen before the read, or by the epoch after it (see writing_begins).
+  WriterStripe& stripe = stripe_of(stat);
+  const std::uint32_t epoch = stripe.epoch.load(std::memory_order_seq_cst);
+  if (stripe.active.load(std::memory_order_seq_cst) != 0) return hand_over(std::move(*file), Counter::bypassed_busy);
+
+  auto reservation = ram_.reserve(request.key.size(), stat.size);
+  if (!reservation) return hand_over(std::move(*file), Counter::bypassed_full);
+  if (!file->read_whole(reservation->data(), stats)) return hand_over(std::move(*file), Counter::bypassed_busy);
+
+  RecordContent content;
+  content.path = request.key;
+  content.stat = stat;
+  content.physical = file->is_physical(request.key);
+  content.fetched_ns = base::wall_ns();
+  content.job = job_;
+  const bool doubtful = is_recent(stat.modified, content.fetched_ns) || is_recent(stat.changed, content.fetched_ns);
+  if (doubtful && !file->is_unchanged(stats)) return hand_over(std::move(*file), Counter::bypassed_busy);
+
+  auto pin = ram_.publish(std::move(*reservation), content);
+  if (!pin) return hand_over(std::move(*file), Counter::bypassed_full);
+  if (stripe.epoch.load(std::memory_order_seq_cst) != epoch) {
+    ram_.mark_stale(request.key);
+    return hand_over(std::move(*file), Counter::bypassed_busy);
+  }
+  OpenOutcome outcome;
+  outcome.pin = std::move(*pin);
+  return outcome;
+}
+
+void FileCache::content_changed(std::string_view key, const FileStat* stat) {
+  // The epoch first: a fetch that has read the old bytes and publishes them now sees that it must not.
+  if (stat != nullptr) stripe_of(*stat).epoch.fetch_add(1, std::memory_order_seq_cst);
+  std::size_t marked = key.empty() ? 0 : ram_.mark_stale(key);
+  if (stat != nullptr) marked += ram_.mark_stale_inode(*stat);
+  stats().count(Counter::stale_marked, marked);
+}
+
+void FileCache::tree_changed(std::string_view directory) {
+  if (!is_empty()) stats().count(Counter::stale_marked, ram_.mark_stale_tree(directory));
+}
+
+void FileCache::writing_begins(std::string_view key, const FileStat& stat) {
+  stripe_of(stat).active.fetch_add(1, std::memory_order_seq_cst);
+  content_changed(key, &stat);
+}
+
+void FileCache::writing_ends(const FileStat& stat) {
+  content_changed({}, &stat);
+  WriterStripe& stripe = stripe_of(stat);
+  stripe.active.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void FileCache::detach() {
+  ram_.release_lease();
+  region_->detach();
+}
+
+}  // namespace cube::cache

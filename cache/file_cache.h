@@ -1,0 +1,71 @@
+// The one door of cache/: opens a covered file by asking the tiers in order and says what came of it.
+// The way of an open: find in RAM -> (miss) one fetch for the node -> publish -> Pin; or a kernel fd, where the file
+// cannot be cached; or the origin's error.
+// Invariants: what a Pin shows is what the origin held at the recorded size and mtime, as far as CUBESHIM_CONSISTENCY
+// asks for it; a file that is open for writing on this node is not cached.
+// Thread safety: all of it. A hit allocates nothing, takes no lock and is async-signal-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cache/base/config.h"
+#include "cache/origin.h"
+#include "cache/ram/ram_tier.h"
+#include "cache/single_flight.h"
+
+namespace cube::cache {
+
+struct OpenRequest {
+  std::string_view key;  // absolute, normalised path of the file
+  OriginName name;       // as the program has it
+  int flags = O_RDONLY;  // the program's
+};
+
+// Exactly one of pin, kernel_fd and error is set.
+struct OpenOutcome {
+  Pin pin;
+  int kernel_fd = -1;
+  bool is_directory = false;  // of kernel_fd
+  int error = 0;
+};
+
+class FileCache {
+ public:
+  static base::Result<FileCache*> attach(const base::Config& config, const base::ProcessId& job, bool create, std::string& why);
+
+  OpenOutcome open(const OpenRequest& request);
+  // A record that is there and fresh, for stat and access. No fetch.
+  Pin find(const OpenRequest& request);
+
+  // The file was changed, by this path (absolute) and of this identity (if known).
+  void content_changed(std::string_view key, const FileStat* stat);
+  // All below a directory that was renamed, or reached by a link that was.
+  void tree_changed(std::string_view directory);
+  // From the opening for writing to the last close: nobody on the node caches the file.
+  void writing_begins(std::string_view key, const FileStat& stat);
+  void writing_ends(const FileStat& stat);
+
+  base::Stats& stats() { return region_->stats(); }
+  Region& region() { return *region_; }
+  bool is_empty() const { return region_->header().records.load(std::memory_order_relaxed) == 0; }
+  // At the end of the process.
+  void detach();
+
+ private:
+  FileCache(Region& region, const base::Config& config);
+  bool is_fresh(const Record& record, const OriginName& name);
+  OpenOutcome fetch(const OpenRequest& request);
+  OpenOutcome open_plain(const OpenRequest& request, base::Counter reason);
+  OpenOutcome hand_over(OriginFile&& file, base::Counter reason);
+  WriterStripe& stripe_of(const FileStat& stat);
+
+  Region* region_;
+  RamTier ram_;
+  SingleFlight flights_;
+  std::uint64_t max_file_;
+  base::Consistency consistency_;
+  std::uint64_t job_;  // never 0
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,98 @@
+#include "cache/file_stat.h"
+
+#include <sys/sysmacros.h>
+
+#include <cstring>
+
+namespace cube::cache {
+namespace {
+
+FileTime time_from(const struct ::statx_timestamp& t) { return {t.tv_sec, t.tv_nsec, 0}; }
+struct ::timespec timespec_from(const FileTime& t) { return {t.seconds, static_cast<long>(t.nanoseconds)}; }
+struct ::statx_timestamp statx_time_from(const FileTime& t) {
+  struct ::statx_timestamp out {};
+  out.tv_sec = t.seconds;
+  out.tv_nsec = t.nanoseconds;
+  return out;
+}
+
+base::Result<FileStat> stat_any(int dir, const char* path, int flags) {
+  struct ::statx x {};
+  const long error = base::sys::statx(dir, path, flags, FileStat::k_request, &x);
+  if (base::sys::failed(error)) return base::fail(static_cast<int>(-error));
+  return FileStat::from(x);
+}
+
+}  // namespace
+
+FileStat FileStat::from(const struct ::statx& x) {
+  FileStat s{};
+  s.inode = x.stx_ino;
+  s.size = x.stx_size;
+  s.blocks = x.stx_blocks;
+  s.attributes = x.stx_attributes;
+  s.attributes_mask = x.stx_attributes_mask;
+  s.mount_id = x.stx_mnt_id;
+  s.mode = x.stx_mode;
+  s.links = x.stx_nlink;
+  s.user = x.stx_uid;
+  s.group = x.stx_gid;
+  s.device_major = x.stx_dev_major;
+  s.device_minor = x.stx_dev_minor;
+  s.special_major = x.stx_rdev_major;
+  s.special_minor = x.stx_rdev_minor;
+  s.block_size = x.stx_blksize;
+  s.mask = x.stx_mask;
+  s.accessed = time_from(x.stx_atime);
+  s.modified = time_from(x.stx_mtime);
+  s.changed = time_from(x.stx_ctime);
+  s.born = time_from(x.stx_btime);
+  return s;
+}
+
+void FileStat::copy_to(struct ::stat& st) const {
+  std::memset(&st, 0, sizeof st);
+  st.st_dev = makedev(device_major, device_minor);
+  st.st_ino = inode;
+  st.st_mode = mode;
+  st.st_nlink = links;
+  st.st_uid = user;
+  st.st_gid = group;
+  st.st_rdev = makedev(special_major, special_minor);
+  st.st_size = static_cast<off_t>(size);
+  st.st_blksize = static_cast<blksize_t>(block_size);
+  st.st_blocks = static_cast<blkcnt_t>(blocks);
+  st.st_atim = timespec_from(accessed);
+  st.st_mtim = timespec_from(modified);
+  st.st_ctim = timespec_from(changed);
+}
+
+void FileStat::copy_to(struct ::statx& x, unsigned requested) const {
+  std::memset(&x, 0, sizeof x);
+  // The kernel fills the basic fields and the mount id asked or not, the birth time only where it is asked for.
+  x.stx_mask = mask & (STATX_BASIC_STATS | STATX_MNT_ID | requested);
+  x.stx_blksize = block_size;
+  x.stx_attributes = attributes;
+  x.stx_attributes_mask = attributes_mask;
+  x.stx_nlink = links;
+  x.stx_uid = user;
+  x.stx_gid = group;
+  x.stx_mode = static_cast<std::uint16_t>(mode);
+  x.stx_ino = inode;
+  x.stx_size = size;
+  x.stx_blocks = blocks;
+  x.stx_atime = statx_time_from(accessed);
+  x.stx_mtime = statx_time_from(modified);
+  x.stx_ctime = statx_time_from(changed);
+  if ((x.stx_mask & STATX_BTIME) != 0) x.stx_btime = statx_time_from(born);
+  x.stx_rdev_major = special_major;
+  x.stx_rdev_minor = special_minor;
+  x.stx_dev_major = device_major;
+  x.stx_dev_minor = device_minor;
+  if ((x.stx_mask & STATX_MNT_ID) != 0) x.stx_mnt_id = mount_id;
+}
+
+base::Result<FileStat> stat_fd(int fd) { return stat_any(fd, "", AT_EMPTY_PATH); }
+base::Result<FileStat> stat_path(int dir, const char* path, int flags) { return stat_any(dir, path, flags); }
+
+}  // namespace cube::cache

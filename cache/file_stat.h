@@ -1,0 +1,47 @@
+// What the origin said of a file, in the fixed form in which a record keeps it, and back into the kernel's structures.
+// Thread safety: plain values.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+
+#include "cache/base/sys.h"
+
+namespace cube::cache {
+
+struct FileTime {
+  std::int64_t seconds;
+  std::uint32_t nanoseconds;
+  std::uint32_t reserved;
+  friend bool operator==(const FileTime&, const FileTime&) = default;
+};
+
+struct FileStat {
+  std::uint64_t inode, size, blocks;
+  std::uint64_t attributes, attributes_mask, mount_id;
+  std::uint32_t mode, links, user, group;
+  std::uint32_t device_major, device_minor, special_major, special_minor;
+  std::uint32_t block_size, mask;
+  FileTime accessed, modified, changed, born;
+
+  // All that a later fstat or statx of the program may ask for.
+  static constexpr unsigned k_request = STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID;
+
+  static FileStat from(const struct ::statx& x);
+  void copy_to(struct ::stat& st) const;
+  // Only for requests within k_request.
+  void copy_to(struct ::statx& x, unsigned requested) const;
+
+  bool is_regular() const { return (mode & S_IFMT) == S_IFREG; }
+  std::uint64_t device() const { return (static_cast<std::uint64_t>(device_major) << 32) | device_minor; }
+  bool same_file(const FileStat& other) const { return inode == other.inode && device() == other.device(); }
+  // The same bytes, as far as a file system can tell.
+  bool same_content(const FileStat& other) const { return same_file(other) && size == other.size && modified == other.modified; }
+};
+
+// The stat of an open file, or of a path (relative to `dir`).
+base::Result<FileStat> stat_fd(int fd);
+base::Result<FileStat> stat_path(int dir, const char* path, int flags);
+
+}  // namespace cube::cache

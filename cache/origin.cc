@@ -1,0 +1,56 @@
+#include "cache/origin.h"
+
+#include <fmt/format.h>
+#include <sys/uio.h>
+
+#include <climits>
+
+namespace cube::cache {
+
+namespace sys = base::sys;
+using base::Counter;
+
+base::Result<OriginFile> OriginFile::open(const OriginName& name, int flags, base::Stats& stats) {
+  stats.count(Counter::origin_opens);
+  const long fd = sys::openat(name.directory, name.path, flags);
+  if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
+  OriginFile file;
+  file.fd_.reset(static_cast<int>(fd));
+  stats.count(Counter::origin_stats);
+  if (const auto stat = stat_fd(file.fd_.get())) file.stat_ = *stat;
+  return file;
+}
+
+bool OriginFile::read_whole(std::byte* to, base::Stats& stats) const {
+  const std::uint64_t size = stat_.size;
+  std::uint64_t got = 0;
+  while (true) {
+    // One byte more than there should be: a file that has grown, and one whose size is a lie, show themselves.
+    std::byte beyond{};
+    const struct ::iovec parts[2] = {{to + got, size - got}, {&beyond, 1}};
+    stats.count(Counter::origin_reads);
+    const long n = sys::raw(SYS_preadv, fd_.get(), sys::arg(parts), 2, static_cast<long>(got));
+    if (sys::failed(n)) return false;
+    stats.count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
+    got += static_cast<std::uint64_t>(n);
+    if (got > size) return false;
+    if (got == size) return true;
+    if (n == 0) return false;
+  }
+}
+
+bool OriginFile::is_unchanged(base::Stats& stats) const {
+  stats.count(Counter::origin_stats);
+  const auto now = stat_fd(fd_.get());
+  return now && now->same_content(stat_);
+}
+
+bool OriginFile::is_physical(std::string_view absolute_path) const {
+  char link[64];
+  *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd_.get()).out = '\0';
+  char target[PATH_MAX];
+  const long n = sys::readlink(link, target, sizeof target);
+  return !sys::failed(n) && std::string_view(target, static_cast<std::size_t>(n)) == absolute_path;
+}
+
+}  // namespace cube::cache

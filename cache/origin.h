@@ -1,0 +1,38 @@
+// What is asked of the origin: a whole file with one open, one statx, one read, one close - and not a byte more.
+// Thread safety: all of it. Raw system calls only.
+#pragma once
+
+#include <string_view>
+
+#include "cache/base/stats.h"
+#include "cache/base/unique_fd.h"
+#include "cache/file_stat.h"
+
+namespace cube::cache {
+
+// How the program has named the file; used as it is, so that the kernel says of it what it would have said.
+struct OriginName {
+  int directory = AT_FDCWD;
+  const char* path = "";
+};
+
+class OriginFile {
+ public:
+  static base::Result<OriginFile> open(const OriginName& name, int flags, base::Stats& stats);
+
+  const FileStat& stat() const { return stat_; }
+  // Reads the whole file to `to`, which has room for stat().size bytes. False: the file is not what the stat said, or
+  // cannot be read; the fd is then as it was, at offset 0.
+  bool read_whole(std::byte* to, base::Stats& stats) const;
+  // Asks again: is it still the file and the content of stat()?
+  bool is_unchanged(base::Stats& stats) const;
+  // Does the path hold no symbolic link? Costs no operation on the origin.
+  bool is_physical(std::string_view absolute_path) const;
+  int release() { return fd_.release(); }
+
+ private:
+  base::UniqueFd fd_;
+  FileStat stat_{};
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,14 @@
+#include "cache/ram/index.h"
+
+#include "cache/ram/segments.h"
+
+namespace cube::cache {
+
+bool Index::is_living(std::uint64_t word) const {
+  const RecordPlace place = place_of(word);
+  if (place.segment >= region_->layout().segment_count) return false;
+  const SegmentWord segment = SegmentWord::unpack(region_->segment_row(place.segment).word.load(std::memory_order_acquire));
+  return segment.is_readable() && (segment.generation & k_generation_mask) == place.generation;
+}
+
+}  // namespace cube::cache

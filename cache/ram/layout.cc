@@ -1,0 +1,56 @@
+#include "cache/ram/layout.h"
+
+#include <algorithm>
+
+#include "cache/record.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_mib = 1 << 20;
+// The index has room for files that take this many bytes on average, header and path included. One slot of 8 bytes a
+// file and the room that two-choice hashing needs make 10 bytes a file where files are that small.
+constexpr std::uint64_t k_index_bytes_per_slot = 4096;
+
+std::uint32_t segment_bytes_for(std::uint64_t bytes) {
+  // A process leases one at a time, so that a small region needs small ones.
+  if (bytes >= 2048 * k_mib) return 16 * k_mib;
+  if (bytes >= 256 * k_mib) return 4 * k_mib;
+  return k_mib;
+}
+
+RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
+  RegionLayout layout;
+  layout.segment_bytes = segment_bytes;
+  layout.segment_count = segment_count;
+  const std::uint64_t slots = std::uint64_t{segment_bytes} * segment_count / k_index_bytes_per_slot * 5 / 4;
+  layout.bucket_count = static_cast<std::uint32_t>(std::max<std::uint64_t>(slots / IndexBucket::k_slots, 64));
+  std::uint64_t at = k_page;
+  const auto table = [&](std::uint64_t& where, std::uint64_t row_bytes, std::uint64_t rows) {
+    where = at;
+    at = (at + row_bytes * rows + 63) / 64 * 64;
+  };
+  table(layout.jobs, sizeof(JobRow), k_job_rows);
+  table(layout.processes, sizeof(ProcessSlot), k_process_slots);
+  table(layout.pins, sizeof(std::uint32_t) * segment_count, k_process_slots);
+  table(layout.segments, sizeof(SegmentRow), segment_count);
+  table(layout.writers, sizeof(WriterStripe), k_writer_stripes);
+  table(layout.flights, sizeof(FlightSlot), k_flight_slots);
+  table(layout.index, sizeof(IndexBucket), layout.bucket_count);
+  // Segments begin on 2 MiB, so that huge pages fit them.
+  layout.data = (at + 2 * k_mib - 1) / (2 * k_mib) * (2 * k_mib);
+  layout.file_bytes = layout.data + std::uint64_t{segment_bytes} * segment_count;
+  return layout;
+}
+
+}  // namespace
+
+RegionLayout layout_for(std::uint64_t bytes) {
+  const std::uint32_t segment_bytes = segment_bytes_for(bytes);
+  // An index slot has 18 bits for the segment.
+  auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes / segment_bytes, (1U << 18) - 1));
+  while (count > 1 && place(segment_bytes, count).file_bytes > bytes) --count;
+  return place(segment_bytes, count);
+}
+
+}  // namespace cube::cache

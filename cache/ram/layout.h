@@ -1,0 +1,102 @@
+// The control part of the region: what lies where. All processes map it at addresses of their own, so it holds offsets
+// and indices, never pointers. Another layout is another k_layout_version.
+// Thread safety: constants and atomics; the plain fields of RegionHeader are written before the region has a name.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+#include "cache/base/process_id.h"
+#include "cache/base/stats.h"
+
+namespace cube::cache {
+
+inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
+inline constexpr std::uint32_t k_layout_version = 1;
+inline constexpr std::uint32_t k_process_slots = 256;
+inline constexpr std::uint32_t k_job_rows = 32;
+inline constexpr std::uint32_t k_flight_slots = 1024;
+inline constexpr std::uint32_t k_writer_stripes = 1024;
+
+// Where each table begins, in bytes from the start of the file; all follow from the two sizes.
+struct RegionLayout {
+  std::uint32_t segment_bytes = 0, segment_count = 0, bucket_count = 0, reserved = 0;
+  std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, flights = 0, index = 0;
+  std::uint64_t data = 0;  // the first segment; everything before it is control
+  std::uint64_t file_bytes = 0;
+
+  friend bool operator==(const RegionLayout&, const RegionLayout&) = default;
+};
+// The largest region that fits into `bytes`; control tables included.
+RegionLayout layout_for(std::uint64_t bytes);
+
+struct RegionHeader {
+  // Written last by the creator, before the file gets its name.
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t header_bytes;
+  RegionLayout layout;
+  std::uint64_t created_ns;
+  // Guards attaching, detaching and reaping; robust, so that a holder's death frees it.
+  pthread_mutex_t lifecycle;
+  std::atomic<std::uint32_t> dead;            // the last process has taken the name away; under lifecycle
+  std::atomic<std::uint32_t> full;            // no segment was left at the last try; cleared when one is freed
+  std::atomic<std::uint32_t> told_full;       // that has been said
+  std::atomic<std::uint32_t> free_hint;       // where to look for a free segment first
+  std::atomic<std::uint64_t> records;         // published, stale ones included
+  std::atomic<std::uint64_t> used_bytes;      // by records
+  std::atomic<std::uint64_t> reserved_bytes;  // of segments that have memory
+};
+
+// A job: the first process that loaded the shim, and its descendants.
+struct JobRow {
+  base::ProcessId leader;                                       // pid 0: the row is free
+  std::uint64_t last_used;                                      // order of claims
+  base::Stats finished;                                         // the sum over processes that are gone
+  std::atomic<std::uint64_t> next_report_ns;                    // monotonic clock
+  std::atomic<std::uint64_t> reported_requests, reported_hits;  // at the last report
+};
+
+struct alignas(64) ProcessSlot {
+  // Held for life by a thread of the process, so that the kernel tells of its death (process_slots.h).
+  pthread_mutex_t life;
+  std::atomic<std::uint32_t> used;
+  std::uint32_t job;
+  base::ProcessId process;
+  base::Stats stats;
+};
+
+// state:8 | owner slot:24 | generation:32, so that one compare-and-swap decides about a segment.
+enum class SegmentState : std::uint32_t { free = 0, open = 1, sealed = 2, tail = 3, evicting = 4 };
+inline constexpr std::uint32_t k_no_owner = 0xffffff;
+
+struct SegmentRow {
+  std::atomic<std::uint64_t> word;
+  std::atomic<std::uint32_t> fill;        // bytes given out
+  std::atomic<std::uint32_t> run_length;  // segments of the run that begins here
+};
+
+struct WriterStripe {
+  std::atomic<std::uint32_t> active;  // files of this stripe that are open for writing
+  std::atomic<std::uint32_t> epoch;   // changes of such files so far
+};
+
+// One fetch under way: path tag:48 | owner slot:16; 0 is free.
+struct FlightSlot {
+  std::atomic<std::uint64_t> word;
+  std::atomic<std::uint32_t> wakeups;  // futex
+  std::uint32_t reserved;
+};
+
+struct alignas(64) IndexBucket {
+  static constexpr int k_slots = 8;
+  std::atomic<std::uint64_t> slots[k_slots];
+};
+
+static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
+static_assert(sizeof(SegmentRow) == 16 && sizeof(IndexBucket) == 64 && sizeof(FlightSlot) == 16);
+
+}  // namespace cube::cache

@@ -1,0 +1,163 @@
+#include "cache/ram/process_slots.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "cache/ram/region.h"
+#include "cache/ram/segments.h"
+
+namespace cube::cache {
+namespace {
+
+// The slot whose mutex a thread of this process holds; the thread's TLS value points at it.
+constinit std::atomic<bool> g_held{false};
+constinit pthread_key_t g_key{};
+constinit std::atomic<bool> g_key_made{false};
+
+void unlock_at_thread_end(void* mutex) {
+  if (!g_held.load(std::memory_order_relaxed)) return;
+  pthread_mutex_unlock(static_cast<pthread_mutex_t*>(mutex));
+  g_held.store(false, std::memory_order_release);
+}
+
+// The caller holds slot.life, whose holder is gone or is changing. Is the process alive?
+bool alive_without_holder(const ProcessSlot& slot, bool holder_died) {
+  switch (base::liveness_of(slot.process)) {
+    case base::Liveness::alive: return true;
+    case base::Liveness::dead: return false;
+    case base::Liveness::unknown: return !holder_died;
+  }
+  return true;
+}
+
+void add_to_job(Region& region, const ProcessSlot& slot) {
+  base::Stats& sum = region.job_row(slot.job).finished;
+  base::Totals totals;
+  totals.add(slot.stats);
+  for (std::size_t i = 0; i < base::k_counters; ++i) {
+    sum.counters[i].fetch_add(totals.counters[i], std::memory_order_relaxed);
+  }
+  for (std::size_t i = 0; i < base::Histogram::k_buckets; ++i) {
+    sum.hit_latency.counts[i].fetch_add(static_cast<std::uint32_t>(totals.hit_latency[i]), std::memory_order_relaxed);
+    sum.miss_latency.counts[i].fetch_add(static_cast<std::uint32_t>(totals.miss_latency[i]), std::memory_order_relaxed);
+  }
+}
+
+void clear_slot(Region& region, std::uint32_t index) {
+  ProcessSlot& slot = region.process_slot(index);
+  add_to_job(region, slot);
+  for (auto& counter : slot.stats.counters) counter.store(0, std::memory_order_relaxed);
+  for (auto& n : slot.stats.hit_latency.counts) n.store(0, std::memory_order_relaxed);
+  for (auto& n : slot.stats.miss_latency.counts) n.store(0, std::memory_order_relaxed);
+  release_leases_of(region, index);
+  auto* const pins = region.pin_row(index);
+  for (std::uint32_t s = 0; s < region.layout().segment_count; ++s) pins[s].store(0, std::memory_order_release);
+  slot.process = {};
+  slot.used.store(0, std::memory_order_release);
+}
+
+bool job_is_in_use(Region& region, std::uint32_t job) {
+  for (std::uint32_t i = 0; i < k_process_slots; ++i) {
+    const ProcessSlot& slot = region.process_slot(i);
+    if (slot.used.load(std::memory_order_relaxed) != 0 && slot.job == job) return true;
+  }
+  return false;
+}
+
+base::Result<std::uint32_t> claim_job(Region& region, const base::ProcessId& job) {
+  std::uint32_t best = k_job_rows;
+  std::uint64_t newest = 0;
+  for (std::uint32_t i = 0; i < k_job_rows; ++i) {
+    JobRow& row = region.job_row(i);
+    newest = row.last_used > newest ? row.last_used : newest;
+    if (row.leader == job) return i;
+    if (row.leader.pid != 0 && (job_is_in_use(region, i) || base::liveness_of(row.leader) != base::Liveness::dead)) continue;
+    if (best == k_job_rows || row.last_used < region.job_row(best).last_used) best = i;
+  }
+  if (best == k_job_rows) return base::fail(EUSERS);
+  JobRow& row = region.job_row(best);
+  std::memset(static_cast<void*>(&row), 0, sizeof row);
+  row.leader = job;
+  row.last_used = newest + 1;
+  return best;
+}
+
+}  // namespace
+
+base::Result<Claim> claim_process_slot(Region& region, const base::ProcessId& self, const base::ProcessId& job) {
+  reap_dead_processes(region, k_process_slots);
+  for (std::uint32_t i = 0; i < k_process_slots; ++i) {
+    ProcessSlot& slot = region.process_slot(i);
+    // Left by ourselves before an exec: same process, another program; its mutex went with the old one.
+    if (slot.used.load(std::memory_order_relaxed) != 0 && slot.process == self) clear_slot(region, i);
+    if (slot.used.load(std::memory_order_relaxed) != 0) continue;
+    const auto row = claim_job(region, job);
+    if (!row) return base::fail(row.error().value);
+    slot.job = *row;
+    slot.process = self;
+    slot.used.store(1, std::memory_order_release);
+    return Claim{i, *row};
+  }
+  return base::fail(EUSERS);
+}
+
+void release_process_slot(Region& region, std::uint32_t slot) { clear_slot(region, slot); }
+
+std::uint32_t reap_dead_processes(Region& region, std::uint32_t except) {
+  std::uint32_t left = 0;
+  for (std::uint32_t i = 0; i < k_process_slots; ++i) {
+    if (i == except || region.process_slot(i).used.load(std::memory_order_acquire) == 0) continue;
+    if (process_is_alive(region, i)) {
+      ++left;
+    } else {
+      clear_slot(region, i);
+    }
+  }
+  return left;
+}
+
+bool process_is_alive(Region& region, std::uint32_t index) {
+  ProcessSlot& slot = region.process_slot(index);
+  if (slot.used.load(std::memory_order_acquire) == 0) return false;
+  const int error = pthread_mutex_trylock(&slot.life);
+  if (error != 0 && error != EOWNERDEAD) return true;
+  if (error == EOWNERDEAD) pthread_mutex_consistent(&slot.life);
+  const bool alive = alive_without_holder(slot, error == EOWNERDEAD);
+  pthread_mutex_unlock(&slot.life);
+  return alive;
+}
+
+bool report_is_due(Region& region, const base::ProcessId& except) {
+  for (std::uint32_t i = 0; i < k_job_rows; ++i) {
+    const JobRow& row = region.job_row(i);
+    if (row.leader.pid == 0 || row.leader == except) continue;
+    if (base::liveness_of(row.leader) == base::Liveness::alive) return true;
+  }
+  return false;
+}
+
+void keep_alive(Region& region) {
+  if (g_held.load(std::memory_order_acquire)) return;
+  if (!g_key_made.load(std::memory_order_acquire)) {
+    static constinit std::atomic<bool> making{false};
+    if (making.exchange(true)) return;
+    if (pthread_key_create(&g_key, unlock_at_thread_end) != 0) return;
+    g_key_made.store(true, std::memory_order_release);
+  }
+  pthread_mutex_t* const mutex = &region.process_slot(region.own_slot()).life;
+  const int error = pthread_mutex_trylock(mutex);
+  if (error == EOWNERDEAD) pthread_mutex_consistent(mutex);
+  if (error != 0 && error != EOWNERDEAD) return;
+  pthread_setspecific(g_key, mutex);
+  g_held.store(true, std::memory_order_release);
+}
+
+void forget_claim_after_fork() {
+  if (g_key_made.load(std::memory_order_relaxed)) pthread_setspecific(g_key, nullptr);
+  g_held.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,289 @@
+#include "cache/ram/ram_tier.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <new>
+
+#include "cache/base/hash.h"
+#include "cache/ram/segments.h"
+
+namespace cube::cache {
+namespace {
+
+class MutexGuard {
+ public:
+  explicit MutexGuard(pthread_mutex_t* mutex) : mutex_(mutex) { pthread_mutex_lock(mutex_); }
+  ~MutexGuard() { pthread_mutex_unlock(mutex_); }
+  MutexGuard(const MutexGuard&) = delete;
+  MutexGuard& operator=(const MutexGuard&) = delete;
+
+ private:
+  pthread_mutex_t* mutex_;
+};
+
+// What is left of a segment is worth leasing to another if it holds a small file.
+constexpr std::uint64_t k_worth_leasing = 64 << 10;
+
+// Enough for the record wherever the fill stands.
+std::uint64_t most_bytes(std::size_t path_length, std::uint64_t data_size) {
+  return plan_record(0, path_length, data_size).end + 2 * k_page;
+}
+
+}  // namespace
+
+// The writable mapping of a leased segment or run; lives as long as somebody writes through it.
+struct RamTier::Window {
+  base::Mapping mapping;
+  std::uint32_t segment = 0;
+  std::uint32_t count = 1;
+};
+
+RamTier::RamTier(Region& region) : region_(&region), index_(region) {}
+
+RamTier::Reservation::~Reservation() {
+  if (window_ == nullptr) return;
+  const MutexGuard guard(&tier_->mutex_);
+  SegmentRow& row = tier_->region_->segment_row(window_->segment);
+  if (window_->count > 1) {
+    // Nothing of it was published, so nobody can have seen it.
+    for (std::uint32_t i = 0; i < window_->count; ++i) {
+      auto& word = tier_->region_->segment_row(window_->segment + i).word;
+      const auto before = SegmentWord::unpack(word.load(std::memory_order_relaxed));
+      word.store(SegmentWord{SegmentState::free, k_no_owner, before.generation}.pack(), std::memory_order_release);
+    }
+    return;
+  }
+  // Only the last reservation can be undone; a hole elsewhere is skipped by readers, who come by the index.
+  if (row.fill.load(std::memory_order_relaxed) == plan_.end) {
+    row.fill.store(static_cast<std::uint32_t>(fill_before_), std::memory_order_relaxed);
+  }
+}
+
+std::byte* RamTier::Reservation::data() const { return window_->mapping.data() + plan_.data; }
+
+const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const {
+  const RegionLayout& layout = region_->layout();
+  if (place.segment >= layout.segment_count || place.offset + sizeof(Record) > layout.segment_bytes) return nullptr;
+  counter = &region_->pin_row(region_->own_slot())[place.segment];
+  // seq_cst on both: first our claim is visible, then we look whether the segment is still the one we mean. An evictor
+  // marks first and looks at the claims then, so one of the two sees the other.
+  counter->fetch_add(1, std::memory_order_seq_cst);
+  const SegmentWord word = SegmentWord::unpack(region_->segment_row(place.segment).word.load(std::memory_order_seq_cst));
+  if (word.is_readable() && (word.generation & Index::k_generation_mask) == place.generation) {
+    return reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset);
+  }
+  counter->fetch_sub(1, std::memory_order_release);
+  return nullptr;
+}
+
+Pin RamTier::find(std::string_view path, std::uint64_t hash) const {
+  Pin found;
+  index_.visit(hash, [&](const RecordPlace& place) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const record = pin(place, counter);
+    if (record == nullptr) return false;
+    Pin candidate(counter, record);
+    const std::uint64_t room = region_->layout().file_bytes - region_->offset_of(reinterpret_cast<const std::byte*>(record));
+    if (record->magic != Record::k_magic || record->kind != RecordKind::file || record->path_length != path.size()) return false;
+    if (record->record_size > room || sizeof(Record) + path.size() > room) return false;
+    if (record->path() != path || record->is_stale()) return false;
+    found = std::move(candidate);
+    return true;
+  });
+  return found;
+}
+
+base::Result<std::shared_ptr<RamTier::Window>> RamTier::open_window(std::uint32_t segment, std::uint32_t count) {
+  const auto fd = region_->reopen(O_RDWR);
+  if (!fd) return base::fail(fd.error().value);
+  const RegionLayout& layout = region_->layout();
+  auto mapping = base::Mapping::shared(fd->get(), layout.data + std::uint64_t{layout.segment_bytes} * segment,
+                                       std::size_t{layout.segment_bytes} * count, PROT_READ | PROT_WRITE);
+  if (!mapping) return base::fail(mapping.error().value);
+  auto window = std::make_shared<Window>();
+  window->mapping = std::move(*mapping);
+  window->segment = segment;
+  window->count = count;
+  return window;
+}
+
+base::Result<void> RamTier::next_segment(std::uint64_t bytes) {
+  if (window_ != nullptr) {
+    const std::uint64_t left =
+        region_->layout().segment_bytes - region_->segment_row(window_->segment).fill.load(std::memory_order_relaxed);
+    // Small files may still fit; it is given up only for a better one.
+    if (is_full()) return base::fail(ENOSPC);
+    auto next = lease_segment(*region_, bytes);
+    if (!next) return base::fail(next.error().value);
+    if (left >= k_worth_leasing) {
+      cube::cache::release_lease(*region_, window_->segment);
+    } else {
+      seal_segment(*region_, window_->segment);
+    }
+    auto window = open_window(*next, 1);
+    if (!window) {
+      window_.reset();
+      cube::cache::release_lease(*region_, *next);
+      return base::fail(window.error().value);
+    }
+    window_ = std::move(*window);
+    return {};
+  }
+  const auto first = lease_segment(*region_, bytes);
+  if (!first) return base::fail(first.error().value);
+  auto window = open_window(*first, 1);
+  if (!window) {
+    cube::cache::release_lease(*region_, *first);
+    return base::fail(window.error().value);
+  }
+  window_ = std::move(*window);
+  return {};
+}
+
+base::Result<RamTier::Reservation> RamTier::reserve_run(std::size_t path_length, std::uint64_t data_size) {
+  const RecordPlan plan = plan_record(0, path_length, data_size);
+  const std::uint64_t segment_bytes = region_->layout().segment_bytes;
+  const auto count = static_cast<std::uint32_t>((plan.end + segment_bytes - 1) / segment_bytes);
+  if (count > region_->layout().segment_count) return base::fail(ENOSPC);
+  const auto first = lease_run(*region_, count);
+  if (!first) return base::fail(first.error().value);
+  auto window = open_window(*first, count);
+  if (!window) {
+    // Without a window it cannot be used; with the name gone, neither can anything else.
+    return base::fail(window.error().value);
+  }
+  Reservation reservation;
+  reservation.window_ = std::move(*window);
+  reservation.plan_ = plan;
+  reservation.tier_ = this;
+  return reservation;
+}
+
+base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length, std::uint64_t data_size) {
+  const std::uint64_t segment_bytes = region_->layout().segment_bytes;
+  if (plan_record(0, path_length, data_size).end > segment_bytes) return reserve_run(path_length, data_size);
+  const MutexGuard guard(&mutex_);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    if (window_ != nullptr) {
+      SegmentRow& row = region_->segment_row(window_->segment);
+      const std::uint64_t fill = row.fill.load(std::memory_order_relaxed);
+      const RecordPlan plan = plan_record(fill, path_length, data_size);
+      if (plan.end <= segment_bytes) {
+        // The fill counts what was given out, so that whoever takes over after our death writes behind it.
+        row.fill.store(static_cast<std::uint32_t>(plan.end), std::memory_order_release);
+        Reservation reservation;
+        reservation.window_ = window_;
+        reservation.plan_ = plan;
+        reservation.fill_before_ = fill;
+        reservation.tier_ = this;
+        return reservation;
+      }
+    }
+    const auto next = next_segment(std::min(most_bytes(path_length, data_size), segment_bytes));
+    if (next) continue;
+    if (next.error().value == ENOSPC || next.error().value == ENOMEM) {
+      region_->header().full.store(1, std::memory_order_relaxed);
+    }
+    return base::fail(next.error().value);
+  }
+  return base::fail(ENOSPC);
+}
+
+base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place, const Record& record) {
+  return index_.insert(hash, place, [&](const RecordPlace& other) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const old = pin(other, counter);
+    if (old == nullptr) return false;
+    const Pin held(counter, old);
+    return old->magic == Record::k_magic && old->path_length < PATH_MAX && old->path() == record.path() && old->is_stale();
+  });
+}
+
+base::Result<Pin> RamTier::publish(Reservation&& reservation, const RecordContent& content) {
+  const Window& window = *reservation.window_;
+  write_record(window.mapping.data(), reservation.plan_, content);
+  const SegmentRow& row = region_->segment_row(window.segment);
+  const RecordPlace place{window.segment, SegmentWord::unpack(row.word.load(std::memory_order_relaxed)).generation,
+                          reservation.plan_.start};
+  std::atomic<std::uint32_t>* counter = &region_->pin_row(region_->own_slot())[place.segment];
+  counter->fetch_add(1, std::memory_order_seq_cst);
+  Pin pin(counter, reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
+  const auto inserted = insert(base::hash_path(content.path), place, *pin);
+  if (!inserted) return base::fail(inserted.error().value);
+  // By its inode too where a writer may come by another name; a failure here costs nothing but that.
+  if (!content.physical || content.stat.links > 1) {
+    (void)insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
+  }
+  region_->header().records.fetch_add(1, std::memory_order_relaxed);
+  region_->header().used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
+  if (window.count > 1) seal_segment(*region_, window.segment);
+  reservation.window_.reset();
+  return pin;
+}
+
+template <typename Change>
+bool RamTier::change_marks(const Record& record, Change&& change) const {
+  const std::uint64_t at = region_->offset_of(reinterpret_cast<const std::byte*>(&record));
+  const std::uint64_t page = at / k_page * k_page;
+  const auto fd = region_->reopen(O_RDWR);
+  if (!fd) return false;
+  const auto mapping = base::Mapping::shared(fd->get(), page, 2 * k_page, PROT_READ | PROT_WRITE);
+  if (!mapping) return false;
+  change(*reinterpret_cast<Record*>(mapping->data() + (at - page)));
+  return true;
+}
+
+template <typename Wanted>
+std::size_t RamTier::mark_if(std::uint64_t hash, Wanted&& wanted) {
+  std::size_t marked = 0;
+  index_.visit(hash, [&](const RecordPlace& place) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const record = pin(place, counter);
+    if (record == nullptr) return false;
+    const Pin held(counter, record);
+    if (record->magic != Record::k_magic || record->is_stale() || !wanted(*record)) return false;
+    // Pairs with the acquire in Record::is_stale.
+    if (change_marks(*record, [](Record& r) { r.stale.store(1, std::memory_order_release); })) ++marked;
+    return false;
+  });
+  return marked;
+}
+
+std::size_t RamTier::mark_stale(std::string_view path) {
+  return mark_if(base::hash_path(path), [&](const Record& r) { return r.path_length == path.size() && r.path() == path; });
+}
+
+std::size_t RamTier::mark_stale_inode(const FileStat& stat) {
+  return mark_if(base::hash_inode(stat.device(), stat.inode), [&](const Record& r) { return r.stat.same_file(stat); });
+}
+
+std::size_t RamTier::mark_stale_tree(std::string_view directory) {
+  std::size_t marked = 0;
+  index_.visit_all([&](const RecordPlace& place) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const record = pin(place, counter);
+    if (record == nullptr) return;
+    const Pin held(counter, record);
+    if (record->magic != Record::k_magic || record->is_stale() || record->path_length >= PATH_MAX) return;
+    const std::string_view path = record->path();
+    if (!path.starts_with(directory) || path.size() <= directory.size() || path[directory.size()] != '/') return;
+    if (change_marks(*record, [](Record& r) { r.stale.store(1, std::memory_order_release); })) ++marked;
+  });
+  return marked;
+}
+
+void RamTier::mark_verified(const Record& record, std::uint64_t job, std::uint32_t seconds) {
+  change_marks(record, [&](Record& r) {
+    r.verified_job.store(job, std::memory_order_relaxed);
+    r.verified_seconds.store(seconds, std::memory_order_relaxed);
+  });
+}
+
+void RamTier::release_lease() {
+  const MutexGuard guard(&mutex_);
+  if (window_ != nullptr) cube::cache::release_lease(*region_, window_->segment);
+  window_.reset();
+}
+
+}  // namespace cube::cache

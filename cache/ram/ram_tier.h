@@ -1,0 +1,122 @@
+// The RAM tier: records in the shared region. Finds them, and adds them in three steps: reserve, fill in, publish.
+// Invariants: what a Pin shows stays where it is and does not change while the Pin lives (its marks apart); a reader
+// never sees a record that is not whole. The resident pool keeps what it has: nothing is evicted.
+// Thread safety: all of it, between threads and processes. find is async-signal-safe and allocates nothing; reserve and
+// publish take a mutex of this process and must not be re-entered by a signal handler of the same thread.
+#pragma once
+
+#include <pthread.h>
+
+#include <memory>
+#include <string_view>
+
+#include "cache/ram/index.h"
+#include "cache/ram/region.h"
+#include "cache/record.h"
+
+namespace cube::cache {
+
+// A claim on a record's segment, counted in this process's own row.
+class Pin {
+ public:
+  Pin() = default;
+  Pin(Pin&& other) noexcept : counter_(std::exchange(other.counter_, nullptr)), record_(std::exchange(other.record_, nullptr)) {}
+  Pin& operator=(Pin&& other) noexcept {
+    if (this != &other) {
+      release();
+      counter_ = std::exchange(other.counter_, nullptr);
+      record_ = std::exchange(other.record_, nullptr);
+    }
+    return *this;
+  }
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+  ~Pin() { release(); }
+
+  explicit operator bool() const { return record_ != nullptr; }
+  const Record& operator*() const { return *record_; }
+  const Record* operator->() const { return record_; }
+  // Another claim on the same record.
+  Pin duplicate() const {
+    if (counter_ != nullptr) counter_->fetch_add(1, std::memory_order_seq_cst);
+    return Pin(counter_, record_);
+  }
+  void release() {
+    // Release: our reads of the segment come before its reuse; pairs with the evictor's look at all rows.
+    if (counter_ != nullptr) counter_->fetch_sub(1, std::memory_order_release);
+    forget();
+  }
+  // In a forked child: the claim is the parent's.
+  void forget() {
+    counter_ = nullptr;
+    record_ = nullptr;
+  }
+
+ private:
+  friend class RamTier;
+  Pin(std::atomic<std::uint32_t>* counter, const Record* record) : counter_(counter), record_(record) {}
+  std::atomic<std::uint32_t>* counter_ = nullptr;
+  const Record* record_ = nullptr;
+};
+
+class RamTier {
+  struct Window;
+
+ public:
+  // Room for one record in a segment that this process has leased. Given back by its destructor unless published.
+  class Reservation {
+   public:
+    Reservation() = default;
+    Reservation(Reservation&&) noexcept = default;
+    Reservation& operator=(Reservation&&) noexcept = default;
+    ~Reservation();
+    std::byte* data() const;  // writable, of the size asked for
+
+   private:
+    friend class RamTier;
+    std::shared_ptr<Window> window_;
+    RecordPlan plan_;
+    std::uint64_t fill_before_ = 0;
+    RamTier* tier_ = nullptr;
+  };
+
+  explicit RamTier(Region& region);
+
+  Pin find(std::string_view path, std::uint64_t hash) const;
+
+  // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name.
+  base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size);
+  // ENOSPC: the index has no room.
+  base::Result<Pin> publish(Reservation&& reservation, const RecordContent& content);
+
+  // Marks every record of this path, or of this device and inode, or below this directory; returns how many.
+  std::size_t mark_stale(std::string_view path);
+  std::size_t mark_stale_inode(const FileStat& stat);
+  std::size_t mark_stale_tree(std::string_view directory);
+  // The origin was asked and the record is still right.
+  void mark_verified(const Record& record, std::uint64_t job, std::uint32_t seconds);
+
+  bool is_full() const { return region_->header().full.load(std::memory_order_relaxed) != 0; }
+  // At the end of the process: what is left of the leased segment may be used by others.
+  void release_lease();
+
+  Region& region() const { return *region_; }
+
+ private:
+  const Record* pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const;
+  template <typename Wanted>
+  std::size_t mark_if(std::uint64_t hash, Wanted&& wanted);
+  template <typename Change>
+  bool change_marks(const Record& record, Change&& change) const;
+  base::Result<std::shared_ptr<Window>> open_window(std::uint32_t segment, std::uint32_t count);
+  base::Result<Reservation> reserve_run(std::size_t path_length, std::uint64_t data_size);
+  base::Result<void> next_segment(std::uint64_t bytes);
+  base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, const Record& record);
+
+  Region* region_;
+  Index index_;
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+  std::shared_ptr<Window> window_;  // of the segment being filled; guarded by mutex_
+};
+
+}  // namespace cube::cache

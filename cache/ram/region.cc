@@ -1,0 +1,228 @@
+#include "cache/ram/region.h"
+
+#include <fmt/format.h>
+#include <sys/statfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "cache/base/clock.h"
+#include "cache/base/log.h"
+#include "cache/base/memory_limits.h"
+#include "cache/ram/process_slots.h"
+#include "cache/ram/robust_lock.h"
+#include "cache/ram/segments.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+constexpr std::uint64_t k_least_region = 8 << 20;
+// Left alone on the machine and in the control group whatever the settings say: a page of tmpfs that cannot be had
+// means the OOM killer, not an error.
+constexpr std::uint64_t k_memory_left_alone = 64 << 20;
+
+std::string error_text(int error) { return strerrordesc_np(error) != nullptr ? strerrordesc_np(error) : "unknown error"; }
+
+// How large may the region be? 0: not even the least.
+std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
+  struct ::statfs fs {};
+  const long error = sys::raw(SYS_statfs, sys::arg(options.directory.c_str()), sys::arg(&fs));
+  if (sys::failed(error)) {
+    why = fmt::format("CUBESHIM_RAM_DIR={}: {}; it takes a directory on a tmpfs", options.directory,
+                      error_text(static_cast<int>(-error)));
+    return 0;
+  }
+  const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
+  std::uint64_t wanted = options.size;
+  if (options.is_percent) {
+    const std::uint64_t memory = base::available_memory();
+    wanted = memory == UINT64_MAX ? 1ULL << 30 : memory / 100 * options.size;
+  }
+  // Up to 1/16 of the directory is left to others, who may not cope with a full one.
+  const std::uint64_t usable = room - room / 16;
+  if (wanted > usable && !options.is_percent) {
+    base::log(base::LogLevel::warn, "CUBESHIM_RAM={} is more than {} has room for: using {} MiB", options.size, options.directory,
+              usable >> 20);
+  }
+  wanted = std::min(wanted, usable);
+  if (wanted >= k_least_region) return wanted;
+  why = fmt::format("no room for a cache: {} has {} MiB free and CUBESHIM_RAM allows {} MiB, at least {} are needed",
+                    options.directory, room >> 20, wanted >> 20, k_least_region >> 20);
+  return 0;
+}
+
+}  // namespace
+
+base::Result<Region*> Region::attach(const RegionOptions& options, std::string& why) {
+  const base::ProcessId self = base::current_process();
+  for (int attempt = 0; attempt < 16; ++attempt) {
+    auto* region = new (std::nothrow) Region;
+    if (region == nullptr) return base::fail(ENOMEM);
+    region->keep_ = options.keep;
+    region->path_ = fmt::format("{}/cubeshim-{}-{}", options.directory, sys::raw(SYS_geteuid), options.name);
+    auto opened = region->open_existing(why);
+    if (!opened && opened.error().value == ENOENT && options.create) opened = region->create(options, why);
+    if (!opened) {
+      delete region;
+      // Another process was quicker: use its region.
+      if (opened.error().value == EEXIST) continue;
+      return base::fail(opened.error().value);
+    }
+    const RobustLock lock(&region->header().lifecycle);
+    bool usable = static_cast<bool>(lock) && region->header().dead.load(std::memory_order_relaxed) == 0;
+    if (usable && !options.keep && options.create && reap_dead_processes(*region, k_process_slots) == 0 &&
+        region->header().records.load(std::memory_order_relaxed) != 0 && !report_is_due(*region, {})) {
+      // Left by processes that were killed, and nobody asked to keep it.
+      region->header().dead.store(1, std::memory_order_relaxed);
+      sys::unlink(region->path_.c_str());
+      usable = false;
+    }
+    if (usable) {
+      const auto claim = claim_process_slot(*region, self, options.job);
+      if (!claim) {
+        why = fmt::format("all {} process slots of {} are taken", k_process_slots, region->path_);
+        return base::fail(claim.error().value);  // the mapping leaks, for the lock lies in it; once per process
+      }
+      region->own_slot_ = claim->slot;
+      region->own_job_ = claim->job;
+      keep_alive(*region);
+      return region;
+    }
+    if (!lock) {
+      why = fmt::format("{} is held by a process that does not run", region->path_);
+      return base::fail(EBUSY);
+    }
+  }
+  why = "the region comes and goes too fast";
+  return base::fail(EAGAIN);
+}
+
+base::Result<void> Region::open_existing(std::string& why) {
+  auto writable = base::open_fd(path_.c_str(), O_RDWR | O_NOFOLLOW);
+  if (!writable) {
+    const int error = writable.error().value;
+    if (error != ENOENT) why = fmt::format("cannot open {}: {}", path_, error_text(error));
+    return base::fail(error);
+  }
+  struct ::stat st {};
+  if (sys::failed(sys::fstat(writable->get(), &st))) return base::fail(EIO);
+  if (!S_ISREG(st.st_mode) || st.st_uid != static_cast<uid_t>(sys::raw(SYS_geteuid)) || (st.st_mode & 0177) != 0) {
+    why = fmt::format("{} is refused: it must be a file of this user with mode 0600", path_);
+    return base::fail(EPERM);
+  }
+  RegionHeader head{};
+  const long n = sys::pread(writable->get(), &head, sizeof head, 0);
+  const bool known = n == static_cast<long>(sizeof head) && head.magic == k_region_magic;
+  if (known && (head.version != k_layout_version || head.header_bytes != sizeof(RegionHeader))) {
+    why = fmt::format("{} is of layout version {}, this library has {}: remove it or set another CUBESHIM_NAME", path_,
+                      head.version, k_layout_version);
+    return base::fail(EPROTO);
+  }
+  layout_ = head.layout;
+  if (!known || static_cast<std::uint64_t>(st.st_size) != layout_.file_bytes || layout_ != layout_for(layout_.file_bytes)) {
+    why = fmt::format("{} is not a sound region: remove it or set another CUBESHIM_NAME", path_);
+    return base::fail(EPROTO);
+  }
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+  auto readable = reopen(O_RDONLY);
+  if (!readable) return base::fail(readable.error().value == ESTALE ? EEXIST : readable.error().value);
+  return map(writable->get(), readable->get());
+}
+
+base::Result<void> Region::create(const RegionOptions& options, std::string& why) {
+  const std::uint64_t bytes = wanted_bytes(options, why);
+  if (bytes == 0) return base::fail(ENOSPC);
+  layout_ = layout_for(bytes);
+  const auto complain = [&](const char* what, int error) {
+    why = fmt::format("cannot make a region in {}: {}: {}", options.directory, what, error_text(error));
+    return base::fail(error);
+  };
+  auto writable = base::open_fd(options.directory.c_str(), O_TMPFILE | O_RDWR, 0600);
+  if (!writable) return complain("open", writable.error().value);
+  const int fd = writable->get();
+  sys::raw(SYS_fchmod, fd, 0600);  // whatever the umask is
+  if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(layout_.file_bytes)); sys::failed(e)) {
+    return complain("ftruncate", static_cast<int>(-e));
+  }
+  if (const long e = sys::fallocate(fd, 0, 0, static_cast<std::int64_t>(layout_.data)); sys::failed(e)) {
+    return complain("fallocate", static_cast<int>(-e));
+  }
+  char own_path[64];
+  *fmt::format_to_n(own_path, sizeof own_path - 1, "/proc/self/fd/{}", fd).out = '\0';
+  auto readable = base::open_fd(own_path, O_RDONLY);
+  if (!readable) return complain("/proc/self/fd", readable.error().value);
+  if (const auto mapped = map(fd, readable->get()); !mapped) return complain("mmap", mapped.error().value);
+  struct ::stat st {};
+  sys::fstat(fd, &st);
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+
+  RegionHeader& head = header();
+  head.version = k_layout_version;
+  head.header_bytes = sizeof(RegionHeader);
+  head.layout = layout_;
+  head.created_ns = base::wall_ns();
+  int error = init_robust_mutex(&head.lifecycle);
+  for (std::uint32_t i = 0; i < k_process_slots && error == 0; ++i) error = init_robust_mutex(&process_slot(i).life);
+  if (error != 0) return complain("robust mutex", error);
+  head.magic = k_region_magic;
+  const long linked = sys::raw(SYS_linkat, AT_FDCWD, sys::arg(own_path), AT_FDCWD, sys::arg(path_.c_str()), AT_SYMLINK_FOLLOW);
+  if (linked == -EEXIST) return base::fail(EEXIST);
+  if (sys::failed(linked)) return complain("linkat", static_cast<int>(-linked));
+  return {};
+}
+
+base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
+  auto control = base::Mapping::shared(read_write_fd, 0, layout_.data, PROT_READ | PROT_WRITE);
+  if (!control) return base::fail(control.error().value);
+  auto data = base::Mapping::shared(read_only_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_READ);
+  if (!data) return base::fail(data.error().value);
+  control_ = std::move(*control);
+  data_ = std::move(*data);
+  return {};
+}
+
+base::Result<base::UniqueFd> Region::reopen(int flags) const {
+  auto fd = base::open_fd(path_.c_str(), flags | O_NOFOLLOW);
+  if (!fd) return base::fail(fd.error().value == ENOENT ? ESTALE : fd.error().value);
+  struct ::stat st {};
+  if (sys::failed(sys::fstat(fd->get(), &st)) || st.st_dev != device_ || st.st_ino != inode_) return base::fail(ESTALE);
+  return fd;
+}
+
+base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t count) {
+  const std::uint64_t bytes = std::uint64_t{layout_.segment_bytes} * count;
+  const std::uint64_t memory = base::available_memory();
+  if (memory != UINT64_MAX && memory < bytes + k_memory_left_alone) return base::fail(ENOMEM);
+  const auto fd = reopen(O_RDWR);
+  if (!fd) return base::fail(fd.error().value);
+  const std::uint64_t at = layout_.data + std::uint64_t{layout_.segment_bytes} * first;
+  const long error = sys::fallocate(fd->get(), 0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes));
+  if (sys::failed(error)) return base::fail(static_cast<int>(-error));
+  header().reserved_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  return {};
+}
+
+void Region::detach() {
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) return;
+  const std::uint32_t others = reap_dead_processes(*this, own_slot_);
+  const bool last = others == 0 && !report_is_due(*this, process_slot(own_slot_).process);
+  if (last && !keep_) {
+    // A program's mapping of the region stays whole without a name.
+    header().dead.store(1, std::memory_order_relaxed);
+    if (reopen(O_RDONLY)) sys::unlink(path_.c_str());
+  }
+  const auto* const pins = pin_row(own_slot_);
+  const bool pinned =
+      std::any_of(pins, pins + layout_.segment_count, [](const auto& pin) { return pin.load(std::memory_order_relaxed) != 0; });
+  // With pins held, the slot is left to the kernel: it tells of our death when we are really gone.
+  if (!pinned) release_process_slot(*this, own_slot_);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,81 @@
+// The shared-memory file that all processes of the node map: its name, its life and its tables.
+//
+// Life: the first process makes it without a name (O_TMPFILE), reserves the control part, fills it and links it to
+// RAM_DIR/cubeshim-UID-NAME, so that nobody ever sees half a region. The last process takes the name away, unless the
+// user wants to keep it or the first process of a job, which prints the report, has not looked at it yet.
+// Invariants: owner and mode (0600) fit, or it is refused; the data part is mapped read-only, through an fd that was
+// opened read-only, so that not even mprotect makes it writable; no fd stays open; nothing is stored into pages that
+// posix_fallocate has not reserved.
+// Thread safety: attach once; everything else from any thread.
+#pragma once
+
+#include <string>
+
+#include "cache/base/mapping.h"
+#include "cache/base/unique_fd.h"
+#include "cache/ram/layout.h"
+
+namespace cube::cache {
+
+struct RegionOptions {
+  std::string directory = "/dev/shm";
+  std::string name = "default";
+  bool is_percent = true;  // of `size`
+  std::uint64_t size = 25;
+  bool keep = false;
+  bool create = true;   // false: only one that is there
+  base::ProcessId job;  // the first process of the job
+};
+
+class Region {
+ public:
+  // Maps the region and claims a process slot. On failure, `why` is one line for the user (or empty, where there is
+  // simply none and `create` is false).
+  static base::Result<Region*> attach(const RegionOptions& options, std::string& why);
+  // Gives the slot back unless pins are held; takes the name away if nobody else is left.
+  // The mappings stay: other threads may still be reading.
+  void detach();
+
+  RegionHeader& header() const { return *at<RegionHeader>(0); }
+  JobRow& job_row(std::uint32_t i) const { return at<JobRow>(layout_.jobs)[i]; }
+  ProcessSlot& process_slot(std::uint32_t i) const { return at<ProcessSlot>(layout_.processes)[i]; }
+  std::atomic<std::uint32_t>* pin_row(std::uint32_t process) const {
+    return at<std::atomic<std::uint32_t>>(layout_.pins) + std::uint64_t{process} * layout_.segment_count;
+  }
+  SegmentRow& segment_row(std::uint32_t i) const { return at<SegmentRow>(layout_.segments)[i]; }
+  WriterStripe& writer_stripe(std::uint32_t i) const { return at<WriterStripe>(layout_.writers)[i]; }
+  FlightSlot& flight_slot(std::uint32_t i) const { return at<FlightSlot>(layout_.flights)[i]; }
+  IndexBucket& bucket(std::uint32_t i) const { return at<IndexBucket>(layout_.index)[i]; }
+  const std::byte* segment(std::uint32_t i) const { return data_.data() + std::uint64_t{i} * layout_.segment_bytes; }
+
+  const RegionLayout& layout() const { return layout_; }
+  std::uint32_t own_slot() const { return own_slot_; }
+  std::uint32_t own_job() const { return own_job_; }
+  base::Stats& stats() const { return process_slot(own_slot_).stats; }
+  const std::string& path() const { return path_; }
+  std::uint64_t offset_of(const std::byte* data) const { return layout_.data + static_cast<std::uint64_t>(data - data_.data()); }
+
+  // An fd of the very file that is mapped, for a window or for a program's own mapping; ESTALE where the name is gone.
+  base::Result<base::UniqueFd> reopen(int flags) const;
+  // Memory for segments [first, first + count); ENOSPC or ENOMEM where there is none.
+  base::Result<void> reserve_segments(std::uint32_t first, std::uint32_t count);
+
+ private:
+  Region() = default;
+  template <typename T>
+  T* at(std::uint64_t offset) const {
+    return reinterpret_cast<T*>(control_.data() + offset);
+  }
+  base::Result<void> open_existing(std::string& why);
+  base::Result<void> create(const RegionOptions& options, std::string& why);
+  base::Result<void> map(int read_write_fd, int read_only_fd);
+
+  base::Mapping control_, data_;
+  RegionLayout layout_;
+  std::string path_;
+  std::uint64_t device_ = 0, inode_ = 0;
+  std::uint32_t own_slot_ = 0, own_job_ = 0;
+  bool keep_ = false;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,108 @@
+#include "cache/ram/segments.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cache/ram/region.h"
+
+namespace cube::cache {
+namespace {
+
+bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to) {
+  std::uint64_t expected = from.pack();
+  // acq_rel: the next lessee sees the fill of the one before; readers pair with it in RamTier::pin.
+  return row.word.compare_exchange_strong(expected, to.pack(), std::memory_order_acq_rel);
+}
+
+SegmentWord word_of(const SegmentRow& row) { return SegmentWord::unpack(row.word.load(std::memory_order_acquire)); }
+
+// FREE or never used -> OPEN, owned by us, next generation. Its memory is reserved by the caller.
+bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
+  SegmentRow& row = region.segment_row(segment);
+  const SegmentWord before = word_of(row);
+  if (before.state != SegmentState::free) return false;
+  SegmentWord after{state, region.own_slot(), before.generation + 1};
+  if (after.generation == 0) after.generation = 1;
+  if (!swap_word(row, before, after)) return false;
+  row.fill.store(0, std::memory_order_release);
+  row.run_length.store(1, std::memory_order_relaxed);
+  return true;
+}
+
+void give_back(Region& region, std::uint32_t segment) {
+  SegmentRow& row = region.segment_row(segment);
+  const SegmentWord before = word_of(row);
+  swap_word(row, before, {SegmentState::free, k_no_owner, before.generation});
+}
+
+base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
+  for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
+    SegmentRow& row = region.segment_row(i);
+    const SegmentWord before = word_of(row);
+    if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
+    if (region.layout().segment_bytes - row.fill.load(std::memory_order_relaxed) < bytes) continue;
+    if (swap_word(row, before, {SegmentState::open, region.own_slot(), before.generation})) return i;
+  }
+  return base::fail(ENOSPC);
+}
+
+}  // namespace
+
+base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count) {
+  RegionHeader& header = region.header();
+  const std::uint32_t total = region.layout().segment_count;
+  const std::uint32_t hint = header.free_hint.load(std::memory_order_relaxed);
+  for (std::uint32_t step = 0; step < total; ++step) {
+    const std::uint32_t first = (hint + step) % total;
+    if (first + count > total) continue;
+    std::uint32_t taken = 0;
+    while (taken < count && take_free(region, first + taken, taken == 0 ? SegmentState::open : SegmentState::tail)) ++taken;
+    if (taken == count) {
+      const auto reserved = region.reserve_segments(first, count);
+      if (reserved) {
+        region.segment_row(first).run_length.store(count, std::memory_order_release);
+        header.free_hint.store((first + count) % total, std::memory_order_relaxed);
+        return first;
+      }
+      while (taken > 0) give_back(region, first + --taken);
+      return base::fail(reserved.error().value);
+    }
+    while (taken > 0) give_back(region, first + --taken);
+  }
+  return base::fail(ENOSPC);
+}
+
+base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes) {
+  const auto left_over = lease_left_over(region, bytes);
+  if (left_over) return left_over;
+  return lease_run(region, 1);
+}
+
+void seal_segment(Region& region, std::uint32_t segment) {
+  SegmentRow& row = region.segment_row(segment);
+  const SegmentWord before = word_of(row);
+  swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
+}
+
+void release_lease(Region& region, std::uint32_t segment) {
+  SegmentRow& row = region.segment_row(segment);
+  const SegmentWord before = word_of(row);
+  if (before.state != SegmentState::open || before.owner != region.own_slot()) return;
+  swap_word(row, before, {SegmentState::open, k_no_owner, before.generation});
+  region.header().full.store(0, std::memory_order_relaxed);
+}
+
+void release_leases_of(Region& region, std::uint32_t process_slot) {
+  for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
+    SegmentRow& row = region.segment_row(i);
+    const SegmentWord before = word_of(row);
+    if (before.owner != process_slot || before.state == SegmentState::free) continue;
+    // A run whose writer died before it was sealed cannot be told from a finished one; its record, if published, stays.
+    const bool run = before.state == SegmentState::tail || row.run_length.load(std::memory_order_acquire) > 1;
+    swap_word(row, before,
+              {run && before.state == SegmentState::open ? SegmentState::sealed : before.state, k_no_owner, before.generation});
+    region.header().full.store(0, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,73 @@
+#include "cache/record.h"
+
+#include <climits>
+#include <cstring>
+
+#include "cache/base/hash.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr std::uint64_t round_down(std::uint64_t n, std::uint64_t unit) { return n / unit * unit; }
+
+std::uint64_t header_hash_of(const Record& record) {
+  const std::uint64_t parts[2] = {base::hash_bytes(&record, offsetof(Record, header_hash)),
+                                  base::hash_bytes(record.path_text(), record.path_length)};
+  return base::hash_bytes(parts, sizeof parts);
+}
+
+}  // namespace
+
+RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size) {
+  const std::uint64_t head = sizeof(Record) + path_length + 1;
+  RecordPlan plan;
+  if (data_size < k_mappable_from) {
+    plan.start = round_up(fill, k_record_alignment);
+    plan.data = round_up(plan.start + head, k_record_alignment);
+    plan.end = round_up(plan.data + data_size, k_record_alignment);
+    return plan;
+  }
+  // The header goes right before the page on which the data begins.
+  plan.data = round_up(round_up(fill, k_record_alignment) + round_up(head, k_record_alignment), k_page);
+  plan.start = round_down(plan.data - head, k_record_alignment);
+  plan.end = round_up(plan.data + data_size, k_page);
+  return plan;
+}
+
+void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content) {
+  auto& record = *reinterpret_cast<Record*>(segment + plan.start);
+  record.magic = Record::k_magic;
+  record.version = Record::k_version;
+  record.kind = RecordKind::file;
+  record.flags = content.physical ? Record::k_flag_physical : 0;
+  record.path_length = static_cast<std::uint32_t>(content.path.size());
+  record.data_offset = static_cast<std::uint32_t>(plan.data - plan.start);
+  record.data_size = content.stat.size;
+  record.record_size = plan.end - plan.start;
+  record.stat = content.stat;
+  record.fetched_ns = content.fetched_ns;
+  std::memset(record.reserved, 0, sizeof record.reserved);
+  auto* path = reinterpret_cast<std::byte*>(&record + 1);
+  std::memcpy(path, content.path.data(), content.path.size());
+  std::byte* const path_end = path + content.path.size();
+  std::memset(path_end, 0, static_cast<std::size_t>(segment + plan.data - path_end));
+  std::memset(segment + plan.data + content.stat.size, 0, plan.end - plan.data - content.stat.size);
+  record.data_hash = base::hash_bytes(record.data(), record.data_size);
+  record.header_hash = header_hash_of(record);
+  record.stale.store(0, std::memory_order_relaxed);
+  record.verified_seconds.store(static_cast<std::uint32_t>(content.fetched_ns / 1'000'000'000ULL), std::memory_order_relaxed);
+  record.verified_job.store(content.job, std::memory_order_relaxed);
+}
+
+bool header_is_sound(const Record& record, std::uint64_t available) {
+  if (available < sizeof(Record) || record.magic != Record::k_magic || record.version != Record::k_version) return false;
+  if (record.path_length >= PATH_MAX || record.record_size > available) return false;
+  if (record.data_offset < sizeof(Record) + record.path_length + 1 || record.data_offset > record.record_size) return false;
+  if (record.data_size > record.record_size - record.data_offset) return false;
+  return record.header_hash == header_hash_of(record);
+}
+
+bool data_is_sound(const Record& record) { return base::hash_bytes(record.data(), record.data_size) == record.data_hash; }
+
+}  // namespace cube::cache

@@ -1,0 +1,80 @@
+// The one binary format of the project (doc/FORMAT.md): a header, the full path, the data. Records begin on a multiple
+// of 64 bytes. Data of 32 KiB and more begins on a page and its last page ends in zeros, so that a program can map it.
+// Invariant: a record that an index names is complete; but for its marks it never changes again.
+// Thread safety: everything is immutable after publication, except the marks, which are atomics.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "cache/file_stat.h"
+
+namespace cube::cache {
+
+inline constexpr std::uint64_t k_record_alignment = 64;
+inline constexpr std::uint64_t k_page = 4096;
+// Below this a mapping is an anonymous copy: a page and a half of padding for each file would not pay.
+inline constexpr std::uint64_t k_mappable_from = 32 << 10;
+
+enum class RecordKind : std::uint8_t { file = 1, stat = 2, directory = 3, link = 4, absent = 5 };
+
+struct Record {
+  static constexpr std::uint32_t k_magic = 0x45425543;  // "CUBE"
+  static constexpr std::uint16_t k_version = 1;
+  // The path it was opened by holds no symbolic link, so that lstat and O_NOFOLLOW see this very file.
+  static constexpr std::uint8_t k_flag_physical = 1;
+
+  std::uint32_t magic;
+  std::uint16_t version;
+  RecordKind kind;
+  std::uint8_t flags;
+  std::uint32_t path_length;  // bytes, without the terminating zero that follows the path
+  std::uint32_t data_offset;  // from the start of the record
+  std::uint64_t data_size;    // bytes
+  std::uint64_t record_size;  // bytes, all padding included
+  FileStat stat;
+  std::uint64_t fetched_ns;   // wall clock
+  std::uint64_t reserved[4];  // zero
+  std::uint64_t data_hash;    // xxh3 of the data
+  std::uint64_t header_hash;  // xxh3 of all above, then of the path
+
+  // Marks: outside the hash, changed after publication.
+  std::atomic<std::uint32_t> stale;             // not 0: the file was changed through the shim
+  std::atomic<std::uint32_t> verified_seconds;  // wall clock, seconds: when the origin was last asked
+  std::atomic<std::uint64_t> verified_job;      // which job has asked
+
+  std::string_view path() const { return {reinterpret_cast<const char*>(this + 1), path_length}; }
+  const char* path_text() const { return reinterpret_cast<const char*>(this + 1); }
+  const std::byte* data() const { return reinterpret_cast<const std::byte*>(this) + data_offset; }
+  bool is_physical() const { return (flags & k_flag_physical) != 0; }
+  bool is_mappable() const { return data_size >= k_mappable_from; }
+  // Pairs with the release in RamTier::mark_stale.
+  bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
+};
+static_assert(sizeof(Record) == 256 && std::is_standard_layout_v<Record>);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Where a record would lie that is added behind `fill` bytes of a segment; offsets are from the segment's start.
+struct RecordPlan {
+  std::uint64_t start = 0, data = 0, end = 0;
+};
+RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size);
+
+// The header and the path at `at`; the data is already in its place. `plan` is what plan_record gave.
+struct RecordContent {
+  std::string_view path;
+  FileStat stat;
+  bool physical = false;
+  std::uint64_t fetched_ns = 0;
+  std::uint64_t job = 0;
+};
+void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);
+
+// Is a whole, undamaged header here, and does the record end within `available` bytes? Does not look at the data.
+bool header_is_sound(const Record& record, std::uint64_t available);
+bool data_is_sound(const Record& record);
+
+}  // namespace cube::cache
