@@ -136,6 +136,11 @@ void write_report(Region& region, std::uint32_t job, const base::Config& config,
   }
 }
 
+void write_empty_report(const base::Config& config, std::uint32_t pid) {
+  if (config.stats == "off" || config.stats_format != base::StatsFormat::json) return;
+  write_out(config, pid, report_as_json({}));
+}
+
 bool report_interval_passed(Region& region, std::uint32_t job, std::uint64_t interval_seconds) {
   std::atomic<std::uint64_t>& next = region.job_row(job).next_report_ns;
   const std::uint64_t now = base::coarse_monotonic_ns();

@@ -27,6 +27,9 @@ std::string report_as_text(const JobTotals& job, std::uint64_t last_requests, st
 // Collects, notes what was reported, and writes to where CUBESHIM_STATS says. `pid` is for %p.
 void write_report(Region& region, std::uint32_t job, const base::Config& config, std::uint32_t pid);
 
+// The same where no process of the job has opened anything under a prefix; only for those who read it by program.
+void write_empty_report(const base::Config& config, std::uint32_t pid);
+
 // For periodic lines without a thread: true for one caller when the interval has passed.
 bool report_interval_passed(Region& region, std::uint32_t job, std::uint64_t interval_seconds);
 

@@ -1,0 +1,86 @@
+// The calls that change what a number is: close, dup and their kin (declared in file_calls.h).
+#include <climits>
+
+#include "shim/file_calls.h"
+#include "shim/materialize.h"
+#include "shim/placeholder.h"
+#include "shim/process.h"
+
+namespace cube::shim::file_calls {
+
+namespace sys = base::sys;
+
+Answer close(int fd) {
+  if (g_fds.kind(fd) == RowKind::none) {
+    // Closed already, as far as the program knows.
+    if (fd >= 0 && fd == placeholder::g_parked.load(std::memory_order_relaxed) && process::owns_table()) return -EBADF;
+    return {};
+  }
+  if (g_fds.kind(fd) != RowKind::served) return {};
+  if (!process::owns_table()) return {};
+  const OpenFileRef file = g_fds.take(fd);
+  if (!file) return {};
+  if (file->kernel_backed || file->kind != OpenFile::Kind::served) {
+    sys::close(fd);
+    placeholder::number_was_freed();
+  } else {
+    placeholder::release(fd);
+  }
+  return 0;
+}
+
+OpenFileRef note_close(int fd) {
+  if (!process::owns_table()) return {};
+  placeholder::number_was_freed();
+  return g_fds.take(fd);
+}
+
+Answer dup(int fd) { return fcntl(fd, F_DUPFD, 0); }
+
+Answer dup_to(int fd, int to, int flags, bool same_is_error) {
+  if (fd == to) {
+    if (g_fds.kind(fd) != RowKind::served) return {};
+    return same_is_error ? -EINVAL : to;
+  }
+  const bool from_served = g_fds.kind(fd) == RowKind::served;
+  const bool to_known = g_fds.kind(to) != RowKind::none;
+  if ((!from_served && !to_known) || !g_fds.is_within(to)) {
+    if (from_served) materialize_slow(fd);
+    if (process::owns_table()) placeholder::unpark();
+    return {};
+  }
+  if (!process::owns_table()) return {};
+  placeholder::unpark();
+  const BlockSignals block;
+  OpenFileRef file = g_fds.acquire(fd);
+  const std::uint64_t before = g_fds.lock(to);
+  const long result = sys::dup3(fd, to, file ? O_CLOEXEC : flags);
+  if (sys::failed(result)) {
+    g_fds.unlock(to, before);
+    return result;
+  }
+  if (FdTable::kind_of(before) == RowKind::served) g_fds.count_served(-1);
+  OpenFileRef replaced = FdTable::reference_in(before);
+  if (file) {
+    g_fds.set(to, RowKind::served, std::move(file), (flags & O_CLOEXEC) != 0);
+  } else {
+    g_fds.unlock(to, 0);
+  }
+  return result;
+}
+
+void close_range(unsigned first, unsigned last) {
+  if (!process::owns_table()) return;
+  placeholder::forget_parked_in(first, last);
+  placeholder::number_was_freed();
+  const auto end = std::min<unsigned>(last == UINT_MAX ? last : last + 1, static_cast<unsigned>(g_fds.end()));
+  for (unsigned fd = first; fd < end; ++fd) g_fds.forget(static_cast<int>(fd));
+}
+
+void mark_range_close_on_exec(unsigned first, unsigned last) {
+  if (!process::owns_table()) return;
+  const auto end = std::min<unsigned>(last == UINT_MAX ? last : last + 1, static_cast<unsigned>(g_fds.end()));
+  for (unsigned fd = first; fd < end; ++fd) g_fds.set_close_on_exec(static_cast<int>(fd), true);
+}
+
+}  // namespace cube::shim::file_calls

@@ -1,0 +1,87 @@
+// What the shim knows of each fd number: nothing (the kernel's own), a served file, a file being written, or a directory
+// that may lead under a prefix. One 64-bit row for each number:
+//   kind:3 | close-on-exec:1 | sequence:28 | index of the OpenFile:32
+// Invariants: a row holds one reference on its OpenFile; a row is cleared before its number is closed and set after its
+// number is ours; BUSY means that somebody is changing what the number is, and everybody else waits.
+// Thread safety: lock-free but for BUSY; async-signal-safe. Only the owner process changes it (process.h).
+#pragma once
+
+#include <sched.h>
+
+#include "shim/open_file.h"
+#include "shim/process.h"
+
+namespace cube::shim {
+
+enum class RowKind : std::uint8_t { none = 0, served = 1, busy = 2, writer = 3, directory = 4 };
+
+class FdTable {
+ public:
+  static constexpr int k_capacity = 1 << 20;
+
+  // A served file behind fd; empty for everything else. Waits while the row is BUSY.
+  OpenFileRef acquire(int fd) {
+    if (static_cast<unsigned>(fd) >= k_capacity) return {};
+    while (true) {
+      const std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+      if (row == 0) [[likely]]
+        return {};
+      if (kind_of(row) == RowKind::busy) {
+        sched_yield();
+        continue;
+      }
+      // In a vforked child the same number may be something else.
+      if (kind_of(row) != RowKind::served || !process::owns_table()) return {};
+      OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
+      if (!open_files::try_acquire(file)) continue;
+      auto ref = OpenFileRef::adopt(file);
+      // The object may have been reused between the two looks; the sequence in the row tells.
+      if (rows_[fd].load(std::memory_order_acquire) == row) return ref;
+    }
+  }
+
+  RowKind kind(int fd) const { return is_within(fd) ? kind_of(rows_[fd].load(std::memory_order_acquire)) : RowKind::none; }
+  bool is_within(int fd) const { return static_cast<unsigned>(fd) < k_capacity; }
+  bool close_on_exec(int fd) const { return (rows_[fd].load(std::memory_order_acquire) & k_close_on_exec) != 0; }
+  void set_close_on_exec(int fd, bool on);
+
+  // The number is ours and has no row.
+  void set(int fd, RowKind kind, OpenFileRef file, bool close_on_exec);
+  void set_directory(int fd);
+  // The row's reference goes to the caller; the row is empty after. Waits while it is BUSY.
+  OpenFileRef take(int fd);
+  // Whatever the row says, the number has become something else: forget it.
+  void forget(int fd) {
+    if (is_within(fd) && rows_[fd].load(std::memory_order_relaxed) != 0) [[unlikely]]
+      take(fd);
+  }
+
+  // Holds a row BUSY, and what it was.
+  std::uint64_t lock(int fd);
+  // Holds it only if it still refers to `file`.
+  bool lock_if(int fd, const OpenFile* file, std::uint64_t& was);
+  void unlock(int fd, std::uint64_t row) { rows_[fd].store(row, std::memory_order_release); }
+  static OpenFileRef reference_in(std::uint64_t row);
+
+  // Numbers below this have had rows of served files or writers.
+  int end() const { return end_.load(std::memory_order_acquire); }
+  // Rows of served files now.
+  int served() const { return served_.load(std::memory_order_acquire); }
+  void count_served(int change) { served_.fetch_add(change, std::memory_order_acq_rel); }
+
+  static constexpr std::uint64_t k_close_on_exec = 1ULL << 60;
+  static RowKind kind_of(std::uint64_t row) { return static_cast<RowKind>(row >> 61); }
+
+ private:
+  std::uint64_t next_sequence() { return (sequence_.fetch_add(1, std::memory_order_relaxed) & 0xfffffffULL) << 32; }
+  void raise_end(int fd);
+
+  std::atomic<std::uint64_t> rows_[k_capacity]{};
+  std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<int> end_{0};
+  std::atomic<int> served_{0};
+};
+
+extern constinit FdTable g_fds;
+
+}  // namespace cube::shim

@@ -1,0 +1,285 @@
+#include "shim/file_calls.h"
+
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "shim/mappings.h"
+#include "shim/materialize.h"
+#include "shim/process.h"
+
+namespace cube::shim::file_calls {
+namespace {
+
+namespace sys = base::sys;
+
+constexpr unsigned long k_tcgets2 = 0x802c542a;        // TCGETS2, whose header clashes with <termios.h>
+constexpr std::size_t k_most_bytes = 0x7ffff000;       // what the kernel moves in one call
+constexpr std::uintptr_t k_user_end = 0x7ffffffff000;  // end of a program's addresses (x86-64, 47 bits)
+constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system takes offsets up to here
+
+// A served file whose bytes may be shown, or nothing: not served, or changed since (it is then a kernel file).
+OpenFileRef readable(int fd) {
+  OpenFileRef file = g_fds.acquire(fd);
+  if (!file || file->kernel_backed) return {};
+  if (file->record->is_stale()) [[unlikely]] {
+    file.reset();
+    materialize_slow(fd);
+    return {};
+  }
+  return file;
+}
+
+bool is_bad_range(const void* to, std::size_t n) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(to);
+  return n > k_user_end || begin > k_user_end - n;
+}
+
+void count_read(OpenFile& file, std::size_t n) {
+  file.bytes_served.fetch_add(n, std::memory_order_relaxed);
+  file.calls_saved.fetch_add(1, std::memory_order_relaxed);
+}
+
+void count_call(OpenFile& file) { file.calls_saved.fetch_add(1, std::memory_order_relaxed); }
+
+// Claims up to n bytes at the shared offset, as the kernel does under its position lock: two readers never get the same
+// bytes. False: the file has just moved to the kernel.
+bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& granted) {
+  at = file.offset.load(std::memory_order_acquire);
+  do {
+    if ((at & OpenFile::k_moved) != 0) return false;
+    granted = at < file.size ? std::min<std::uint64_t>(n, file.size - at) : 0;
+  } while (!file.offset.compare_exchange_weak(at, at + granted, std::memory_order_acq_rel));
+  return true;
+}
+
+// The sum of the lengths, or -errno.
+long total_of(const struct ::iovec* parts, int count) {
+  if (count < 0 || count > IOV_MAX) return -EINVAL;
+  if (count == 0) return 0;
+  if (parts == nullptr) return -EFAULT;
+  std::size_t total = 0;
+  for (int i = 0; i < count; ++i) {
+    if (static_cast<ssize_t>(parts[i].iov_len) < 0) return -EINVAL;
+    if (is_bad_range(parts[i].iov_base, parts[i].iov_len)) return -EFAULT;
+    total += std::min(parts[i].iov_len, k_most_bytes - total);
+  }
+  return static_cast<long>(total);
+}
+
+// `n` bytes of the file from `at` into the parts, which have room for them.
+long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std::size_t n) {
+  std::size_t done = 0;
+  for (int i = 0; done < n; ++i) {
+    const std::size_t length = std::min(parts[i].iov_len, n - done);
+    if (length != 0 && parts[i].iov_base == nullptr) return done != 0 ? static_cast<long>(done) : -EFAULT;
+    std::memcpy(parts[i].iov_base, file.data + at + done, length);
+    done += length;
+  }
+  count_read(file, done);
+  return static_cast<long>(done);
+}
+
+// Where the bytes end is a hole; there is none before, unless the origin's file has fewer blocks than bytes.
+bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < file.size; }
+
+}  // namespace
+
+Answer read(int fd, void* to, std::size_t n) {
+  while (OpenFileRef file = readable(fd)) {
+    if (is_bad_range(to, n)) return -EFAULT;
+    std::uint64_t at = 0;
+    std::size_t granted = 0;
+    if (to == nullptr && n != 0) return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
+    if (!claim(*file, std::min(n, k_most_bytes), at, granted)) continue;
+    std::memcpy(to, file->data + at, granted);
+    count_read(*file, granted);
+    return static_cast<long>(granted);
+  }
+  return {};
+}
+
+Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
+  const OpenFileRef file = readable(fd);
+  if (!file) return {};
+  if (at < 0) return -EINVAL;
+  if (is_bad_range(to, n)) return -EFAULT;
+  const auto from = static_cast<std::uint64_t>(at);
+  const std::size_t granted = from < file->size ? std::min<std::uint64_t>(std::min(n, k_most_bytes), file->size - from) : 0;
+  if (granted != 0) {
+    if (to == nullptr) return -EFAULT;
+    std::memcpy(to, file->data + from, granted);
+  }
+  count_read(*file, granted);
+  return static_cast<long>(granted);
+}
+
+Answer readv(int fd, const struct ::iovec* parts, int count) {
+  while (OpenFileRef file = readable(fd)) {
+    const long total = total_of(parts, count);
+    if (total <= 0) return total;
+    std::uint64_t at = 0;
+    std::size_t granted = 0;
+    if (!claim(*file, static_cast<std::size_t>(total), at, granted)) continue;
+    return scatter(*file, parts, at, granted);
+  }
+  return {};
+}
+
+Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
+  const OpenFileRef file = readable(fd);
+  if (!file) return {};
+  if (at < 0) return -EINVAL;
+  const long total = total_of(parts, count);
+  if (total <= 0) return total;
+  const auto from = static_cast<std::uint64_t>(at);
+  const std::size_t granted = from < file->size ? std::min<std::uint64_t>(static_cast<std::size_t>(total), file->size - from) : 0;
+  return scatter(*file, parts, from, granted);
+}
+
+Answer lseek(int fd, std::int64_t offset, int whence) {
+  while (OpenFileRef file = readable(fd)) {
+    const auto size = static_cast<std::int64_t>(file->size);
+    std::uint64_t current = file->offset.load(std::memory_order_acquire);
+    if ((current & OpenFile::k_moved) != 0) continue;
+    std::int64_t target = 0;
+    bool overflows = false;
+    switch (whence) {
+      case SEEK_SET: target = offset; break;
+      case SEEK_CUR: overflows = __builtin_add_overflow(static_cast<std::int64_t>(current), offset, &target); break;
+      case SEEK_END: overflows = __builtin_add_overflow(size, offset, &target); break;
+      case SEEK_DATA:
+      case SEEK_HOLE:
+        if (is_sparse(*file)) {
+          file.reset();
+          materialize_slow(fd);
+          return {};
+        }
+        if (offset < 0 || offset >= size) return -ENXIO;
+        target = whence == SEEK_DATA ? offset : size;
+        break;
+      default: return -EINVAL;
+    }
+    if (overflows || target > k_sure_offset) {
+      // How far one may seek depends on the file system.
+      file.reset();
+      materialize_slow(fd);
+      return {};
+    }
+    if (target < 0) return -EINVAL;
+    if (whence == SEEK_CUR && offset == 0) {
+      count_call(*file);
+      return target;
+    }
+    if (!file->offset.compare_exchange_strong(current, static_cast<std::uint64_t>(target), std::memory_order_acq_rel)) continue;
+    count_call(*file);
+    return target;
+  }
+  return {};
+}
+
+Answer stat(int fd, struct ::stat* st) {
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file) return {};
+  if (file->record->is_stale()) {
+    materialize_slow(fd);
+    return {};
+  }
+  if (st == nullptr || is_bad_range(st, sizeof *st)) return -EFAULT;
+  file->record->stat.copy_to(*st);
+  count_call(*file);
+  return 0;
+}
+
+Answer statx(int fd, unsigned mask, struct ::statx* x) {
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file) return {};
+  if (file->record->is_stale() || (mask & ~cache::FileStat::k_request) != 0) {
+    materialize_slow(fd);
+    return {};
+  }
+  if (x == nullptr || is_bad_range(x, sizeof *x)) return -EFAULT;
+  file->record->stat.copy_to(*x, mask);
+  count_call(*file);
+  return 0;
+}
+
+Answer ioctl(int fd, unsigned long request, void* argument) {
+  if (g_fds.kind(fd) != RowKind::served) return {};
+  switch (request) {
+    // What a terminal is asked for; a regular file is none.
+    case TCGETS:
+    case k_tcgets2:
+    case TIOCGWINSZ:
+    case TIOCGPGRP: return -ENOTTY;
+    case FIOCLEX: g_fds.set_close_on_exec(fd, true); return 0;
+    case FIONCLEX: g_fds.set_close_on_exec(fd, false); return 0;
+    case FIONREAD: {
+      const OpenFileRef file = readable(fd);
+      if (!file) return {};
+      const std::uint64_t at = file->offset.load(std::memory_order_acquire);
+      if ((at & OpenFile::k_moved) != 0 || argument == nullptr) break;
+      *static_cast<int*>(argument) = static_cast<int>(file->size - at);
+      count_call(*file);
+      return 0;
+    }
+    default: break;
+  }
+  materialize_slow(fd);
+  return {};
+}
+
+Answer fcntl(int fd, int command, long argument) {
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file) return {};
+  switch (command) {
+    case F_GETFD: return g_fds.close_on_exec(fd) ? FD_CLOEXEC : 0;
+    case F_SETFD: g_fds.set_close_on_exec(fd, (argument & FD_CLOEXEC) != 0); return 0;
+    case F_GETFL: return file->flags;
+    case F_DUPFD:
+    case F_DUPFD_CLOEXEC: {
+      if (!process::owns_table()) return {};
+      // A dup of the placeholder, or of the memfd in mode real. Always close-on-exec: an exec materialises the others.
+      const long copy = sys::fcntl(fd, F_DUPFD_CLOEXEC, argument);
+      if (sys::failed(copy)) return copy;
+      g_fds.forget(static_cast<int>(copy));
+      if (!g_fds.is_within(static_cast<int>(copy))) {
+        sys::close(static_cast<int>(copy));
+        materialize_slow(fd);
+        return {};
+      }
+      g_fds.set(static_cast<int>(copy), RowKind::served, file.duplicate(), command == F_DUPFD_CLOEXEC);
+      count_call(*file);
+      return copy;
+    }
+    default: break;
+  }
+  materialize_slow(fd);
+  return {};
+}
+
+Answer advise(int fd) {
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file) return {};
+  count_call(*file);
+  return 0;
+}
+
+Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int64_t offset) {
+  {
+    const OpenFileRef file = g_fds.acquire(fd);
+    if (!file) return {};
+    long address = 0;
+    const mappings::MapRequest request{at, n, protection, flags, offset};
+    if (!file->record->is_stale() && mappings::map(*file, request, address) == mappings::MapResult::done) {
+      count_call(*file);
+      file->bytes_served.fetch_add(std::min<std::uint64_t>(n, file->size), std::memory_order_relaxed);
+      return address;
+    }
+  }
+  materialize_slow(fd);
+  return {};
+}
+
+}  // namespace cube::shim::file_calls

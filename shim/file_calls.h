@@ -1,0 +1,37 @@
+// The POSIX meaning of each call on a served file. Every function looks its fd up itself and returns nothing where the
+// fd is not served (or has just been materialised): the caller then asks libc. Results are the kernel's: a value or
+// -errno.
+// Thread safety: all of it; async-signal-safe. A read, a seek or a stat makes no system call.
+#pragma once
+
+#include <optional>
+
+#include "shim/fd_table.h"
+#include "shim/libc_types.h"
+
+namespace cube::shim::file_calls {
+
+using Answer = std::optional<long>;
+
+Answer read(int fd, void* to, std::size_t n);
+Answer pread(int fd, void* to, std::size_t n, std::int64_t at);
+Answer readv(int fd, const struct ::iovec* parts, int count);
+Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at);
+Answer lseek(int fd, std::int64_t offset, int whence);
+Answer stat(int fd, struct ::stat* st);
+Answer statx(int fd, unsigned mask, struct ::statx* x);
+Answer ioctl(int fd, unsigned long request, void* argument);
+Answer fcntl(int fd, int command, long argument);
+Answer advise(int fd);  // posix_fadvise, readahead: 0
+Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int64_t offset);
+
+// The fd itself. `close` answers for parked and served numbers; `note_close` is for all others, before libc closes them:
+// what it returns is let go after, so that a writer ends when its file is closed.
+Answer close(int fd);
+OpenFileRef note_close(int fd);
+Answer dup(int fd);
+Answer dup_to(int fd, int to, int flags, bool same_is_error);
+void close_range(unsigned first, unsigned last);
+void mark_range_close_on_exec(unsigned first, unsigned last);
+
+}  // namespace cube::shim::file_calls

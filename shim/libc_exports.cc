@@ -1,0 +1,328 @@
+// libc's names: each asks ours first, then libc. No logic here; hooks.def says which there are.
+#include <sys/ioctl.h>
+
+#include <cstdarg>
+#include <cstdlib>
+
+#include "shim/c_result.h"
+#include "shim/exports.h"
+#include "shim/file_calls.h"
+#include "shim/materialize.h"
+#include "shim/new_fds.h"
+#include "shim/path_calls.h"
+#include "shim/placeholder.h"
+#include "shim/real_libc.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+namespace calls = cube::shim::file_calls;
+using cube::shim::OpenPlan;
+using cube::shim::to_c;
+
+// The answer of file_calls, if there is one; else libc's.
+#define CUBE_ANSWER_OR(type, ours, libcs)                           \
+  if (const auto answer = ours; answer) return (type)to_c(*answer); \
+  return libcs
+
+// ---- open -----------------------------------------------------------------------------------------------------------
+
+#define CUBE_OPEN(name, dir, path, declaration, ...)               \
+  int export_##name declaration {                                  \
+    va_list list;                                                  \
+    va_start(list, flags);                                         \
+    const auto mode = static_cast<mode_t>(va_arg(list, unsigned)); \
+    va_end(list);                                                  \
+    OpenPlan plan(dir, path, flags);                               \
+    if (plan.is_answered()) return plan.result();                  \
+    return plan.note(real::name(__VA_ARGS__, flags, mode));        \
+  }
+CUBE_OPEN(open, AT_FDCWD, path, (const char* path, int flags, ...), path)
+CUBE_OPEN(open64, AT_FDCWD, path, (const char* path, int flags, ...), path)
+CUBE_OPEN(__open, AT_FDCWD, path, (const char* path, int flags, ...), path)
+CUBE_OPEN(__open64, AT_FDCWD, path, (const char* path, int flags, ...), path)
+CUBE_OPEN(openat, dir, path, (int dir, const char* path, int flags, ...), dir, path)
+CUBE_OPEN(openat64, dir, path, (int dir, const char* path, int flags, ...), dir, path)
+
+#define CUBE_OPEN_FIXED(name, dir, path, flags, declaration, ...) \
+  int export_##name declaration {                                 \
+    OpenPlan plan(dir, path, flags);                              \
+    if (plan.is_answered()) return plan.result();                 \
+    return plan.note(real::name(__VA_ARGS__));                    \
+  }
+CUBE_OPEN_FIXED(__open_2, AT_FDCWD, path, flags, (const char* path, int flags), path, flags)
+CUBE_OPEN_FIXED(__open64_2, AT_FDCWD, path, flags, (const char* path, int flags), path, flags)
+CUBE_OPEN_FIXED(__openat_2, dir, path, flags, (int dir, const char* path, int flags), dir, path, flags)
+CUBE_OPEN_FIXED(__openat64_2, dir, path, flags, (int dir, const char* path, int flags), dir, path, flags)
+constexpr int k_creat = O_CREAT | O_WRONLY | O_TRUNC;
+CUBE_OPEN_FIXED(creat, AT_FDCWD, path, k_creat, (const char* path, mode_t mode), path, mode)
+CUBE_OPEN_FIXED(creat64, AT_FDCWD, path, k_creat, (const char* path, mode_t mode), path, mode)
+constexpr int k_temporary = O_CREAT | O_EXCL | O_RDWR;
+CUBE_OPEN_FIXED(mkstemp, AT_FDCWD, pattern, k_temporary, (char* pattern), pattern)
+CUBE_OPEN_FIXED(mkstemp64, AT_FDCWD, pattern, k_temporary, (char* pattern), pattern)
+CUBE_OPEN_FIXED(mkostemp, AT_FDCWD, pattern, k_temporary | flags, (char* pattern, int flags), pattern, flags)
+CUBE_OPEN_FIXED(mkostemp64, AT_FDCWD, pattern, k_temporary | flags, (char* pattern, int flags), pattern, flags)
+CUBE_OPEN_FIXED(mkstemps, AT_FDCWD, pattern, k_temporary, (char* pattern, int suffix), pattern, suffix)
+CUBE_OPEN_FIXED(mkstemps64, AT_FDCWD, pattern, k_temporary, (char* pattern, int suffix), pattern, suffix)
+CUBE_OPEN_FIXED(mkostemps, AT_FDCWD, pattern, k_temporary | flags, (char* pattern, int suffix, int flags), pattern, suffix, flags)
+CUBE_OPEN_FIXED(mkostemps64, AT_FDCWD, pattern, k_temporary | flags, (char* pattern, int suffix, int flags), pattern, suffix,
+                flags)
+
+DIR* export_opendir(const char* path) {
+  OpenPlan plan(AT_FDCWD, path, O_RDONLY | O_DIRECTORY);
+  DIR* const directory = real::opendir(path);
+  if (directory != nullptr) plan.note(::dirfd(directory));
+  return directory;
+}
+
+// ---- stat and access ------------------------------------------------------------------------------------------------
+
+#define CUBE_STAT(name, dir, path, no_follow, declaration, ...)                 \
+  int export_##name declaration {                                               \
+    cube::cache::FileStat found;                                                \
+    if (st != nullptr && shim::stat_from_record(dir, path, no_follow, found)) { \
+      found.copy_to(*st);                                                       \
+      return 0;                                                                 \
+    }                                                                           \
+    return real::name(__VA_ARGS__);                                             \
+  }
+CUBE_STAT(stat, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(stat64, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(lstat, AT_FDCWD, path, true, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(lstat64, AT_FDCWD, path, true, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(__xstat, AT_FDCWD, path, false, (int version, const char* path, struct ::stat* st), version, path, st)
+CUBE_STAT(__xstat64, AT_FDCWD, path, false, (int version, const char* path, struct ::stat* st), version, path, st)
+CUBE_STAT(__lxstat, AT_FDCWD, path, true, (int version, const char* path, struct ::stat* st), version, path, st)
+CUBE_STAT(__lxstat64, AT_FDCWD, path, true, (int version, const char* path, struct ::stat* st), version, path, st)
+
+#define CUBE_FSTAT(name, declaration, ...) \
+  int export_##name declaration { CUBE_ANSWER_OR(int, calls::stat(fd, st), real::name(__VA_ARGS__)); }
+CUBE_FSTAT(fstat, (int fd, struct ::stat* st), fd, st)
+CUBE_FSTAT(fstat64, (int fd, struct ::stat* st), fd, st)
+CUBE_FSTAT(__fxstat, (int version, int fd, struct ::stat* st), version, fd, st)
+CUBE_FSTAT(__fxstat64, (int version, int fd, struct ::stat* st), version, fd, st)
+
+namespace {
+
+// fstatat(fd, "", AT_EMPTY_PATH) is fstat, and CPython's way of it.
+bool names_the_fd(const char* path, int flags) { return (flags & AT_EMPTY_PATH) != 0 && path != nullptr && *path == '\0'; }
+bool flags_are_known(int flags) { return (flags & ~(AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH)) == 0; }
+
+}  // namespace
+
+#define CUBE_FSTATAT(name, declaration, ...)                                                              \
+  int export_##name declaration {                                                                         \
+    if (names_the_fd(path, flags)) {                                                                      \
+      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));                                 \
+    }                                                                                                     \
+    cube::cache::FileStat found;                                                                          \
+    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                            \
+    if (st != nullptr && flags_are_known(flags) && shim::stat_from_record(dir, path, no_follow, found)) { \
+      found.copy_to(*st);                                                                                 \
+      return 0;                                                                                           \
+    }                                                                                                     \
+    return real::name(__VA_ARGS__);                                                                       \
+  }
+CUBE_FSTATAT(fstatat, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
+CUBE_FSTATAT(fstatat64, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
+CUBE_FSTATAT(__fxstatat, (int version, int dir, const char* path, struct ::stat* st, int flags), version, dir, path, st, flags)
+CUBE_FSTATAT(__fxstatat64, (int version, int dir, const char* path, struct ::stat* st, int flags), version, dir, path, st, flags)
+
+int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
+  // How hard the origin is asked (AT_STATX_*) is not ours to weaken.
+  if (names_the_fd(path, flags)) {
+    CUBE_ANSWER_OR(int, calls::statx(dir, mask, x), real::statx(dir, path, flags, mask, x));
+  }
+  cube::cache::FileStat found;
+  const bool known =
+      (mask & ~cube::cache::FileStat::k_request) == 0 && x != nullptr && flags_are_known(flags & ~AT_STATX_DONT_SYNC);
+  if (known && shim::stat_from_record(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
+    found.copy_to(*x, mask);
+    return 0;
+  }
+  return real::statx(dir, path, flags, mask, x);
+}
+
+int export_access(const char* path, int mode) {
+  return shim::access_from_record(AT_FDCWD, path, mode) ? 0 : real::access(path, mode);
+}
+int export_eaccess(const char* path, int mode) {
+  return shim::access_from_record(AT_FDCWD, path, mode) ? 0 : real::eaccess(path, mode);
+}
+int export_euidaccess(const char* path, int mode) {
+  return shim::access_from_record(AT_FDCWD, path, mode) ? 0 : real::euidaccess(path, mode);
+}
+int export_faccessat(int dir, const char* path, int mode, int flags) {
+  const bool plain = (flags & ~AT_EACCESS) == 0;
+  return plain && shim::access_from_record(dir, path, mode) ? 0 : real::faccessat(dir, path, mode, flags);
+}
+
+// ---- read and position ----------------------------------------------------------------------------------------------
+
+ssize_t export_read(int fd, void* to, size_t n) { CUBE_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::read(fd, to, n)); }
+ssize_t export___read(int fd, void* to, size_t n) { CUBE_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read(fd, to, n)); }
+// The fortified forms end the program where the buffer is too small; libc does that best.
+ssize_t export___read_chk(int fd, void* to, size_t n, size_t room) {
+  if (n > room) return real::__read_chk(fd, to, n, room);
+  CUBE_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read_chk(fd, to, n, room));
+}
+#define CUBE_PREAD(name)                                                             \
+  ssize_t export_##name(int fd, void* to, size_t n, off_t at) {                      \
+    CUBE_ANSWER_OR(ssize_t, calls::pread(fd, to, n, at), real::name(fd, to, n, at)); \
+  }
+CUBE_PREAD(pread)
+CUBE_PREAD(pread64)
+CUBE_PREAD(__pread64)
+#define CUBE_PREAD_CHK(name)                                                               \
+  ssize_t export_##name(int fd, void* to, size_t n, off_t at, size_t room) {               \
+    if (n > room) return real::name(fd, to, n, at, room);                                  \
+    CUBE_ANSWER_OR(ssize_t, calls::pread(fd, to, n, at), real::name(fd, to, n, at, room)); \
+  }
+CUBE_PREAD_CHK(__pread_chk)
+CUBE_PREAD_CHK(__pread64_chk)
+ssize_t export_readv(int fd, const struct ::iovec* parts, int count) {
+  CUBE_ANSWER_OR(ssize_t, calls::readv(fd, parts, count), real::readv(fd, parts, count));
+}
+#define CUBE_PREADV(name)                                                                           \
+  ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at) {                 \
+    CUBE_ANSWER_OR(ssize_t, calls::preadv(fd, parts, count, at), real::name(fd, parts, count, at)); \
+  }
+CUBE_PREADV(preadv)
+CUBE_PREADV(preadv64)
+// At -1 preadv2 reads at the file's own offset. What flags there are depends on the file system.
+#define CUBE_PREADV2(name)                                                                                   \
+  ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at, int flags) {               \
+    if (flags != 0) shim::materialize(fd);                                                                   \
+    CUBE_ANSWER_OR(ssize_t, at == -1 ? calls::readv(fd, parts, count) : calls::preadv(fd, parts, count, at), \
+                   real::name(fd, parts, count, at, flags));                                                 \
+  }
+CUBE_PREADV2(preadv2)
+CUBE_PREADV2(preadv64v2)
+#define CUBE_LSEEK(name)                                                                     \
+  off_t export_##name(int fd, off_t offset, int whence) {                                    \
+    CUBE_ANSWER_OR(off_t, calls::lseek(fd, offset, whence), real::name(fd, offset, whence)); \
+  }
+CUBE_LSEEK(lseek)
+CUBE_LSEEK(lseek64)
+CUBE_LSEEK(__lseek)
+
+// posix_fadvise returns the error itself.
+#define CUBE_FADVISE(name)                                                                    \
+  int export_##name(int fd, off_t at, off_t n, int advice) {                                  \
+    const bool known = advice >= POSIX_FADV_NORMAL && advice <= POSIX_FADV_NOREUSE && n >= 0; \
+    if (known && calls::advise(fd)) return 0;                                                 \
+    shim::materialize(fd);                                                                    \
+    return real::name(fd, at, n, advice);                                                     \
+  }
+CUBE_FADVISE(posix_fadvise)
+CUBE_FADVISE(posix_fadvise64)
+ssize_t export_readahead(int fd, off_t at, size_t n) { CUBE_ANSWER_OR(ssize_t, calls::advise(fd), real::readahead(fd, at, n)); }
+
+// ---- the fd itself --------------------------------------------------------------------------------------------------
+
+int export_close(int fd) {
+  if (const auto answer = calls::close(fd); answer) return static_cast<int>(to_c(*answer));
+  const auto held = calls::note_close(fd);
+  return real::close(fd);
+}
+int export___close(int fd) {
+  if (const auto answer = calls::close(fd); answer) return static_cast<int>(to_c(*answer));
+  const auto held = calls::note_close(fd);
+  return real::__close(fd);
+}
+int export_close_range(unsigned first, unsigned last, int flags) {
+  constexpr int k_close_on_exec = 1 << 2, k_unshare = 1 << 1;
+  // Threads with fd tables of their own are beyond what one table of ours can follow.
+  if ((flags & k_unshare) != 0) {
+    shim::materialize_all();
+    shim::process::disable("close_range with CLOSE_RANGE_UNSHARE");
+  } else if (first <= last && (flags & k_close_on_exec) != 0) {
+    calls::mark_range_close_on_exec(first, last);
+  } else if (first <= last && flags == 0) {
+    calls::close_range(first, last);
+  }
+  return real::close_range(first, last, flags);
+}
+void export_closefrom(int first) {
+  calls::close_range(first < 0 ? 0U : static_cast<unsigned>(first), ~0U);
+  real::closefrom(first);
+}
+int export_dup(int fd) {
+  if (const auto answer = calls::dup(fd); answer) return static_cast<int>(to_c(*answer));
+  shim::expect_new_fd();
+  return shim::noted(real::dup(fd));
+}
+int export_dup2(int fd, int to) { CUBE_ANSWER_OR(int, calls::dup_to(fd, to, 0, false), real::dup2(fd, to)); }
+int export___dup2(int fd, int to) { CUBE_ANSWER_OR(int, calls::dup_to(fd, to, 0, false), real::__dup2(fd, to)); }
+int export_dup3(int fd, int to, int flags) {
+  if ((flags & ~O_CLOEXEC) != 0) return real::dup3(fd, to, flags);
+  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, flags, true), real::dup3(fd, to, flags));
+}
+
+#define CUBE_FCNTL(name)                                                                           \
+  int export_##name(int fd, int command, ...) {                                                    \
+    va_list list;                                                                                  \
+    va_start(list, command);                                                                       \
+    void* const argument = va_arg(list, void*);                                                    \
+    va_end(list);                                                                                  \
+    if (const auto answer = calls::fcntl(fd, command, reinterpret_cast<long>(argument)); answer) { \
+      return static_cast<int>(to_c(*answer));                                                      \
+    }                                                                                              \
+    const bool makes_fd = command == F_DUPFD || command == F_DUPFD_CLOEXEC;                        \
+    if (makes_fd) shim::expect_new_fd();                                                           \
+    const int result = real::name(fd, command, argument);                                          \
+    return makes_fd ? shim::noted(result) : result;                                                \
+  }
+CUBE_FCNTL(fcntl)
+CUBE_FCNTL(fcntl64)
+CUBE_FCNTL(__fcntl)
+
+int export_ioctl(int fd, unsigned long request, ...) {
+  va_list list;
+  va_start(list, request);
+  void* const argument = va_arg(list, void*);
+  va_end(list);
+  CUBE_ANSWER_OR(int, calls::ioctl(fd, request, argument), real::ioctl(fd, request, argument));
+}
+int export_isatty(int fd) {
+  if (const auto answer = calls::ioctl(fd, TCGETS, nullptr); answer) {
+    errno = ENOTTY;
+    return 0;
+  }
+  return real::isatty(fd);
+}
+int export_tcgetattr(int fd, struct ::termios* t) {
+  CUBE_ANSWER_OR(int, calls::ioctl(fd, TCGETS, nullptr), real::tcgetattr(fd, t));
+}
+
+// ---- one fd, not answered; fds from elsewhere ------------------------------------------------------------------------
+
+#define CUBE_HOOK(result, name, parameters)
+#define CUBE_EARLY_HOOK(result, name, parameters)
+#define CUBE_FD_CALL(result, name, parameters, arguments) \
+  result export_##name parameters {                       \
+    shim::materialize(fd);                                \
+    return real::name arguments;                          \
+  }
+#define CUBE_NEW_FD(result, name, parameters, arguments) \
+  result export_##name parameters {                      \
+    shim::expect_new_fd();                               \
+    return shim::noted(real::name arguments);            \
+  }
+#include "shim/hooks.def"
+#undef CUBE_HOOK
+#undef CUBE_EARLY_HOOK
+#undef CUBE_FD_CALL
+#undef CUBE_NEW_FD
+
+int export_socketpair(int family, int type, int protocol, int* fds) {
+  shim::expect_new_fd();
+  return shim::noted_pair(real::socketpair(family, type, protocol, fds), fds);
+}
+int export_pipe(int* fds) {
+  shim::expect_new_fd();
+  return shim::noted_pair(real::pipe(fds), fds);
+}
+int export_pipe2(int* fds, int flags) {
+  shim::expect_new_fd();
+  return shim::noted_pair(real::pipe2(fds, flags), fds);
+}

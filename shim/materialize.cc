@@ -1,0 +1,151 @@
+#include "shim/materialize.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "shim/process.h"
+
+namespace cube::shim {
+namespace {
+
+namespace sys = base::sys;
+
+// Lets one fd more be open than the program's limit, for the moment in which old and new exist side by side.
+class OneFdMore {
+ public:
+  OneFdMore() {
+    if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&before_)))) return;
+    struct ::rlimit more = before_;
+    more.rlim_cur += 1;
+    raised_ = more.rlim_cur <= more.rlim_max && !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::arg(&more), 0));
+  }
+  ~OneFdMore() {
+    if (raised_) sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::arg(&before_), 0);
+  }
+  OneFdMore(const OneFdMore&) = delete;
+  OneFdMore& operator=(const OneFdMore&) = delete;
+
+ private:
+  struct ::rlimit before_ {};
+  bool raised_ = false;
+};
+
+// The origin's own file, if it is still the one that the program has opened.
+int open_origin(const OpenFile& file) {
+  constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
+  const long fd = sys::open(file.record->path_text(), (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK);
+  if (sys::failed(fd)) return static_cast<int>(fd);
+  const auto now = cache::stat_fd(static_cast<int>(fd));
+  // A kernel fd sees what is written to its file later; what it never sees is another file under the same name.
+  const bool same = now && (file.record->is_stale() ? now->same_file(file.record->stat) : now->same_content(file.record->stat));
+  if (!same) {
+    sys::close(static_cast<int>(fd));
+    return -ESTALE;
+  }
+  if ((file.flags & O_NONBLOCK) == 0) sys::fcntl(static_cast<int>(fd), F_SETFL, file.flags & ~k_only_at_open & ~O_CLOEXEC);
+  return static_cast<int>(fd);
+}
+
+int open_kernel_file(const OpenFile& file) {
+  int fd = open_origin(file);
+  if (fd == -EMFILE) {
+    const OneFdMore more;
+    fd = open_origin(file);
+  }
+  if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
+  return copy_to_memfd(*file.record);
+}
+
+// The offset, taken away from those who still read in user space.
+std::uint64_t take_offset(OpenFile& file, int fd) {
+  if (!file.kernel_backed) return file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel) & ~OpenFile::k_moved;
+  const long at = sys::lseek(fd, 0, SEEK_CUR);
+  return sys::failed(at) ? 0 : static_cast<std::uint64_t>(at);
+}
+
+}  // namespace
+
+BlockSignals::BlockSignals() {
+  const std::uint64_t all = ~0ULL;
+  sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&all), sys::arg(&before_), sizeof before_);
+}
+BlockSignals::~BlockSignals() { sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&before_), 0, sizeof before_); }
+
+int copy_to_memfd(const cache::Record& record) {
+  const long fd = sys::memfd_create("cubeshim", MFD_CLOEXEC);
+  if (sys::failed(fd)) return static_cast<int>(fd);
+  const base::UniqueFd writable(static_cast<int>(fd));
+  for (std::uint64_t done = 0; done < record.data_size;) {
+    const long n = sys::pwrite(writable.get(), record.data() + done, record.data_size - done, static_cast<std::int64_t>(done));
+    if (sys::failed(n) || n == 0) return sys::failed(n) ? static_cast<int>(n) : -ENOSPC;
+    done += static_cast<std::uint64_t>(n);
+  }
+  char path[64];
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/self/fd/{}", writable.get()).out = '\0';
+  return static_cast<int>(sys::open(path, O_RDONLY | O_CLOEXEC));
+}
+
+int materialize_slow(int fd) {
+  if (!process::owns_table()) return 0;
+  const BlockSignals block;
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file) return 0;
+  std::uint64_t own_row = 0;
+  // Somebody else is at it, or has changed the number; it is done when the row is no longer BUSY.
+  if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_slow(fd);
+
+  const int kernel_fd = open_kernel_file(*file);
+  if (kernel_fd < 0) {
+    g_fds.unlock(fd, own_row);
+    return kernel_fd;
+  }
+  const std::uint64_t offset = take_offset(*file, fd);
+  sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
+  const auto replace = [&](int number, std::uint64_t row) {
+    sys::dup3(kernel_fd, number, (row & FdTable::k_close_on_exec) != 0 ? O_CLOEXEC : 0);
+    g_fds.count_served(-1);
+    g_fds.unlock(number, 0);
+    FdTable::reference_in(row).reset();
+  };
+  replace(fd, own_row);
+  // Dups of the same file; with fd's own reference and ours gone, none is left in the common case.
+  for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 1; ++other) {
+    std::uint64_t row = 0;
+    if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
+  }
+  sys::close(kernel_fd);
+  if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) {
+    cache->stats().count(base::Counter::materialized);
+  }
+  return 0;
+}
+
+void materialize_all(bool only_inherited) {
+  if (g_fds.served() == 0) return;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    if (g_fds.kind(fd) != RowKind::served || (only_inherited && g_fds.close_on_exec(fd))) continue;
+    materialize_slow(fd);
+  }
+}
+
+void let_writers_outlive_us() {
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    if (g_fds.kind(fd) != RowKind::writer) continue;
+    if (const OpenFileRef file = g_fds.take(fd)) file->sticky.store(true, std::memory_order_relaxed);
+  }
+}
+
+void flush_counters() {
+  cache::FileCache* const cache = process::attached_cache();
+  if (cache == nullptr) return;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    const OpenFileRef file = g_fds.acquire(fd);
+    if (!file) continue;
+    cache->stats().count(base::Counter::bytes_served, file->bytes_served.exchange(0, std::memory_order_relaxed));
+    cache->stats().count(base::Counter::calls_saved, file->calls_saved.exchange(0, std::memory_order_relaxed));
+  }
+}
+
+}  // namespace cube::shim

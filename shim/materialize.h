@@ -1,0 +1,41 @@
+// A served file becomes a kernel file: the origin's own, opened by the record's path and found to be the same file, at
+// the right offset, put over every number that shares it. Where the origin has it no more, a memfd copy of the pinned
+// bytes. After that the shim knows nothing of these numbers.
+// Signals are blocked meanwhile, so that a handler cannot wait for the thread that it interrupts.
+// Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include "shim/fd_table.h"
+
+namespace cube::shim {
+
+// 0, or -errno where no kernel file could be had (EMFILE ...); the file is then served as before.
+// A number that is not served: 0, at the cost of one load.
+int materialize_slow(int fd);
+inline int materialize(int fd) {
+  return g_fds.kind(fd) == RowKind::none || g_fds.kind(fd) == RowKind::directory ? 0 : materialize_slow(fd);
+}
+// Every served file (or only those that an exec would hand on) becomes real.
+void materialize_all(bool only_inherited = false);
+
+// A read-only kernel fd over the bytes of a record, or -errno; for mode real.
+int copy_to_memfd(const cache::Record& record);
+
+// A child has the writers' fds too: the files count as being written from now on.
+void let_writers_outlive_us();
+// What open files have counted so far goes to the statistics.
+void flush_counters();
+
+// Holds back all signals of this thread.
+class BlockSignals {
+ public:
+  BlockSignals();
+  ~BlockSignals();
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  std::uint64_t before_ = 0;
+};
+
+}  // namespace cube::shim

@@ -1,0 +1,58 @@
+// mmap and its kin. An allocator's mmap has no fd and goes straight through.
+#include <cstdarg>
+
+#include "shim/c_result.h"
+#include "shim/exports.h"
+#include "shim/fd_table.h"
+#include "shim/file_calls.h"
+#include "shim/mappings.h"
+#include "shim/real_libc.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+
+namespace {
+
+void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
+          void* (*libcs)(void*, size_t, int, int, int, off_t)) {
+  const shim::RowKind kind = (flags & MAP_ANONYMOUS) != 0 ? shim::RowKind::none : shim::g_fds.kind(fd);
+  // A shared writable mapping writes on after the last close.
+  if (kind == shim::RowKind::writer && (protection & PROT_WRITE) != 0 && (flags & MAP_SHARED) != 0) {
+    if (const shim::OpenFileRef file = shim::g_fds.take(fd)) file->sticky.store(true, std::memory_order_relaxed);
+  }
+  if ((flags & MAP_FIXED) != 0 && shim::mappings::any()) shim::mappings::unmapped(at, n);
+  if (kind == shim::RowKind::served) {
+    if (const auto answer = shim::file_calls::map(fd, at, n, protection, flags, offset); answer) {
+      return reinterpret_cast<void*>(shim::to_c(*answer));
+    }
+  }
+  return libcs(at, n, protection, flags, fd, offset);
+}
+
+}  // namespace
+
+void* export_mmap(void* at, size_t n, int protection, int flags, int fd, off_t offset) {
+  return map(at, n, protection, flags, fd, offset,
+             [](void* a, size_t b, int c, int d, int e, off_t f) { return real::mmap(a, b, c, d, e, f); });
+}
+void* export_mmap64(void* at, size_t n, int protection, int flags, int fd, off_t offset) {
+  return map(at, n, protection, flags, fd, offset,
+             [](void* a, size_t b, int c, int d, int e, off_t f) { return real::mmap64(a, b, c, d, e, f); });
+}
+int export_munmap(void* at, size_t n) {
+  const bool sound = reinterpret_cast<std::uintptr_t>(at) % cube::cache::k_page == 0 && n != 0;
+  if (sound && shim::mappings::any()) shim::mappings::unmapped(at, n);
+  return real::munmap(at, n);
+}
+void* export_mremap(void* at, size_t old_size, size_t new_size, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  void* const to = va_arg(list, void*);
+  va_end(list);
+  // Behind a file's last page lies another record, where the kernel would have nothing.
+  if (shim::mappings::any() && shim::mappings::keep_for_good(at) && new_size > old_size) {
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
+  return real::mremap(at, old_size, new_size, flags, to);
+}

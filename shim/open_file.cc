@@ -1,0 +1,93 @@
+#include "shim/open_file.h"
+
+#include "shim/process.h"
+
+namespace cube::shim {
+namespace {
+
+// Zero pages until used. Nothing is destroyed at exit: destructors of other libraries still read files.
+alignas(64) constinit std::byte g_pool[sizeof(OpenFile) * open_files::k_capacity]{};
+// Free list: count of pops:32 | index + 1:32, so that a pop cannot be fooled by a push and pop in between.
+constinit std::atomic<std::uint64_t> g_free{0};
+constinit std::atomic<std::uint32_t> g_fresh{0};
+
+void push_free(OpenFile* file) {
+  const std::uint32_t index = open_files::index_of(file);
+  std::uint64_t head = g_free.load(std::memory_order_relaxed);
+  do {
+    file->next_free.store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
+    // Release: the next owner sees the object as we left it; pairs with the acquire in make.
+  } while (!g_free.compare_exchange_weak(head, (head & ~0xffffffffULL) | (index + 1), std::memory_order_release));
+}
+
+void end(OpenFile* file) {
+  if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) {
+    if (file->kind == OpenFile::Kind::writer) {
+      if (!file->sticky.load(std::memory_order_relaxed)) cache->writing_ends(file->written);
+    } else {
+      cache->stats().count(base::Counter::bytes_served, file->bytes_served.load(std::memory_order_relaxed));
+      cache->stats().count(base::Counter::calls_saved, file->calls_saved.load(std::memory_order_relaxed));
+    }
+  }
+  file->pin.release();
+  file->record = nullptr;
+  file->data = nullptr;
+  push_free(file);
+}
+
+}  // namespace
+
+void OpenFileRef::reset() {
+  OpenFile* const file = std::exchange(file_, nullptr);
+  // acq_rel: whoever ends the file sees all that was done with it.
+  if (file != nullptr && file->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) end(file);
+}
+
+OpenFileRef OpenFileRef::duplicate() const {
+  file_->refs.fetch_add(1, std::memory_order_relaxed);
+  return adopt(file_);
+}
+
+namespace open_files {
+
+OpenFile* at(std::uint32_t index) { return reinterpret_cast<OpenFile*>(g_pool) + index; }
+
+std::uint32_t index_of(const OpenFile* file) {
+  return static_cast<std::uint32_t>(file - reinterpret_cast<const OpenFile*>(g_pool));
+}
+
+OpenFileRef make() {
+  OpenFile* file = nullptr;
+  std::uint64_t head = g_free.load(std::memory_order_acquire);
+  while (static_cast<std::uint32_t>(head) != 0) {
+    file = at(static_cast<std::uint32_t>(head) - 1);
+    const std::uint64_t next = ((head >> 32) + 1) << 32 | file->next_free.load(std::memory_order_relaxed);
+    if (g_free.compare_exchange_weak(head, next, std::memory_order_acquire)) break;
+    file = nullptr;
+  }
+  if (file == nullptr) {
+    const std::uint32_t fresh = g_fresh.load(std::memory_order_relaxed);
+    if (fresh >= k_capacity) return {};
+    const std::uint32_t index = g_fresh.fetch_add(1, std::memory_order_relaxed);
+    if (index >= k_capacity) return {};
+    file = at(index);
+  }
+  file->offset.store(0, std::memory_order_relaxed);
+  file->bytes_served.store(0, std::memory_order_relaxed);
+  file->calls_saved.store(0, std::memory_order_relaxed);
+  file->sticky.store(false, std::memory_order_relaxed);
+  file->kernel_backed = false;
+  file->refs.store(1, std::memory_order_release);
+  return OpenFileRef::adopt(file);
+}
+
+bool try_acquire(OpenFile* file) {
+  std::uint32_t refs = file->refs.load(std::memory_order_relaxed);
+  while (refs != 0) {
+    if (file->refs.compare_exchange_weak(refs, refs + 1, std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+}  // namespace open_files
+}  // namespace cube::shim

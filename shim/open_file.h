@@ -1,0 +1,81 @@
+// One open file description of the program: what several fds share after dup. Either a served file (a pin, its bytes,
+// the offset), or a file under a prefix that is open for writing, which nobody may cache meanwhile.
+// Objects live in a static pool and are never freed, so that a stale reference finds a counter, not garbage.
+// Invariants: refs counts fds and calls in progress; the last one drops the pin. The offset holds k_moved once the file
+// is being materialised: whoever sees it lets go and looks at the fd again.
+// Thread safety: all of it, lock-free; async-signal-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "cache/file_cache.h"
+
+namespace cube::shim {
+
+struct alignas(64) OpenFile {
+  static constexpr std::uint64_t k_moved = 1ULL << 63;
+  enum class Kind : std::uint8_t { served, writer };
+
+  std::atomic<std::uint32_t> refs{0};
+  std::atomic<std::uint32_t> next_free{0};
+  std::atomic<std::uint64_t> offset{0};
+  const cache::Record* record = nullptr;
+  const std::byte* data = nullptr;
+  std::uint64_t size = 0;
+  Kind kind = Kind::served;
+  bool kernel_backed = false;       // mode real: the number is a memfd, which keeps the offset and answers reads
+  std::atomic<bool> sticky{false};  // a writer that may write after its last close here: never ends
+  int flags = 0;                    // the program's, for F_GETFL
+  std::atomic<std::uint64_t> bytes_served{0};
+  std::atomic<std::uint32_t> calls_saved{0};
+  cache::Pin pin;
+  cache::FileStat written;  // of a writer
+};
+
+// A counted reference.
+class OpenFileRef {
+ public:
+  OpenFileRef() = default;
+  OpenFileRef(OpenFileRef&& other) noexcept : file_(std::exchange(other.file_, nullptr)) {}
+  OpenFileRef& operator=(OpenFileRef&& other) noexcept {
+    if (this != &other) {
+      reset();
+      file_ = std::exchange(other.file_, nullptr);
+    }
+    return *this;
+  }
+  ~OpenFileRef() { reset(); }
+
+  explicit operator bool() const { return file_ != nullptr; }
+  OpenFile* operator->() const { return file_; }
+  OpenFile& operator*() const { return *file_; }
+  OpenFile* get() const { return file_; }
+  void reset();
+  // The reference goes on living, in a row of the fd table.
+  OpenFile* release() { return std::exchange(file_, nullptr); }
+  static OpenFileRef adopt(OpenFile* file) {
+    OpenFileRef ref;
+    ref.file_ = file;
+    return ref;
+  }
+  OpenFileRef duplicate() const;
+
+ private:
+  OpenFile* file_ = nullptr;
+};
+
+namespace open_files {
+
+inline constexpr std::uint32_t k_capacity = 1 << 16;
+
+// Empty where all are in use: the caller then uses the kernel.
+OpenFileRef make();
+std::uint32_t index_of(const OpenFile* file);
+OpenFile* at(std::uint32_t index);
+// Takes a reference unless nobody holds one any more.
+bool try_acquire(OpenFile* file);
+
+}  // namespace open_files
+}  // namespace cube::shim

@@ -1,0 +1,163 @@
+#include "shim/path_calls.h"
+
+#include <fmt/format.h>
+
+#include "shim/c_result.h"
+#include "shim/fd_table.h"
+#include "shim/materialize.h"
+#include "shim/new_fds.h"
+
+namespace cube::shim {
+namespace {
+
+namespace sys = base::sys;
+using base::Counter;
+
+// O_TMPFILE holds O_DIRECTORY's bit; __O_TMPFILE alone is the rest.
+constexpr int k_needs_kernel = O_DIRECT | O_PATH | O_DIRECTORY | (O_TMPFILE & ~O_DIRECTORY) | O_ASYNC | O_NOATIME;
+constexpr int k_may_change = O_CREAT | O_TRUNC;
+
+bool opens_for_reading_only(int flags) { return (flags & O_ACCMODE) == O_RDONLY && (flags & k_may_change) == 0; }
+
+// What fcntl(F_GETFL) says of it later.
+int status_flags(int flags) {
+  constexpr int k_large_file = 0100000;  // the kernel sets it on every open of a 64-bit process
+  return (flags & ~(O_CLOEXEC | O_NOCTTY)) | k_large_file;
+}
+
+bool is_covered(int dir, const char* path, CoveredPath& covered) {
+  return process::is_active() && process::owns_table() && path_filter::covers(dir, path, covered);
+}
+
+// A path into /proc/self/fd: the kernel follows it, so the number must be a kernel file.
+void materialize_named(const char* path) {
+  if (const int fd = path_filter::named_fd(path); fd >= 0 && process::owns_table()) materialize(fd);
+}
+
+}  // namespace
+
+OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
+  if (!process::is_active()) return;
+  materialize_named(path);
+  if (!is_covered(dir, path, path_)) {
+    if ((flags & O_DIRECTORY) != 0 && path_filter::may_lead_under_prefix(dir, path)) follow_ = Follow::directory;
+  } else if (!opens_for_reading_only(flags)) {
+    follow_ = Follow::writer;
+    if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_write);
+  } else if ((flags & O_DIRECTORY) != 0) {
+    follow_ = Follow::directory;
+  } else if ((flags & k_needs_kernel) != 0) {
+    if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_flags);
+  } else if (auto* const cache = process::cache(); cache != nullptr) {
+    serve(cache->open({path_.key(), {dir, path}, flags}), flags);
+    process::report_if_due(*cache);
+    return;
+  }
+  expect_new_fd();
+}
+
+void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
+  answered_ = true;
+  if (!outcome.pin) {
+    result_ = outcome.error != 0 ? -outcome.error : placeholder::put_on_parked(outcome.kernel_fd, (flags & O_CLOEXEC) != 0);
+    if (result_ >= 0) {
+      g_fds.forget(result_);
+      if (outcome.is_directory) g_fds.set_directory(result_);
+    }
+    return;
+  }
+  // The name itself is a link: the kernel says ELOOP.
+  if ((flags & O_NOFOLLOW) != 0 && !outcome.pin->is_physical()) {
+    answered_ = false;
+    return;
+  }
+  OpenFileRef file = open_files::make();
+  const bool real = process::config().mode == base::Mode::real_files;
+  const int fd = !file ? -ENFILE : real ? copy_to_memfd(*outcome.pin) : placeholder::acquire();
+  if (fd < 0 || !g_fds.is_within(fd)) {
+    // No number to be had, or one that the table does not reach: the kernel's own open says what is to be said.
+    if (fd >= 0) sys::close(fd);
+    answered_ = false;
+    return;
+  }
+  g_fds.forget(fd);
+  file->kind = OpenFile::Kind::served;
+  file->record = &*outcome.pin;
+  file->data = outcome.pin->data();
+  file->size = outcome.pin->data_size;
+  file->flags = status_flags(flags);
+  file->kernel_backed = real;
+  file->calls_saved.store(1, std::memory_order_relaxed);
+  file->pin = std::move(outcome.pin);
+  g_fds.set(fd, RowKind::served, std::move(file), (flags & O_CLOEXEC) != 0);
+  result_ = fd;
+}
+
+int OpenPlan::result() const { return static_cast<int>(to_c(result_)); }
+
+int OpenPlan::note(int fd) {
+  if (fd < 0 || !process::is_active() || !process::owns_table()) return fd;
+  g_fds.forget(fd);
+  if (follow_ == Follow::writer) {
+    const KeepErrno keep;
+    auto* const cache = process::attached_cache();
+    const auto stat = cache != nullptr ? cache::stat_fd(fd) : base::fail(ENOENT);
+    OpenFileRef file = stat && stat->is_regular() ? open_files::make() : OpenFileRef();
+    if (file && g_fds.is_within(fd)) {
+      file->kind = OpenFile::Kind::writer;
+      file->written = *stat;
+      cache->writing_begins(path_.key(), *stat);
+      // Its other names: where it really lies.
+      char real_path[PATH_MAX], link[64];
+      *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
+      const long n = sys::readlink(link, real_path, sizeof real_path);
+      if (!sys::failed(n)) cache->content_changed({real_path, static_cast<std::size_t>(n)}, nullptr);
+      g_fds.set(fd, RowKind::writer, std::move(file), (flags_ & O_CLOEXEC) != 0);
+    }
+  } else if (follow_ == Follow::directory) {
+    g_fds.set_directory(fd);
+  }
+  return fd;
+}
+
+bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
+  CoveredPath covered;
+  auto* const cache = process::attached_cache();
+  if (cache == nullptr || !is_covered(dir, path, covered)) return false;
+  const cache::Pin pin = cache->find({covered.key(), {dir, path}, O_RDONLY});
+  if (!pin || (no_follow && !pin->is_physical())) return false;
+  stat = pin->stat;
+  cache->stats().count(Counter::stat_hits);
+  return true;
+}
+
+bool access_from_record(int dir, const char* path, int mode) {
+  // That it could be opened for reading is known; nothing else is. access(2) asks for the real ids.
+  if ((mode & ~R_OK) != 0 || process::attached_cache() == nullptr) return false;
+  if (sys::raw(SYS_getuid) != sys::raw(SYS_geteuid) || sys::raw(SYS_getgid) != sys::raw(SYS_getegid)) return false;
+  cache::FileStat stat;
+  return stat_from_record(dir, path, false, stat);
+}
+
+NameChange::NameChange(int dir, const char* path, bool follows_links) {
+  if (!process::is_active()) return;
+  materialize_named(path);
+  if (!is_covered(dir, path, path_)) return;
+  auto* const cache = process::existing_cache();
+  if (cache == nullptr) return;
+  covered_ = true;
+  if (cache->is_empty()) return;
+  const KeepErrno keep;
+  if (const auto stat = cache::stat_path(dir, path, follows_links ? 0 : AT_SYMLINK_NOFOLLOW)) before_ = *stat;
+}
+
+void NameChange::commit() {
+  auto* const cache = process::attached_cache();
+  if (!covered_ || cache == nullptr) return;
+  const KeepErrno keep;
+  cache->content_changed(path_.key(), before_ ? &*before_ : nullptr);
+  const auto type = before_ ? before_->mode & S_IFMT : 0U;
+  if (type == S_IFDIR || type == S_IFLNK) cache->tree_changed(path_.key());
+}
+
+}  // namespace cube::shim

@@ -1,0 +1,53 @@
+// The calls that name a file: what each means for a path under a prefix. Everything else is left to libc.
+// An open is planned before libc is asked and noted afterwards; so is a change of a name.
+// Thread safety: all of it; a hit is async-signal-safe.
+#pragma once
+
+#include <optional>
+
+#include "shim/path_filter.h"
+#include "shim/process.h"
+
+namespace cube::shim {
+
+// How the way of an open goes:  OpenPlan plan(dir, path, flags);
+//                               if (plan.is_answered()) return plan.result();
+//                               return plan.note(real::open(...));
+class OpenPlan {
+ public:
+  OpenPlan(int dir, const char* path, int flags);
+
+  bool is_answered() const { return answered_; }
+  int result() const;  // an fd, or -1 and errno
+  // libc has done it: remembers what the new fd is. Passes the fd through.
+  int note(int fd);
+
+ private:
+  void serve(cache::OpenOutcome&& outcome, int flags);
+
+  enum class Follow { nothing, writer, directory };
+  bool answered_ = false;
+  int result_ = -1;  // an fd or -errno
+  Follow follow_ = Follow::nothing;
+  int flags_ = 0;
+  CoveredPath path_;
+};
+
+// The stat of a path from its record. `no_follow`: of a link itself.
+bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat);
+// access(F_OK or R_OK) of a file whose record is there. `mode` as of access(2).
+bool access_from_record(int dir, const char* path, int mode);
+
+// A call that changes what a name means or what its file holds: made before, committed after success.
+class NameChange {
+ public:
+  NameChange(int dir, const char* path, bool follows_links = false);
+  void commit();
+
+ private:
+  bool covered_ = false;
+  std::optional<cache::FileStat> before_;
+  CoveredPath path_;
+};
+
+}  // namespace cube::shim

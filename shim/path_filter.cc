@@ -1,0 +1,266 @@
+#include "shim/path_filter.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstring>
+
+#include "shim/fd_table.h"
+#include "shim/placeholder.h"
+#include "shim/process.h"
+
+namespace cube::shim {
+
+namespace sys = base::sys;
+
+// Puts an absolute path together, part by part.
+class PathBuilder {
+ public:
+  explicit PathBuilder(CoveredPath& out) : out_(out) { out_.length_ = 0; }
+
+  // False where it does not fit, or is not something that a record could be of: "..", a trailing slash or dot.
+  bool append(std::string_view path, bool is_last) {
+    for (std::size_t at = 0; at < path.size();) {
+      const std::size_t end = std::min(path.find('/', at), path.size());
+      const std::string_view part = path.substr(at, end - at);
+      const bool last = is_last && end + 1 >= path.size();
+      at = end + 1;
+      if (part.empty() || part == ".") {
+        if (last) return false;
+        continue;
+      }
+      if (part == ".." || (last && end < path.size())) return false;
+      if (out_.length_ + part.size() + 2 > PATH_MAX) return false;
+      out_.text_[out_.length_++] = '/';
+      std::memcpy(out_.text_ + out_.length_, part.data(), part.size());
+      out_.length_ += part.size();
+    }
+    out_.text_[out_.length_] = '\0';
+    return out_.length_ != 0;
+  }
+  // By text alone, ".." included: what the path means unless a link stands before a "..".
+  bool fold(std::string_view path) {
+    for (std::size_t at = 0; at < path.size();) {
+      const std::size_t end = std::min(path.find('/', at), path.size());
+      const std::string_view part = path.substr(at, end - at);
+      at = end + 1;
+      if (part == "..") {
+        const std::size_t slash = out_.key().rfind('/');
+        out_.length_ = slash == std::string_view::npos ? 0 : slash;
+      } else if (!append(part, false) && !part.empty() && part != ".") {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  CoveredPath& out_;
+};
+
+namespace path_filter {
+namespace {
+
+// The working directory as it was last seen: only to tell quickly that a relative path is not covered. Two buffers in
+// turn, so that a reader of the one sees no half of another; what looks covered is asked of the kernel again.
+struct WorkingDirectory {
+  std::size_t length = 0;
+  char text[PATH_MAX];
+};
+constinit WorkingDirectory g_directories[2]{};
+constinit std::atomic<const WorkingDirectory*> g_directory{nullptr};
+constinit std::atomic<unsigned> g_turn{0};
+
+bool is_inside(std::string_view path, std::string_view prefix) {
+  if (prefix == "/") return path.size() > 1;
+  return path.size() > prefix.size() && path[prefix.size()] == '/' && path.starts_with(prefix);
+}
+
+bool covered_by_prefix(std::string_view path) {
+  for (const auto& prefix : process::config().prefixes) {
+    if (is_inside(path, prefix)) return true;
+  }
+  return false;
+}
+
+// Could it be under a prefix once "." and "//" and ".." are dealt with? Says yes too often rather than no.
+bool has_odd_parts(std::string_view path) {
+  for (std::size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/', slash + 1)) {
+    if (slash + 1 < path.size() && (path[slash + 1] == '/' || path[slash + 1] == '.')) return true;
+  }
+  return false;
+}
+
+bool has_dot_dot(std::string_view path) {
+  for (std::size_t at = path.find(".."); at != std::string_view::npos; at = path.find("..", at + 1)) {
+    if ((at == 0 || path[at - 1] == '/') && (at + 2 == path.size() || path[at + 2] == '/')) return true;
+  }
+  return false;
+}
+
+long read_fd_path(int fd, char* to) {
+  char link[64];
+  *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
+  const long n = sys::readlink(link, to, PATH_MAX - 1);
+  // Not a path of this mount namespace, or of a removed directory.
+  return sys::failed(n) || n == 0 || to[0] != '/' ? -1 : n;
+}
+
+std::string_view working_directory(char* buffer) {
+  const long n = sys::getcwd(buffer, PATH_MAX);
+  if (sys::failed(n) || n < 2 || buffer[0] != '/') return {};
+  return {buffer, static_cast<std::size_t>(n) - 1};
+}
+
+const WorkingDirectory* last_seen_directory() {
+  const WorkingDirectory* seen = g_directory.load(std::memory_order_acquire);
+  if (seen != nullptr) return seen;
+  WorkingDirectory& next = g_directories[g_turn.fetch_add(1, std::memory_order_relaxed) % 2];
+  next.length = working_directory(next.text).size();
+  if (next.length == 0) return nullptr;
+  g_directory.store(&next, std::memory_order_release);
+  return &next;
+}
+
+bool may_share(std::string_view directory, std::string_view prefix) {
+  return directory == "/" || directory == prefix || is_inside(directory, prefix) || is_inside(prefix, directory);
+}
+
+// May "directory/relative", without "..", be covered? Text only.
+bool may_cover(std::string_view directory, std::string_view relative) {
+  for (const auto& prefix : process::config().prefixes) {
+    if (prefix == "/" || directory == prefix || is_inside(directory, prefix)) return true;
+    if (directory != "/" && !is_inside(prefix, directory)) continue;
+    // The directory lies above the prefix: the path must begin with what is between them, or be oddly written.
+    const std::string_view rest = std::string_view(prefix).substr(directory == "/" ? 1 : directory.size() + 1);
+    if (relative.starts_with(rest) || relative.starts_with("./") || has_odd_parts(relative)) return true;
+  }
+  return false;
+}
+
+// Follows everything up to the last ".." by the kernel; the rest is text.
+bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered) {
+  std::size_t cut = 0;
+  for (std::size_t at = path.find(".."); at != std::string_view::npos; at = path.find("..", at + 1)) {
+    if ((at == 0 || path[at - 1] == '/') && (at + 2 == path.size() || path[at + 2] == '/')) cut = at + 2;
+  }
+  if (cut >= path.size()) return false;  // it ends in "..": a directory
+  char head[PATH_MAX];
+  if (cut >= sizeof head) return false;
+  std::memcpy(head, path.data(), cut);
+  head[cut] = '\0';
+  const long fd = sys::openat(dir, head, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (sys::failed(fd)) return false;
+  const long n = read_fd_path(static_cast<int>(fd), head);
+  sys::close(static_cast<int>(fd));
+  if (n < 0) return false;
+  PathBuilder builder(covered);
+  const std::string_view resolved(head, static_cast<std::size_t>(n));
+  if (resolved != "/" && !builder.append(resolved, false)) return false;
+  return builder.append(path.substr(cut), true) && covered_by_prefix(covered.key());
+}
+
+// Only a path with ".." that looks covered is worth asking the kernel about.
+bool covers_dot_dot(int dir, std::string_view directory, std::string_view path, CoveredPath& covered) {
+  PathBuilder builder(covered);
+  if (!builder.fold(directory) || !builder.fold(path) || !covered_by_prefix(covered.key())) return false;
+  return resolve_dot_dot(dir, path, covered);
+}
+
+bool covers_absolute(std::string_view path, CoveredPath& covered) {
+  if (!covered_by_prefix(path) && !has_odd_parts(path)) return false;
+  if (has_dot_dot(path)) return covers_dot_dot(AT_FDCWD, {}, path, covered);
+  PathBuilder builder(covered);
+  return builder.append(path, true) && covered_by_prefix(covered.key());
+}
+
+bool join(std::string_view directory, std::string_view relative, CoveredPath& covered) {
+  PathBuilder builder(covered);
+  if (directory != "/" && !builder.append(directory, false)) return false;
+  return builder.append(relative, true) && covered_by_prefix(covered.key());
+}
+
+bool covers_relative(int dir, std::string_view path, CoveredPath& covered) {
+  char directory[PATH_MAX];
+  std::string_view base;
+  if (dir == AT_FDCWD) {
+    const WorkingDirectory* const seen = last_seen_directory();
+    if (seen == nullptr) return false;
+    const bool up = path.starts_with("..") || path.find("/..") != std::string_view::npos;
+    if (!up && !may_cover({seen->text, seen->length}, path)) return false;
+    if (up && has_dot_dot(path)) return covers_dot_dot(dir, {seen->text, seen->length}, path, covered);
+    base = working_directory(directory);
+  } else {
+    if (g_fds.kind(dir) != RowKind::directory) return false;
+    if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered);
+    const long n = read_fd_path(dir, directory);
+    if (n < 0) return false;
+    base = {directory, static_cast<std::size_t>(n)};
+  }
+  return !base.empty() && join(base, path, covered);
+}
+
+// A null or non-canonical pointer is the kernel's to refuse.
+bool is_readable_pointer(const char* path) {
+  const auto address = reinterpret_cast<std::uintptr_t>(path);
+  return address >= 4096 && address < (1ULL << 56);
+}
+
+}  // namespace
+
+bool covers(int dir, const char* path, CoveredPath& covered) {
+  if (!is_readable_pointer(path) || *path == '\0') return false;
+  const std::size_t length = strnlen(path, PATH_MAX);
+  if (length == PATH_MAX) return false;
+  return *path == '/' ? covers_absolute({path, length}, covered) : covers_relative(dir, {path, length}, covered);
+}
+
+bool may_lead_under_prefix(int dir, const char* path) {
+  if (!is_readable_pointer(path)) return false;
+  if (*path != '/') {
+    if (dir != AT_FDCWD) return g_fds.kind(dir) == RowKind::directory;
+    const WorkingDirectory* const seen = last_seen_directory();
+    if (seen == nullptr) return false;
+    const std::string_view directory(seen->text, seen->length);
+    for (const auto& prefix : process::config().prefixes) {
+      if (may_share(directory, prefix)) return true;
+    }
+    return false;
+  }
+  std::string_view text(path);
+  while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
+  for (const auto& prefix : process::config().prefixes) {
+    if (prefix == "/" || may_share(text, prefix)) return true;
+  }
+  return has_odd_parts(text);
+}
+
+int named_fd(const char* path) {
+  if (!is_readable_pointer(path) || path[0] != '/' || (path[1] != 'p' && path[1] != 'd')) return -1;
+  std::string_view text(path);
+  if (text.starts_with("/dev/")) {
+    if (text == "/dev/stdin") return 0;
+    if (text == "/dev/stdout") return 1;
+    if (text == "/dev/stderr") return 2;
+    if (!text.starts_with("/dev/fd")) return -1;
+    text.remove_prefix(7);
+  } else if (text.starts_with("/proc/")) {
+    // /proc/self/fd, /proc/thread-self/fd, /proc/PID/fd, /proc/self/task/TID/fd, fdinfo beside each.
+    const std::size_t at = text.find("/fd", 5);
+    if (at == std::string_view::npos) return -1;
+    text.remove_prefix(at + 3);
+    if (text.starts_with("info")) text.remove_prefix(4);
+  } else {
+    return -1;
+  }
+  placeholder::unpark();
+  if (text.size() < 2 || text.front() != '/') return -1;
+  int fd = -1;
+  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), fd);
+  return error == std::errc{} && end == text.data() + text.size() ? fd : -1;
+}
+
+void forget_working_directory() { g_directory.store(nullptr, std::memory_order_release); }
+
+}  // namespace path_filter
+}  // namespace cube::shim

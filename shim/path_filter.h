@@ -1,0 +1,40 @@
+// From a path as the program gives it to an absolute, normalised one, if a prefix covers it.
+// "." and "//" are taken out by text; ".." is only ever followed by the kernel, for what lies before it may be a link.
+// What the filter does not recognise is "not covered": a path that is missed is only slow.
+// Cost where no prefix covers: one pass over the path, no system call (two with ".." in a path that may lead to one).
+// Thread safety: all of it; async-signal-safe, no allocation.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+#include <string_view>
+
+#include "shim/libc_types.h"
+
+namespace cube::shim {
+
+class CoveredPath {
+ public:
+  std::string_view key() const { return {text_, length_}; }
+  const char* c_str() const { return text_; }
+
+ private:
+  friend class PathBuilder;
+  std::size_t length_ = 0;
+  char text_[PATH_MAX];  // not initialised: most paths are not covered
+};
+
+namespace path_filter {
+
+bool covers(int dir, const char* path, CoveredPath& covered);
+// Does an open directory of this path lead, or may it lead, under a prefix? (It is one, or it holds one.)
+bool may_lead_under_prefix(int dir, const char* path);
+
+// "/proc/self/fd/N", "/dev/fd/N", "/dev/stdin" and the like: N; -1 for other paths. Unparks where fds are listed.
+int named_fd(const char* path);
+
+// The working directory has changed.
+void forget_working_directory();
+
+}  // namespace path_filter
+}  // namespace cube::shim

@@ -1,0 +1,97 @@
+#include "shim/placeholder.h"
+
+#include <cerrno>
+
+#include "cache/base/sys.h"
+
+namespace cube::shim::placeholder {
+
+constinit std::atomic<int> g_parked{-1};
+constinit std::atomic<bool> g_lower_may_be_free{true};
+
+namespace {
+
+namespace sys = base::sys;
+
+// The number handed out last. A dup of it costs a fifth of an open, if it is still a placeholder.
+constinit std::atomic<int> g_model{-1};
+
+int dup_model(int least) {
+  const int model = g_model.load(std::memory_order_relaxed);
+  if (model < 0) return -EBADF;
+  const long fd = sys::fcntl(model, F_DUPFD_CLOEXEC, least);
+  if (sys::failed(fd)) return static_cast<int>(fd);
+  // It may have been closed, and its number may be something else by now.
+  const long flags = sys::fcntl(static_cast<int>(fd), F_GETFL);
+  if (!sys::failed(flags) && (flags & O_PATH) != 0) return static_cast<int>(fd);
+  sys::close(static_cast<int>(fd));
+  return -EBADF;
+}
+
+int open_fresh() {
+  const long fd = sys::open("/proc/self/exe", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  if (!sys::failed(fd)) return static_cast<int>(fd);
+  // Without /proc there is no symbolic link that is sure to exist. A directory answers EBADF and EISDIR.
+  return static_cast<int>(sys::open("/", O_PATH | O_CLOEXEC));
+}
+
+}  // namespace
+
+void unpark_slow() {
+  const int fd = g_parked.exchange(-1, std::memory_order_acq_rel);
+  if (fd >= 0) sys::close(fd);
+}
+
+int acquire(int least) {
+  if (least > 0) {
+    unpark();
+    if (const int fd = dup_model(least); fd >= 0) return fd;
+    const int any = open_fresh();
+    if (any < 0 || any >= least) return any;
+    const long moved = sys::fcntl(any, F_DUPFD_CLOEXEC, least);
+    sys::close(any);
+    return static_cast<int>(moved);
+  }
+  const int parked = g_parked.exchange(-1, std::memory_order_acq_rel);
+  if (parked >= 0) return parked;
+  int fd = dup_model(0);
+  if (fd < 0) fd = open_fresh();
+  if (fd < 0) return fd;
+  g_model.store(fd, std::memory_order_relaxed);
+  // The kernel gave the lowest number, so none below it is free.
+  g_lower_may_be_free.store(false, std::memory_order_relaxed);
+  return fd;
+}
+
+void release(int fd) {
+  if (!g_lower_may_be_free.load(std::memory_order_relaxed)) {
+    int parked = g_parked.load(std::memory_order_relaxed);
+    // The lower of two free numbers is the one to keep.
+    while (parked < 0 || parked > fd) {
+      if (!g_parked.compare_exchange_weak(parked, fd, std::memory_order_acq_rel)) continue;
+      if (parked >= 0) sys::close(parked);
+      return;
+    }
+  }
+  g_lower_may_be_free.store(true, std::memory_order_relaxed);
+  sys::close(fd);
+}
+
+int put_on_parked(int kernel_fd, bool close_on_exec) {
+  const int parked = g_parked.exchange(-1, std::memory_order_acq_rel);
+  if (parked < 0) return kernel_fd;
+  if (parked > kernel_fd || sys::failed(sys::dup3(kernel_fd, parked, close_on_exec ? O_CLOEXEC : 0))) {
+    sys::close(parked);
+    return kernel_fd;
+  }
+  sys::close(kernel_fd);
+  return parked;
+}
+
+void forget_parked_in(unsigned first, unsigned last) {
+  int parked = g_parked.load(std::memory_order_relaxed);
+  if (parked < 0 || static_cast<unsigned>(parked) < first || static_cast<unsigned>(parked) > last) return;
+  if (g_parked.compare_exchange_strong(parked, -1, std::memory_order_acq_rel)) sys::close(parked);
+}
+
+}  // namespace cube::shim::placeholder

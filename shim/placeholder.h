@@ -1,0 +1,38 @@
+// The kernel fd numbers that served files occupy: fds of a symbolic link, opened with O_PATH. Whatever slips past us gets
+// EBADF on it, ENOTDIR as a directory, ELOOP through /proc/self/fd: never wrong bytes, never a silent end of file.
+//
+// One closed placeholder is parked: its number stays ours and the next served open gets it without a system call. So
+// that the program still gets the lowest free number, as POSIX wants, a number is parked only while no lower one may
+// have become free, and everything else that makes or lists fds unparks first.
+// Thread safety: all of it; async-signal-safe. Only the owner process may call.
+#pragma once
+
+#include <atomic>
+
+namespace cube::shim::placeholder {
+
+// A number, or -errno. `least`: F_DUPFD's lower bound; 0 is any.
+int acquire(int least = 0);
+// Closes it for the program.
+void release(int fd);
+
+// A kernel fd that was opened while a number was parked moves to that number, if it is the lower one.
+int put_on_parked(int kernel_fd, bool close_on_exec);
+
+extern constinit std::atomic<int> g_parked;
+void unpark_slow();
+// Before a call that makes an fd, or that shows which are there.
+inline void unpark() {
+  if (g_parked.load(std::memory_order_relaxed) >= 0) [[unlikely]]
+    unpark_slow();
+}
+// The program has closed a number that was not a placeholder.
+extern constinit std::atomic<bool> g_lower_may_be_free;
+inline void number_was_freed() {
+  g_lower_may_be_free.store(true, std::memory_order_relaxed);
+  unpark();
+}
+// The host closes a range: a parked number in it is gone.
+void forget_parked_in(unsigned first, unsigned last);
+
+}  // namespace cube::shim::placeholder

@@ -1,0 +1,146 @@
+// fork, exec, spawn, exit. A served file never crosses a process boundary: what a child would have becomes real before.
+// fork itself is seen through pthread_atfork, so that libc's own forks (forkpty, daemon) are too; vfork is in vfork.S.
+#include <alloca.h>
+
+#include <cstdarg>
+
+#include "shim/exports.h"
+#include "shim/materialize.h"
+#include "shim/new_fds.h"
+#include "shim/process.h"
+#include "shim/real_libc.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+namespace process = cube::shim::process;
+
+namespace {
+
+void before_exec() {
+  if (process::owns_table()) shim::materialize_all(/*only_inherited=*/true);
+}
+
+// The arguments of execl and its kin, as an array on the stack, for exec may be called where malloc may not.
+std::size_t count_arguments(va_list list) {
+  std::size_t n = 1;
+  while (va_arg(list, char*) != nullptr) ++n;
+  return n;
+}
+void collect_arguments(const char* first, va_list list, char** to, std::size_t n) {
+  to[0] = const_cast<char*>(first);
+  for (std::size_t i = 1; i <= n; ++i) to[i] = va_arg(list, char*);
+}
+
+}  // namespace
+
+#define CUBE_EXEC(name, declaration, ...) \
+  int export_##name declaration {         \
+    before_exec();                        \
+    return real::name(__VA_ARGS__);       \
+  }
+CUBE_EXEC(execve, (const char* path, char* const* arguments, char* const* environment), path, arguments, environment)
+CUBE_EXEC(execv, (const char* path, char* const* arguments), path, arguments)
+CUBE_EXEC(execvp, (const char* file, char* const* arguments), file, arguments)
+CUBE_EXEC(execvpe, (const char* file, char* const* arguments, char* const* environment), file, arguments, environment)
+
+int export_execveat(int dir, const char* path, char* const* arguments, char* const* environment, int flags) {
+  before_exec();
+  shim::materialize(dir);
+  return real::execveat(dir, path, arguments, environment, flags);
+}
+int export_fexecve(int fd, char* const* arguments, char* const* environment) {
+  before_exec();
+  shim::materialize(fd);
+  return real::fexecve(fd, arguments, environment);
+}
+
+#define CUBE_EXEC_LIST(name, vector_form)                                          \
+  int export_##name(const char* path, const char* first, ...) {                    \
+    va_list list;                                                                  \
+    va_start(list, first);                                                         \
+    const std::size_t n = count_arguments(list);                                   \
+    va_end(list);                                                                  \
+    auto** const arguments = static_cast<char**>(alloca((n + 1) * sizeof(char*))); \
+    va_start(list, first);                                                         \
+    collect_arguments(first, list, arguments, n);                                  \
+    va_end(list);                                                                  \
+    before_exec();                                                                 \
+    return real::vector_form(path, arguments);                                     \
+  }
+CUBE_EXEC_LIST(execl, execv)
+CUBE_EXEC_LIST(execlp, execvp)
+int export_execle(const char* path, const char* first, ...) {
+  va_list list;
+  va_start(list, first);
+  const std::size_t n = count_arguments(list);
+  va_end(list);
+  auto** const arguments = static_cast<char**>(alloca((n + 1) * sizeof(char*)));
+  va_start(list, first);
+  collect_arguments(first, list, arguments, n);
+  char* const* const environment = va_arg(list, char* const*);
+  va_end(list);
+  before_exec();
+  return real::execve(path, arguments, environment);
+}
+
+int export_posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+                       const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
+  process::prepare_child();
+  return real::posix_spawn(pid, path, actions, attributes, arguments, environment);
+}
+int export_posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
+                        const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
+  process::prepare_child();
+  return real::posix_spawnp(pid, file, actions, attributes, arguments, environment);
+}
+int export_system(const char* command) {
+  if (command != nullptr) process::prepare_child();
+  return real::system(command);
+}
+FILE* export_popen(const char* command, const char* mode) {
+  process::prepare_child();
+  shim::expect_new_fd();
+  FILE* const stream = real::popen(command, mode);
+  if (stream != nullptr) shim::noted(fileno(stream));
+  return stream;
+}
+
+// Runs no pthread_atfork handlers.
+pid_t export__Fork() {
+  process::prepare_child();
+  const pid_t child = real::_Fork();
+  if (child == 0) process::become_child();
+  return child;
+}
+
+int export_clone(int (*function)(void*), void* stack, int flags, void* argument, ...) {
+  va_list list;
+  va_start(list, argument);
+  auto* const parent_tid = va_arg(list, void*);
+  auto* const tls = va_arg(list, void*);
+  auto* const child_tid = va_arg(list, void*);
+  va_end(list);
+  if ((flags & CLONE_FILES) == 0) {
+    process::prepare_child();
+    if ((flags & CLONE_VM) != 0) process::expect_shared_memory_child();
+  }
+  return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+}
+
+void export__exit(int status) {
+  process::leave();
+  real::_exit(status);
+  __builtin_unreachable();
+}
+void export__Exit(int status) {
+  process::leave();
+  real::_Exit(status);
+  __builtin_unreachable();
+}
+
+// Called by vfork.S, in the parent.
+extern "C" __attribute__((visibility("hidden"))) void cube_shim_before_vfork() {
+  if (!process::is_active() && shim::g_fds.served() == 0) return;
+  process::prepare_child();
+  process::expect_vforked_child();
+}

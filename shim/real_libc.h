@@ -1,0 +1,67 @@
+// The functions behind ours: real::NAME(...) for each row of hooks.def. The constructor resolves all of them. Before
+// that, the early ones are raw system calls, because allocators and other constructors call them while dlsym may not be
+// called yet; the rest are resolved by their first call.
+// Thread safety: a pointer is written with the value that everybody else would write.
+#pragma once
+
+#include <atomic>
+#include <cerrno>
+#include <type_traits>
+
+#include "shim/libc_types.h"
+
+namespace cube::shim::real {
+
+void* next_symbol(const char* name);
+
+template <typename Signature>
+class Function {
+ public:
+  constexpr explicit Function(const char* name, Signature* early = nullptr) : function_(early), name_(name) {}
+
+  template <typename... Arguments>
+  auto operator()(Arguments... arguments) {
+    using Return = decltype(std::declval<Signature*>()(arguments...));
+    Signature* function = function_.load(std::memory_order_relaxed);
+    if (function == nullptr) [[unlikely]] {
+      resolve();
+      function = function_.load(std::memory_order_relaxed);
+      if (function == nullptr) return missing<Return>();
+    }
+    return function(arguments...);
+  }
+  // What libc does not have (io_submit belongs to libaio) stays as it was.
+  void resolve() {
+    if (void* const symbol = next_symbol(name_); symbol != nullptr) {
+      function_.store(reinterpret_cast<Signature*>(symbol), std::memory_order_relaxed);
+    }
+  }
+  bool is_there() const { return function_.load(std::memory_order_relaxed) != nullptr; }
+
+ private:
+  template <typename Return>
+  static Return missing() {
+    errno = ENOSYS;
+    if constexpr (std::is_pointer_v<Return>) {
+      return nullptr;
+    } else if constexpr (!std::is_void_v<Return>) {
+      return static_cast<Return>(-1);
+    }
+  }
+  std::atomic<Signature*> function_;
+  const char* name_;
+};
+
+#define CUBE_HOOK(result, name, parameters) extern Function<result parameters> name;
+#define CUBE_EARLY_HOOK CUBE_HOOK
+#define CUBE_FD_CALL(result, name, parameters, arguments) CUBE_HOOK(result, name, parameters)
+#define CUBE_NEW_FD CUBE_FD_CALL
+#include "shim/hooks.def"
+#undef CUBE_HOOK
+#undef CUBE_EARLY_HOOK
+#undef CUBE_FD_CALL
+#undef CUBE_NEW_FD
+
+void resolve_all();
+
+}  // namespace cube::shim::real

@@ -1,0 +1,173 @@
+// stdio. libc's streams call libc's own read and lseek, which pass us by, so a stream over a served file is a cookie
+// stream: its functions are our exports on the placeholder's number, so stream and fd share one offset, and go on
+// working when the file is materialised. The stream's _fileno is that number: std::basic_filebuf reads through it.
+#include <fmt/format.h>
+#include <stdio_ext.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "shim/c_result.h"
+#include "shim/exports.h"
+#include "shim/file_calls.h"
+#include "shim/materialize.h"
+#include "shim/new_fds.h"
+#include "shim/path_calls.h"
+#include "shim/real_libc.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+
+namespace {
+
+int fd_of(void* cookie) { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
+
+ssize_t cookie_read(void* cookie, char* to, size_t n) { return export_read(fd_of(cookie), to, n); }
+ssize_t cookie_write(void* cookie, const char* from, size_t n) { return ::write(fd_of(cookie), from, n); }
+int cookie_seek(void* cookie, off64_t* offset, int whence) {
+  const off_t at = export_lseek(fd_of(cookie), *offset, whence);
+  if (at < 0) return -1;
+  *offset = at;
+  return 0;
+}
+int cookie_close(void* cookie) { return export_close(fd_of(cookie)); }
+
+// The flags of an fopen mode, or -1 where it is not plain reading that a cookie stream can do.
+int flags_of(const char* mode) {
+  int flags = 0;
+  switch (*mode) {
+    case 'r': flags = O_RDONLY; break;
+    case 'w': flags = O_WRONLY | O_CREAT | O_TRUNC; break;
+    case 'a': flags = O_WRONLY | O_CREAT | O_APPEND; break;
+    default: return -1;
+  }
+  for (const char* c = mode + 1; *c != '\0' && *c != ','; ++c) {
+    if (*c == '+') flags = (flags & ~O_ACCMODE) | O_RDWR;
+    if (*c == 'e') flags |= O_CLOEXEC;
+    if (*c == 'x') flags |= O_EXCL;
+  }
+  return flags;
+}
+
+// Conversions (",ccs=") and mapped streams ("m") are libc's own.
+bool is_plain_read(const char* mode) {
+  return *mode == 'r' && strchr(mode, '+') == nullptr && strchr(mode, 'm') == nullptr && strchr(mode, ',') == nullptr;
+}
+
+// libc's FILE is followed by the table of its functions; only cookie streams have this one, and only ours have a number.
+const void* functions_of(const FILE* stream) {
+  const void* table = nullptr;
+  std::memcpy(&table, reinterpret_cast<const char*>(stream) + sizeof(FILE), sizeof table);
+  return table;
+}
+constinit std::atomic<const void*> g_cookie_functions{nullptr};
+
+// A stream over a served fd, or nullptr.
+FILE* make_stream(int fd) {
+  const cookie_io_functions_t functions{cookie_read, cookie_write, cookie_seek, cookie_close};
+  FILE* const stream = fopencookie(reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), "r", functions);
+  if (stream == nullptr) return nullptr;
+  stream->_fileno = fd;
+  g_cookie_functions.store(functions_of(stream), std::memory_order_relaxed);
+  return stream;
+}
+
+bool is_served(int fd) { return shim::g_fds.kind(fd) == shim::RowKind::served; }
+
+FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*, const char*)) {
+  if (path == nullptr || mode == nullptr || !shim::process::is_active()) return libcs(path, mode);
+  const int flags = flags_of(mode);
+  if (flags < 0) return libcs(path, mode);
+  // What libc must do itself is planned with a flag that is never served.
+  shim::OpenPlan plan(AT_FDCWD, path, is_plain_read(mode) ? flags : flags | O_NOATIME);
+  if (plan.is_answered()) {
+    const int fd = plan.result();
+    if (fd < 0) return nullptr;
+    FILE* const stream = is_served(fd) ? make_stream(fd) : real::fdopen(fd, mode);
+    if (stream == nullptr) {
+      const shim::KeepErrno keep;
+      export_close(fd);
+    }
+    return stream;
+  }
+  FILE* const stream = libcs(path, mode);
+  if (stream != nullptr) plan.note(fileno(stream));
+  return stream;
+}
+
+bool is_ours(const FILE* stream) {
+  return stream->_fileno >= 0 && functions_of(stream) == g_cookie_functions.load(std::memory_order_relaxed);
+}
+
+// freopen crashes on cookie streams inside libc, and callers count on the FILE staying where it is: ours opens the new
+// file, puts it over the old number, and clears what the stream has buffered.
+FILE* reopen_ours(const char* path, int flags, FILE* stream) {
+  const int number = stream->_fileno;
+  char own_path[32];
+  if (path == nullptr) {
+    if (const int error = shim::materialize(number); error != 0) {
+      shim::to_c(error);
+      return nullptr;
+    }
+    *fmt::format_to_n(own_path, sizeof own_path - 1, "/proc/self/fd/{}", number).out = '\0';
+    path = own_path;
+  }
+  fflush(stream);
+  const int fd = export_open(path, flags, 0666);
+  if (fd < 0 || export_dup3(fd, number, flags & O_CLOEXEC) < 0) {
+    const shim::KeepErrno keep;
+    fclose(stream);
+    return nullptr;
+  }
+  export_close(fd);
+  __fpurge(stream);
+  clearerr(stream);
+  constexpr int k_no_reads = 4, k_no_writes = 8;  // of FILE::_flags
+  stream->_flags &= ~(k_no_reads | k_no_writes);
+  if ((flags & O_ACCMODE) == O_RDONLY) stream->_flags |= k_no_writes;
+  if ((flags & O_ACCMODE) == O_WRONLY) stream->_flags |= k_no_reads;
+  return stream;
+}
+
+FILE* reopen_stream(const char* path, const char* mode, FILE* stream, FILE* (*libcs)(const char*, const char*, FILE*)) {
+  if (stream == nullptr || mode == nullptr) return libcs(path, mode, stream);
+  const int flags = flags_of(mode);
+  if (is_ours(stream) && flags >= 0) return reopen_ours(path, flags, stream);
+  if (!shim::process::is_active()) return libcs(path, mode, stream);
+  const shim::OpenFileRef held = shim::file_calls::note_close(fileno(stream));
+  // libc must open it itself, so it is planned with a flag that is never served.
+  shim::OpenPlan plan(AT_FDCWD, path, (flags < 0 ? O_RDONLY : flags) | O_NOATIME);
+  FILE* const reopened = libcs(path, mode, stream);
+  if (reopened != nullptr) plan.note(fileno(reopened));
+  return reopened;
+}
+
+}  // namespace
+
+FILE* export_fopen(const char* path, const char* mode) {
+  return open_stream(path, mode, [](const char* p, const char* m) { return real::fopen(p, m); });
+}
+FILE* export_fopen64(const char* path, const char* mode) {
+  return open_stream(path, mode, [](const char* p, const char* m) { return real::fopen64(p, m); });
+}
+FILE* export_fdopen(int fd, const char* mode) {
+  if (!is_served(fd) || mode == nullptr || !is_plain_read(mode)) {
+    shim::materialize(fd);
+    return real::fdopen(fd, mode);
+  }
+  FILE* const stream = make_stream(fd);
+  if (stream != nullptr && strchr(mode, 'e') != nullptr) shim::g_fds.set_close_on_exec(fd, true);
+  return stream;
+}
+FILE* export_freopen(const char* path, const char* mode, FILE* stream) {
+  return reopen_stream(path, mode, stream, [](const char* p, const char* m, FILE* s) { return real::freopen(p, m, s); });
+}
+FILE* export_freopen64(const char* path, const char* mode, FILE* stream) {
+  return reopen_stream(path, mode, stream, [](const char* p, const char* m, FILE* s) { return real::freopen64(p, m, s); });
+}
+int export_fclose(FILE* stream) {
+  if (stream == nullptr || is_ours(stream)) return real::fclose(stream);
+  // A writer ends after its buffered bytes are written.
+  const shim::OpenFileRef held = shim::file_calls::note_close(fileno(stream));
+  return real::fclose(stream);
+}
