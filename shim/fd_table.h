@@ -17,7 +17,7 @@ enum class RowKind : std::uint8_t { none = 0, served = 1, busy = 2, writer = 3, 
 
 class FdTable {
  public:
-  static constexpr int k_capacity = 1 << 20;
+  static constexpr int k_capacity = 1 << 16;  // higher numbers are left to the kernel
 
   // A served file behind fd; empty for everything else. Waits while the row is BUSY.
   OpenFileRef acquire(int fd) {

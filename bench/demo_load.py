@@ -1,0 +1,53 @@
+"""How much of the machine others used while a row ran.
+
+On a few cores, a compiler in another window moves every figure of the demo. So each row also says what share of all
+cores went to anything but the row itself, and the report marks the rows that this spoilt.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+# The columns of /proc/stat that are neither idle nor counted twice: user nice system irq softirq steal.
+BUSY = (0, 1, 2, 5, 6, 7)
+
+
+def machine_seconds(stat: Path = Path("/proc/stat")) -> float:
+    """CPU seconds of all cores since the machine was started."""
+    columns = stat.read_text().split("\n", 1)[0].split()[1:]
+    return sum(int(columns[i]) for i in BUSY if i < len(columns)) / TICKS
+
+
+def process_seconds(pid: int) -> float:
+    """CPU seconds of a running process, or 0 once it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def own_seconds() -> float:
+    """CPU seconds of this process and of all its descendants that ended and were waited for."""
+    usages = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+class Load:
+    """Measures from its making to `share_of_others()`; `helper` adds the CPU seconds of what runs beside (lagfs)."""
+
+    def __init__(self, helper: Callable[[], float] | None = None):
+        self._helper = helper or (lambda: 0.0)
+        self._before = self._now()
+
+    def _now(self) -> tuple[float, float]:
+        return time.monotonic(), machine_seconds() - own_seconds() - self._helper()
+
+    def share_of_others(self) -> float:
+        (start, before), (end, after) = self._before, self._now()
+        return min(1.0, max(0.0, (after - before) / max(1e-3, (end - start) * (os.cpu_count() or 1))))

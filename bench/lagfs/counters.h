@@ -1,0 +1,42 @@
+// What reached the origin: one set of counters per operation, and their text and JSON forms.
+//
+// Thread safety: all members may be called from any thread. A count is exact as soon as add() has returned; a
+// snapshot that must include every request taken before it first waits for the workers (workers.h, settle()).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "ops.h"
+
+namespace cube::lagfs {
+
+class Counters {
+ public:
+  // `data_file`: the operation concerns a regular file (or a name that resolves to one).
+  void add(Op op, bool data_file);
+  void add_error(Op op);
+  void add_bytes(Op op, std::uint64_t bytes);
+  void add_forget(std::uint64_t count);
+  void reset();
+
+  // `op count` a line, then total, data_files, other and forget (which the total does not include).
+  std::string text() const;
+  // {"lookup": {"count", "errors", "data_files", "other"}, "read": {... "bytes"}, ..., "total": {...}, "forget": N}
+  std::string json() const;
+
+ private:
+  struct Row {
+    std::atomic<std::uint64_t> data_files{0};
+    std::atomic<std::uint64_t> other{0};
+    std::atomic<std::uint64_t> errors{0};
+    std::atomic<std::uint64_t> bytes{0};
+  };
+
+  std::array<Row, k_op_count> rows_;
+  std::atomic<std::uint64_t> forget_{0};
+};
+
+}  // namespace cube::lagfs

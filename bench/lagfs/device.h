@@ -1,0 +1,17 @@
+// What lagfs changes in the traffic between libfuse and the kernel: one bit of one message.
+//
+// Lookups in one directory run in parallel only if the reply to INIT carries FUSE_PARALLEL_DIROPS. libfuse before 3.17
+// offers FUSE_CAP_PARALLEL_DIROPS but forgets to send it (libfuse issue 879), and a directory of small files would then
+// be opened one by one, which no network file system does. So that reply is mended on its way.
+//
+// Thread safety: call install() before the workers start.
+#pragma once
+
+#include <fuse_lowlevel.h>
+
+namespace cube::lagfs::device {
+
+// `session` must be mounted. Returns 0 or an errno.
+int install(fuse_session* session);
+
+}  // namespace cube::lagfs::device

@@ -1,0 +1,40 @@
+// When a reply may leave: the set latency of each operation, and the bandwidth that all reads share.
+//
+// Thread safety: all members may be called from any thread. Time is CLOCK_MONOTONIC in nanoseconds.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "ops.h"
+
+namespace cube::lagfs {
+
+using Nanoseconds = std::int64_t;
+
+Nanoseconds now_ns();
+// Sleeps until `deadline`; at once when it has passed. An absolute deadline, so an interrupted sleep does not drift.
+void sleep_until(Nanoseconds deadline);
+
+class Latency {
+ public:
+  using PerCost = std::array<std::int64_t, k_cost_count>;  // microseconds
+
+  // `bandwidth` in bytes a second; 0: no cap.
+  Latency(const PerCost& microseconds, double bandwidth);
+
+  // The reply to an operation that began at `start` and carries `bytes` from the origin leaves at this time.
+  // Claims the bandwidth as well, so call it once per reply.
+  Nanoseconds reply_time(Op op, Nanoseconds start, std::uint64_t bytes);
+
+ private:
+  // A token bucket as deep as one read: returns when `bytes` have passed the wire.
+  Nanoseconds claim_bandwidth(Nanoseconds start, std::uint64_t bytes);
+
+  PerCost microseconds_;
+  double ns_per_byte_;
+  std::atomic<Nanoseconds> wire_free_at_{0};
+};
+
+}  // namespace cube::lagfs

@@ -1,0 +1,78 @@
+// The inodes that the kernel knows of: one Node per (device, inode) of the source, so that hard links share it.
+//
+// A node's O_PATH descriptor keeps its inode alive, so the number cannot be reused while the node is in the table.
+// The kernel's id of a node is its address; FUSE_ROOT_ID is the root. The count of lookups that the kernel holds is
+// kept under the lock of the shard: a node dies when the kernel has given all of them back.
+//
+// Thread safety: all members of NodeTable may be called from any thread. A Node is immutable but for its count, and
+// lives while the kernel holds a lookup of it, which it does for every id that it sends.
+#pragma once
+
+#include <fuse_lowlevel.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+namespace cube::lagfs {
+
+struct NodeKey {
+  dev_t device;
+  ino_t inode;
+
+  bool operator==(const NodeKey&) const = default;
+};
+
+class Node {
+ public:
+  Node(int fd, const struct stat& st) : fd_(fd), key_{st.st_dev, st.st_ino}, mode_(st.st_mode) {}
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  int fd() const { return fd_; }  // O_PATH
+  const NodeKey& key() const { return key_; }
+  bool is_data_file() const { return S_ISREG(mode_); }
+
+ private:
+  friend class NodeTable;
+
+  int fd_;
+  NodeKey key_;
+  mode_t mode_;
+  std::uint64_t lookups_ = 0;  // guarded by the shard
+};
+
+class NodeTable {
+ public:
+  // Takes `root_fd`, an O_PATH descriptor of the source directory.
+  explicit NodeTable(int root_fd);
+
+  Node& at(fuse_ino_t id) { return id == FUSE_ROOT_ID ? root_ : *reinterpret_cast<Node*>(id); }
+
+  // One more lookup of the inode that `fd` (O_PATH; taken) and `st` describe. Returns its id.
+  fuse_ino_t acquire(int fd, const struct stat& st);
+  // The kernel, or a reply that never arrived, gives `lookups` back.
+  void release(fuse_ino_t id, std::uint64_t lookups);
+
+ private:
+  struct Hash {
+    std::size_t operator()(const NodeKey& key) const noexcept { return (key.inode ^ (key.device << 20)) * 0x9e3779b97f4a7c15U; }
+  };
+  struct Shard {
+    std::mutex mutex;
+    std::unordered_map<NodeKey, std::unique_ptr<Node>, Hash> nodes;
+  };
+  static constexpr std::size_t k_shards = 64;
+
+  Shard& shard_of(const NodeKey& key) { return shards_[(Hash{}(key) >> 40) % k_shards]; }
+
+  Node root_;
+  std::array<Shard, k_shards> shards_;
+};
+
+}  // namespace cube::lagfs

@@ -1,0 +1,103 @@
+#include "workers.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "latency.h"
+
+namespace cube::lagfs {
+namespace {
+
+constexpr int k_nudge_signal = SIGUSR2;
+constexpr Nanoseconds k_nudge_interval = 50'000;
+
+sigset_t only(int signal) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  return set;
+}
+
+}  // namespace
+
+thread_local Workers::Worker* Workers::current_ = nullptr;
+
+int Workers::end_signal() { return SIGRTMIN; }
+
+void Workers::start(fuse_session* session, unsigned count) {
+  session_ = session;
+  count_ = count;
+  workers_ = std::make_unique<Worker[]>(count);
+
+  // No SA_RESTART: the point of the nudge is that the read of the fuse device returns.
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  sigaction(k_nudge_signal, &action, nullptr);
+  // Blocked but for the moment of receiving: it must not cut short an fallocate or a sleep.
+  const sigset_t nudge = only(k_nudge_signal);
+  pthread_sigmask(SIG_BLOCK, &nudge, nullptr);
+
+  for (unsigned i = 0; i < count; ++i) {
+    Worker& worker = workers_[i];
+    std::thread([this, &worker] { run(worker); }).detach();
+  }
+}
+
+void Workers::run(Worker& self) {
+  current_ = &self;
+  // Not by start(): the first workers serve, and may settle, while the last are not yet made.
+  self.thread = pthread_self();
+  const sigset_t nudge = only(k_nudge_signal);
+  fuse_buf buffer{};
+  while (!fuse_session_exited(session_)) {
+    // seq_cst stores pair with the loads in settle(). State first: a turn seen as new means that the old one is over.
+    self.state.store(State::receiving);
+    self.turn.fetch_add(1);
+    pthread_sigmask(SIG_UNBLOCK, &nudge, nullptr);
+    const int received = fuse_session_receive_buf(session_, &buffer);
+    pthread_sigmask(SIG_BLOCK, &nudge, nullptr);
+    if (received == -EINTR || received == -EAGAIN) continue;
+    if (received <= 0) break;
+    self.state.store(State::handling);
+    fuse_session_process_buf(session_, &buffer);
+  }
+  self.state.store(State::counted);
+  free(buffer.mem);
+  if (!ended_.exchange(true)) kill(getpid(), end_signal());
+}
+
+void Workers::mark_counted() { current_->state.store(State::counted); }
+
+void Workers::settle() {
+  // First: two workers that settle at once must not wait for each other.
+  mark_counted();
+
+  // The kernel hands requests out in order, and ours has been handed out. So whatever was sent before ours is in the
+  // hands of a worker in its present turn; once that turn is counted or over, so is the request.
+  struct Watched {
+    Worker* worker;
+    std::uint64_t turn;
+  };
+  std::vector<Watched> watched;
+  watched.reserve(count_);
+  for (unsigned i = 0; i < count_; ++i) {
+    if (&workers_[i] != current_) watched.push_back({&workers_[i], workers_[i].turn.load()});
+  }
+  while (true) {
+    std::erase_if(watched,
+                  [](const Watched& w) { return w.worker->turn.load() != w.turn || w.worker->state.load() == State::counted; });
+    if (watched.empty()) return;
+    // Again and again: a nudge that comes just before the worker enters the kernel is lost.
+    for (const Watched& w : watched) {
+      if (w.worker->state.load() == State::receiving) pthread_kill(w.worker->thread, k_nudge_signal);
+    }
+    sleep_until(now_ns() + k_nudge_interval);
+  }
+}
+
+}  // namespace cube::lagfs
