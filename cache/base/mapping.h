@@ -27,6 +27,23 @@ class Mapping {
   static Result<Mapping> shared(int fd, std::uint64_t offset, std::size_t bytes, int protection) {
     return make(fd, offset, bytes, protection, MAP_SHARED);
   }
+  // Begins on a multiple of 2 MiB, so that huge pages of the file are mapped as such. `offset` must be such a multiple too.
+  static Result<Mapping> shared_for_huge_pages(int fd, std::uint64_t offset, std::size_t bytes, int protection) {
+    auto room = make(-1, 0, bytes + k_huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+    if (!room) return room;
+    const auto begin = reinterpret_cast<std::uintptr_t>(room->address_);
+    const std::uintptr_t at = (begin + k_huge_page - 1) / k_huge_page * k_huge_page;
+    const long mapped =
+        sys::mmap(reinterpret_cast<void*>(at), bytes, protection, MAP_SHARED | MAP_FIXED, fd, static_cast<std::int64_t>(offset));
+    if (sys::failed(mapped)) return fail(static_cast<int>(-mapped));
+    // What stays of the room on both sides is given back.
+    sys::munmap(room->address_, at - begin);
+    sys::munmap(reinterpret_cast<void*>(at + bytes), begin + k_huge_page - at);
+    room->address_ = reinterpret_cast<std::byte*>(at);
+    room->bytes_ = bytes;
+    return room;
+  }
+  static constexpr std::size_t k_huge_page = 2 << 20;
   static Result<Mapping> anonymous(std::size_t bytes) {
     return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
   }

@@ -28,7 +28,9 @@ class Index {
   template <typename Visit>
   bool visit(std::uint64_t hash, Visit&& visit) const {
     const std::uint64_t tag = tag_of(hash);
-    for (const std::uint32_t b : {first_bucket(hash), second_bucket(hash)}) {
+    const std::uint32_t second = second_bucket(hash);
+    __builtin_prefetch(&region_->bucket(second));
+    for (const std::uint32_t b : {first_bucket(hash), second}) {
       const IndexBucket& bucket = region_->bucket(b);
       for (const auto& slot : bucket.slots) {
         // Pairs with the release in insert: a record is whole before its slot is seen.

@@ -13,10 +13,10 @@ constexpr std::uint64_t k_mib = 1 << 20;
 constexpr std::uint64_t k_index_bytes_per_slot = 4096;
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
-  // A process leases one at a time, so that a small region needs small ones.
+  // A process leases one at a time, so that a small region needs small ones. All are multiples of a huge page.
   if (bytes >= 2048 * k_mib) return 16 * k_mib;
   if (bytes >= 256 * k_mib) return 4 * k_mib;
-  return k_mib;
+  return 2 * k_mib;
 }
 
 RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
@@ -44,6 +44,12 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
 }
 
 }  // namespace
+
+RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count) {
+  const bool known = segment_bytes == 2 * k_mib || segment_bytes == 4 * k_mib || segment_bytes == 16 * k_mib;
+  if (!known || segment_count == 0 || segment_count >= (1U << 18)) return {};
+  return place(segment_bytes, segment_count);
+}
 
 RegionLayout layout_for(std::uint64_t bytes) {
   const std::uint32_t segment_bytes = segment_bytes_for(bytes);

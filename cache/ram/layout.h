@@ -32,6 +32,8 @@ struct RegionLayout {
 };
 // The largest region that fits into `bytes`; control tables included.
 RegionLayout layout_for(std::uint64_t bytes);
+// The one layout of these two sizes; all zero where no region has such.
+RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count);
 
 struct RegionHeader {
   // Written last by the creator, before the file gets its name.

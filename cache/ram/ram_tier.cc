@@ -65,13 +65,18 @@ std::byte* RamTier::Reservation::data() const { return window_->mapping.data() +
 const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const {
   const RegionLayout& layout = region_->layout();
   if (place.segment >= layout.segment_count || place.offset + sizeof(Record) > layout.segment_bytes) return nullptr;
+  const std::byte* const at = region_->segment(place.segment) + place.offset;
+  // The header's first line, its marks and the path are on their way while the claim is made.
+  __builtin_prefetch(at);
+  __builtin_prefetch(at + offsetof(Record, stale));
+  __builtin_prefetch(at + sizeof(Record));
   counter = &region_->pin_row(region_->own_slot())[place.segment];
   // seq_cst on both: first our claim is visible, then we look whether the segment is still the one we mean. An evictor
   // marks first and looks at the claims then, so one of the two sees the other.
   counter->fetch_add(1, std::memory_order_seq_cst);
   const SegmentWord word = SegmentWord::unpack(region_->segment_row(place.segment).word.load(std::memory_order_seq_cst));
   if (word.is_readable() && (word.generation & Index::k_generation_mask) == place.generation) {
-    return reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset);
+    return reinterpret_cast<const Record*>(at);
   }
   counter->fetch_sub(1, std::memory_order_release);
   return nullptr;
@@ -98,8 +103,8 @@ base::Result<std::shared_ptr<RamTier::Window>> RamTier::open_window(std::uint32_
   const auto fd = region_->reopen(O_RDWR);
   if (!fd) return base::fail(fd.error().value);
   const RegionLayout& layout = region_->layout();
-  auto mapping = base::Mapping::shared(fd->get(), layout.data + std::uint64_t{layout.segment_bytes} * segment,
-                                       std::size_t{layout.segment_bytes} * count, PROT_READ | PROT_WRITE);
+  auto mapping = base::Mapping::shared_for_huge_pages(fd->get(), layout.data + std::uint64_t{layout.segment_bytes} * segment,
+                                                      std::size_t{layout.segment_bytes} * count, PROT_READ | PROT_WRITE);
   if (!mapping) return base::fail(mapping.error().value);
   auto window = std::make_shared<Window>();
   window->mapping = std::move(*mapping);

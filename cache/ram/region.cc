@@ -14,6 +14,7 @@
 #include "cache/ram/process_slots.h"
 #include "cache/ram/robust_lock.h"
 #include "cache/ram/segments.h"
+#include "cache/record.h"
 
 namespace cube::cache {
 namespace {
@@ -53,6 +54,25 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   why = fmt::format("no room for a cache: {} has {} MiB free and CUBESHIM_RAM allows {} MiB, at least {} are needed",
                     options.directory, room >> 20, wanted >> 20, k_least_region >> 20);
   return 0;
+}
+
+// Makes one huge page of a hole in the file, or of what is there. Works where shmem_enabled is "never", and is cheaper than
+// 512 pages and their faults (doc/BENCHMARKS.md). The kernel wants one page to be there to begin with.
+bool make_huge_page(int fd, std::uint64_t at) {
+  constexpr int k_madv_collapse = 25;
+  if (sys::failed(sys::fallocate(fd, 0, static_cast<std::int64_t>(at), k_page))) return false;
+  const auto mapping = base::Mapping::shared_for_huge_pages(fd, at, base::Mapping::k_huge_page, PROT_READ | PROT_WRITE);
+  return mapping && !sys::failed(sys::madvise(mapping->data(), base::Mapping::k_huge_page, k_madv_collapse));
+}
+
+// Memory for this part of the file, in huge pages while they are to be had.
+base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
+  std::uint64_t done = 0;
+  while (done < bytes && make_huge_page(fd, at + done)) done += base::Mapping::k_huge_page;
+  if (done >= bytes) return {};
+  const long error = sys::fallocate(fd, 0, static_cast<std::int64_t>(at + done), static_cast<std::int64_t>(bytes - done));
+  if (sys::failed(error)) return base::fail(static_cast<int>(-error));
+  return {};
 }
 
 }  // namespace
@@ -123,7 +143,8 @@ base::Result<void> Region::open_existing(std::string& why) {
     return base::fail(EPROTO);
   }
   layout_ = head.layout;
-  if (!known || static_cast<std::uint64_t>(st.st_size) != layout_.file_bytes || layout_ != layout_for(layout_.file_bytes)) {
+  if (!known || static_cast<std::uint64_t>(st.st_size) != layout_.file_bytes ||
+      layout_ != layout_of(layout_.segment_bytes, layout_.segment_count)) {
     why = fmt::format("{} is not a sound region: remove it or set another CUBESHIM_NAME", path_);
     return base::fail(EPROTO);
   }
@@ -149,9 +170,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(layout_.file_bytes)); sys::failed(e)) {
     return complain("ftruncate", static_cast<int>(-e));
   }
-  if (const long e = sys::fallocate(fd, 0, 0, static_cast<std::int64_t>(layout_.data)); sys::failed(e)) {
-    return complain("fallocate", static_cast<int>(-e));
-  }
+  if (const auto reserved = reserve_memory(fd, 0, layout_.data); !reserved) return complain("fallocate", reserved.error().value);
   char own_path[64];
   *fmt::format_to_n(own_path, sizeof own_path - 1, "/proc/self/fd/{}", fd).out = '\0';
   auto readable = base::open_fd(own_path, O_RDONLY);
@@ -178,9 +197,9 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
 }
 
 base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
-  auto control = base::Mapping::shared(read_write_fd, 0, layout_.data, PROT_READ | PROT_WRITE);
+  auto control = base::Mapping::shared_for_huge_pages(read_write_fd, 0, layout_.data, PROT_READ | PROT_WRITE);
   if (!control) return base::fail(control.error().value);
-  auto data = base::Mapping::shared(read_only_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_READ);
+  auto data = base::Mapping::shared_for_huge_pages(read_only_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_READ);
   if (!data) return base::fail(data.error().value);
   control_ = std::move(*control);
   data_ = std::move(*data);
@@ -201,9 +220,8 @@ base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t c
   if (memory != UINT64_MAX && memory < bytes + k_memory_left_alone) return base::fail(ENOMEM);
   const auto fd = reopen(O_RDWR);
   if (!fd) return base::fail(fd.error().value);
-  const std::uint64_t at = layout_.data + std::uint64_t{layout_.segment_bytes} * first;
-  const long error = sys::fallocate(fd->get(), 0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes));
-  if (sys::failed(error)) return base::fail(static_cast<int>(-error));
+  const auto reserved = reserve_memory(fd->get(), layout_.data + std::uint64_t{layout_.segment_bytes} * first, bytes);
+  if (!reserved) return reserved;
   header().reserved_bytes.fetch_add(bytes, std::memory_order_relaxed);
   return {};
 }
