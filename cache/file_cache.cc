@@ -93,8 +93,8 @@ Pin FileCache::find(const OpenRequest& request) {
 
 OpenOutcome FileCache::open(const OpenRequest& request) {
   base::Stats& stats = this->stats();
-  const std::uint64_t ordinal = stats.counters[static_cast<std::size_t>(Counter::opens)].fetch_add(1, std::memory_order_relaxed);
-  const bool timed = ordinal % k_timed_hits == 0;
+  const bool timed =
+      stats.counters[static_cast<std::size_t>(Counter::hits_ram)].load(std::memory_order_relaxed) % k_timed_hits == 0;
   const std::uint64_t began = timed ? base::monotonic_ns() : 0;
   const std::uint64_t hash = base::hash_path(request.key);
 

@@ -30,7 +30,13 @@ struct FileStat {
 
   static FileStat from(const struct ::statx& x);
   void copy_to(struct ::stat& st) const;
-  // Only for requests within k_request.
+  // Can a statx with this mask be answered as the kernel would? Where neither of these times is asked for, newer kernels
+  // leave them out, and older ones do not.
+  static bool answers(unsigned requested) {
+    constexpr unsigned k_times = STATX_MTIME | STATX_CTIME;
+    return (requested & ~k_request) == 0 && (requested & k_times) == k_times;
+  }
+  // Only for requests that it answers.
   void copy_to(struct ::statx& x, unsigned requested) const;
 
   bool is_regular() const { return (mode & S_IFMT) == S_IFREG; }

@@ -63,6 +63,12 @@ std::uint64_t JobTotals::requests() const {
          totals[Counter::bypassed_size];
 }
 
+std::uint64_t JobTotals::opens() const {
+  std::uint64_t sum = hits() + totals[Counter::misses];
+  for (const auto& [name, counter] : k_bypassed) sum += totals[counter];
+  return sum;
+}
+
 JobTotals collect(Region& region, std::uint32_t job) {
   JobTotals result;
   result.totals.add(region.job_row(job).finished);
@@ -83,7 +89,7 @@ std::string report_as_json(const JobTotals& job) {
   nlohmann::ordered_json bypassed;
   for (const auto& [name, counter] : k_bypassed) bypassed[name] = n(counter);
   const nlohmann::ordered_json report = {
-      {"opens", n(Counter::opens) + n(Counter::bypassed_flags) + n(Counter::bypassed_write)},
+      {"opens", job.opens()},
       {"hits", {{"ram", n(Counter::hits_ram)}}},
       {"misses", n(Counter::misses)},
       {"bypassed", bypassed},
@@ -131,7 +137,7 @@ void write_report(Region& region, std::uint32_t job, const base::Config& config,
   const std::uint64_t last_hits = row.reported_hits.exchange(totals.hits(), std::memory_order_relaxed);
   if (config.stats_format == base::StatsFormat::json) {
     write_out(config, pid, report_as_json(totals));
-  } else if (totals.totals[Counter::opens] != 0 || config.stats != "stderr") {
+  } else if (totals.opens() != 0 || config.stats != "stderr") {
     write_out(config, pid, report_as_text(totals, last_requests, last_hits));
   }
 }

@@ -14,6 +14,8 @@ struct JobTotals {
   std::uint64_t ram_capacity = 0, ram_used = 0, ram_entries = 0;  // bytes, bytes, records
 
   std::uint64_t hits() const { return totals[base::Counter::hits_ram]; }
+  // Opens under a prefix, however they went.
+  std::uint64_t opens() const;
   // Opens of files that a cache of boundless size would hold.
   std::uint64_t requests() const;
 };

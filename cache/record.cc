@@ -12,8 +12,9 @@ constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) { return (
 constexpr std::uint64_t round_down(std::uint64_t n, std::uint64_t unit) { return n / unit * unit; }
 
 std::uint64_t header_hash_of(const Record& record) {
-  const std::uint64_t parts[2] = {base::hash_bytes(&record, offsetof(Record, header_hash)),
-                                  base::hash_bytes(record.path_text(), record.path_length)};
+  const std::uint64_t parts[] = {base::hash_bytes(&record, offsetof(Record, stale)), record.data_hash,
+                                 base::hash_bytes(&record.stat, sizeof(Record) - offsetof(Record, stat)),
+                                 base::hash_bytes(record.path_text(), record.path_length)};
   return base::hash_bytes(parts, sizeof parts);
 }
 

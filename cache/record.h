@@ -27,6 +27,7 @@ struct Record {
   // The path it was opened by holds no symbolic link, so that lstat and O_NOFOLLOW see this very file.
   static constexpr std::uint8_t k_flag_physical = 1;
 
+  // The first line holds all that a look-up needs.
   std::uint32_t magic;
   std::uint16_t version;
   RecordKind kind;
@@ -35,16 +36,16 @@ struct Record {
   std::uint32_t data_offset;  // from the start of the record
   std::uint64_t data_size;    // bytes
   std::uint64_t record_size;  // bytes, all padding included
-  FileStat stat;
-  std::uint64_t fetched_ns;   // wall clock
-  std::uint64_t reserved[4];  // zero
-  std::uint64_t data_hash;    // xxh3 of the data
-  std::uint64_t header_hash;  // xxh3 of all above, then of the path
-
   // Marks: outside the hash, changed after publication.
   std::atomic<std::uint32_t> stale;             // not 0: the file was changed through the shim
   std::atomic<std::uint32_t> verified_seconds;  // wall clock, seconds: when the origin was last asked
   std::atomic<std::uint64_t> verified_job;      // which job has asked
+  std::uint64_t data_hash;                      // xxh3 of the data
+  std::uint64_t header_hash;                    // xxh3 of the header but for the marks and itself, and of the path
+
+  FileStat stat;
+  std::uint64_t fetched_ns;   // wall clock
+  std::uint64_t reserved[4];  // zero
 
   std::string_view path() const { return {reinterpret_cast<const char*>(this + 1), path_length}; }
   const char* path_text() const { return reinterpret_cast<const char*>(this + 1); }
@@ -54,7 +55,7 @@ struct Record {
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
 };
-static_assert(sizeof(Record) == 256 && std::is_standard_layout_v<Record>);
+static_assert(sizeof(Record) == 256 && offsetof(Record, stat) == 64 && std::is_standard_layout_v<Record>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 // Where a record would lie that is added behind `fill` bytes of a segment; offsets are from the segment's start.

@@ -13,8 +13,9 @@ void FdTable::raise_end(int fd) {
 void FdTable::set(int fd, RowKind kind, OpenFileRef file, bool close_on_exec) {
   if (kind == RowKind::served) count_served(1);
   raise_end(fd);
+  const std::uint64_t generation = (file->generation & 0xfffffffULL) << 32;
   const std::uint64_t index = open_files::index_of(file.release());
-  rows_[fd].store((static_cast<std::uint64_t>(kind) << 61) | (close_on_exec ? k_close_on_exec : 0) | next_sequence() | index,
+  rows_[fd].store((static_cast<std::uint64_t>(kind) << 61) | (close_on_exec ? k_close_on_exec : 0) | generation | index,
                   std::memory_order_release);
 }
 

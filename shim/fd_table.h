@@ -1,6 +1,6 @@
 // What the shim knows of each fd number: nothing (the kernel's own), a served file, a file being written, or a directory
 // that may lead under a prefix. One 64-bit row for each number:
-//   kind:3 | close-on-exec:1 | sequence:28 | index of the OpenFile:32
+//   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: a row holds one reference on its OpenFile; a row is cleared before its number is closed and set after its
 // number is ours; BUSY means that somebody is changing what the number is, and everybody else waits.
 // Thread safety: lock-free but for BUSY; async-signal-safe. Only the owner process changes it (process.h).
@@ -35,7 +35,7 @@ class FdTable {
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
       if (!open_files::try_acquire(file)) continue;
       auto ref = OpenFileRef::adopt(file);
-      // The object may have been reused between the two looks; the sequence in the row tells.
+      // The object may have been reused between the two looks; its generation in the row tells.
       if (rows_[fd].load(std::memory_order_acquire) == row) return ref;
     }
   }
@@ -73,11 +73,9 @@ class FdTable {
   static RowKind kind_of(std::uint64_t row) { return static_cast<RowKind>(row >> 61); }
 
  private:
-  std::uint64_t next_sequence() { return (sequence_.fetch_add(1, std::memory_order_relaxed) & 0xfffffffULL) << 32; }
   void raise_end(int fd);
 
   std::atomic<std::uint64_t> rows_[k_capacity]{};
-  std::atomic<std::uint64_t> sequence_{0};
   std::atomic<int> end_{0};
   std::atomic<int> served_{0};
 };

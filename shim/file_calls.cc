@@ -8,6 +8,7 @@
 #include "shim/mappings.h"
 #include "shim/materialize.h"
 #include "shim/process.h"
+#include "shim/user_pointer.h"
 
 namespace cube::shim::file_calls {
 namespace {
@@ -16,7 +17,6 @@ namespace sys = base::sys;
 
 constexpr unsigned long k_tcgets2 = 0x802c542a;        // TCGETS2, whose header clashes with <termios.h>
 constexpr std::size_t k_most_bytes = 0x7ffff000;       // what the kernel moves in one call
-constexpr std::uintptr_t k_user_end = 0x7ffffffff000;  // end of a program's addresses (x86-64, 47 bits)
 constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system takes offsets up to here
 
 // A served file whose bytes may be shown, or nothing: not served, or changed since (it is then a kernel file).
@@ -31,17 +31,11 @@ OpenFileRef readable(int fd) {
   return file;
 }
 
-bool is_bad_range(const void* to, std::size_t n) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(to);
-  return n > k_user_end || begin > k_user_end - n;
+// As the kernel counts: where the request would end, not what the file has.
+bool overflows(std::int64_t at, std::size_t n) {
+  std::int64_t end = 0;
+  return __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end);
 }
-
-void count_read(OpenFile& file, std::size_t n) {
-  file.bytes_served.fetch_add(n, std::memory_order_relaxed);
-  file.calls_saved.fetch_add(1, std::memory_order_relaxed);
-}
-
-void count_call(OpenFile& file) { file.calls_saved.fetch_add(1, std::memory_order_relaxed); }
 
 // Claims up to n bytes at the shared offset, as the kernel does under its position lock: two readers never get the same
 // bytes. False: the file has just moved to the kernel.
@@ -58,7 +52,7 @@ bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& grante
 long total_of(const struct ::iovec* parts, int count) {
   if (count < 0 || count > IOV_MAX) return -EINVAL;
   if (count == 0) return 0;
-  if (parts == nullptr) return -EFAULT;
+  if (is_bad_pointer(parts, sizeof *parts * static_cast<std::size_t>(count))) return -EFAULT;
   std::size_t total = 0;
   for (int i = 0; i < count; ++i) {
     if (static_cast<ssize_t>(parts[i].iov_len) < 0) return -EINVAL;
@@ -77,7 +71,7 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
     std::memcpy(parts[i].iov_base, file.data + at + done, length);
     done += length;
   }
-  count_read(file, done);
+  file.count(done);
   return static_cast<long>(done);
 }
 
@@ -94,7 +88,7 @@ Answer read(int fd, void* to, std::size_t n) {
     if (to == nullptr && n != 0) return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
     if (!claim(*file, std::min(n, k_most_bytes), at, granted)) continue;
     std::memcpy(to, file->data + at, granted);
-    count_read(*file, granted);
+    file->count(granted);
     return static_cast<long>(granted);
   }
   return {};
@@ -105,13 +99,14 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
   if (!file) return {};
   if (at < 0) return -EINVAL;
   if (is_bad_range(to, n)) return -EFAULT;
+  if (overflows(at, n)) return -EINVAL;
   const auto from = static_cast<std::uint64_t>(at);
   const std::size_t granted = from < file->size ? std::min<std::uint64_t>(std::min(n, k_most_bytes), file->size - from) : 0;
   if (granted != 0) {
     if (to == nullptr) return -EFAULT;
     std::memcpy(to, file->data + from, granted);
   }
-  count_read(*file, granted);
+  file->count(granted);
   return static_cast<long>(granted);
 }
 
@@ -133,6 +128,7 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
   if (at < 0) return -EINVAL;
   const long total = total_of(parts, count);
   if (total <= 0) return total;
+  if (overflows(at, static_cast<std::size_t>(total))) return -EINVAL;
   const auto from = static_cast<std::uint64_t>(at);
   const std::size_t granted = from < file->size ? std::min<std::uint64_t>(static_cast<std::size_t>(total), file->size - from) : 0;
   return scatter(*file, parts, from, granted);
@@ -169,11 +165,11 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
     }
     if (target < 0) return -EINVAL;
     if (whence == SEEK_CUR && offset == 0) {
-      count_call(*file);
+      file->count(0);
       return target;
     }
     if (!file->offset.compare_exchange_strong(current, static_cast<std::uint64_t>(target), std::memory_order_acq_rel)) continue;
-    count_call(*file);
+    file->count(0);
     return target;
   }
   return {};
@@ -186,22 +182,22 @@ Answer stat(int fd, struct ::stat* st) {
     materialize_slow(fd);
     return {};
   }
-  if (st == nullptr || is_bad_range(st, sizeof *st)) return -EFAULT;
+  if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
   file->record->stat.copy_to(*st);
-  count_call(*file);
+  file->count(0);
   return 0;
 }
 
 Answer statx(int fd, unsigned mask, struct ::statx* x) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) return {};
-  if (file->record->is_stale() || (mask & ~cache::FileStat::k_request) != 0) {
+  if (file->record->is_stale() || !cache::FileStat::answers(mask)) {
     materialize_slow(fd);
     return {};
   }
-  if (x == nullptr || is_bad_range(x, sizeof *x)) return -EFAULT;
+  if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
   file->record->stat.copy_to(*x, mask);
-  count_call(*file);
+  file->count(0);
   return 0;
 }
 
@@ -219,9 +215,9 @@ Answer ioctl(int fd, unsigned long request, void* argument) {
       const OpenFileRef file = readable(fd);
       if (!file) return {};
       const std::uint64_t at = file->offset.load(std::memory_order_acquire);
-      if ((at & OpenFile::k_moved) != 0 || argument == nullptr) break;
+      if ((at & OpenFile::k_moved) != 0 || is_bad_pointer(argument, sizeof(int))) break;
       *static_cast<int*>(argument) = static_cast<int>(file->size - at);
-      count_call(*file);
+      file->count(0);
       return 0;
     }
     default: break;
@@ -250,7 +246,7 @@ Answer fcntl(int fd, int command, long argument) {
         return {};
       }
       g_fds.set(static_cast<int>(copy), RowKind::served, file.duplicate(), command == F_DUPFD_CLOEXEC);
-      count_call(*file);
+      file->count(0);
       return copy;
     }
     default: break;
@@ -262,7 +258,7 @@ Answer fcntl(int fd, int command, long argument) {
 Answer advise(int fd) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) return {};
-  count_call(*file);
+  file->count(0);
   return 0;
 }
 
@@ -273,8 +269,7 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
     long address = 0;
     const mappings::MapRequest request{at, n, protection, flags, offset};
     if (!file->record->is_stale() && mappings::map(*file, request, address) == mappings::MapResult::done) {
-      count_call(*file);
-      file->bytes_served.fetch_add(std::min<std::uint64_t>(n, file->size), std::memory_order_relaxed);
+      file->count(std::min<std::uint64_t>(n, file->size));
       return address;
     }
   }

@@ -12,6 +12,7 @@
 #include "shim/path_calls.h"
 #include "shim/placeholder.h"
 #include "shim/real_libc.h"
+#include "shim/user_pointer.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
@@ -76,30 +77,44 @@ DIR* export_opendir(const char* path) {
 
 // ---- stat and access ------------------------------------------------------------------------------------------------
 
-#define CUBE_STAT(name, dir, path, no_follow, declaration, ...)                 \
-  int export_##name declaration {                                               \
-    cube::cache::FileStat found;                                                \
-    if (st != nullptr && shim::stat_from_record(dir, path, no_follow, found)) { \
-      found.copy_to(*st);                                                       \
-      return 0;                                                                 \
-    }                                                                           \
-    return real::name(__VA_ARGS__);                                             \
-  }
-CUBE_STAT(stat, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
-CUBE_STAT(stat64, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
-CUBE_STAT(lstat, AT_FDCWD, path, true, (const char* path, struct ::stat* st), path, st)
-CUBE_STAT(lstat64, AT_FDCWD, path, true, (const char* path, struct ::stat* st), path, st)
-CUBE_STAT(__xstat, AT_FDCWD, path, false, (int version, const char* path, struct ::stat* st), version, path, st)
-CUBE_STAT(__xstat64, AT_FDCWD, path, false, (int version, const char* path, struct ::stat* st), version, path, st)
-CUBE_STAT(__lxstat, AT_FDCWD, path, true, (int version, const char* path, struct ::stat* st), version, path, st)
-CUBE_STAT(__lxstat64, AT_FDCWD, path, true, (int version, const char* path, struct ::stat* st), version, path, st)
+namespace {
 
-#define CUBE_FSTAT(name, declaration, ...) \
-  int export_##name declaration { CUBE_ANSWER_OR(int, calls::stat(fd, st), real::name(__VA_ARGS__)); }
-CUBE_FSTAT(fstat, (int fd, struct ::stat* st), fd, st)
-CUBE_FSTAT(fstat64, (int fd, struct ::stat* st), fd, st)
-CUBE_FSTAT(__fxstat, (int version, int fd, struct ::stat* st), version, fd, st)
-CUBE_FSTAT(__fxstat64, (int version, int fd, struct ::stat* st), version, fd, st)
+// The structures that __xstat and its kin know; for others libc says EINVAL.
+bool is_known(int version) { return version == 0 || version == 1; }
+
+}  // namespace
+
+#define CUBE_STAT(name, known, dir, path, no_follow, declaration, ...)                                           \
+  int export_##name declaration {                                                                                \
+    cube::cache::FileStat found;                                                                                 \
+    if (known && !shim::is_bad_pointer(st, sizeof *st) && shim::stat_from_record(dir, path, no_follow, found)) { \
+      found.copy_to(*st);                                                                                        \
+      return 0;                                                                                                  \
+    }                                                                                                            \
+    return real::name(__VA_ARGS__);                                                                              \
+  }
+CUBE_STAT(stat, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(stat64, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(lstat, true, AT_FDCWD, path, true, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(lstat64, true, AT_FDCWD, path, true, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(__xstat, is_known(version), AT_FDCWD, path, false, (int version, const char* path, struct ::stat* st), version, path,
+          st)
+CUBE_STAT(__xstat64, is_known(version), AT_FDCWD, path, false, (int version, const char* path, struct ::stat* st), version, path,
+          st)
+CUBE_STAT(__lxstat, is_known(version), AT_FDCWD, path, true, (int version, const char* path, struct ::stat* st), version, path,
+          st)
+CUBE_STAT(__lxstat64, is_known(version), AT_FDCWD, path, true, (int version, const char* path, struct ::stat* st), version, path,
+          st)
+
+#define CUBE_FSTAT(name, known, declaration, ...)                      \
+  int export_##name declaration {                                      \
+    if (!(known)) return real::name(__VA_ARGS__);                      \
+    CUBE_ANSWER_OR(int, calls::stat(fd, st), real::name(__VA_ARGS__)); \
+  }
+CUBE_FSTAT(fstat, true, (int fd, struct ::stat* st), fd, st)
+CUBE_FSTAT(fstat64, true, (int fd, struct ::stat* st), fd, st)
+CUBE_FSTAT(__fxstat, is_known(version), (int version, int fd, struct ::stat* st), version, fd, st)
+CUBE_FSTAT(__fxstat64, is_known(version), (int version, int fd, struct ::stat* st), version, fd, st)
 
 namespace {
 
@@ -109,23 +124,26 @@ bool flags_are_known(int flags) { return (flags & ~(AT_SYMLINK_NOFOLLOW | AT_NO_
 
 }  // namespace
 
-#define CUBE_FSTATAT(name, declaration, ...)                                                              \
-  int export_##name declaration {                                                                         \
-    if (names_the_fd(path, flags)) {                                                                      \
-      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));                                 \
-    }                                                                                                     \
-    cube::cache::FileStat found;                                                                          \
-    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                            \
-    if (st != nullptr && flags_are_known(flags) && shim::stat_from_record(dir, path, no_follow, found)) { \
-      found.copy_to(*st);                                                                                 \
-      return 0;                                                                                           \
-    }                                                                                                     \
-    return real::name(__VA_ARGS__);                                                                       \
+#define CUBE_FSTATAT(name, known, declaration, ...)                                 \
+  int export_##name declaration {                                                   \
+    if (known && names_the_fd(path, flags)) {                                       \
+      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));           \
+    }                                                                               \
+    cube::cache::FileStat found;                                                    \
+    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                      \
+    if (known && !shim::is_bad_pointer(st, sizeof *st) && flags_are_known(flags) && \
+        shim::stat_from_record(dir, path, no_follow, found)) {                      \
+      found.copy_to(*st);                                                           \
+      return 0;                                                                     \
+    }                                                                               \
+    return real::name(__VA_ARGS__);                                                 \
   }
-CUBE_FSTATAT(fstatat, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
-CUBE_FSTATAT(fstatat64, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
-CUBE_FSTATAT(__fxstatat, (int version, int dir, const char* path, struct ::stat* st, int flags), version, dir, path, st, flags)
-CUBE_FSTATAT(__fxstatat64, (int version, int dir, const char* path, struct ::stat* st, int flags), version, dir, path, st, flags)
+CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
+CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
+CUBE_FSTATAT(__fxstatat, is_known(version), (int version, int dir, const char* path, struct ::stat* st, int flags), version, dir,
+             path, st, flags)
+CUBE_FSTATAT(__fxstatat64, is_known(version), (int version, int dir, const char* path, struct ::stat* st, int flags), version,
+             dir, path, st, flags)
 
 int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
   // How hard the origin is asked (AT_STATX_*) is not ours to weaken.
@@ -134,7 +152,7 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
   }
   cube::cache::FileStat found;
   const bool known =
-      (mask & ~cube::cache::FileStat::k_request) == 0 && x != nullptr && flags_are_known(flags & ~AT_STATX_DONT_SYNC);
+      cube::cache::FileStat::answers(mask) && !shim::is_bad_pointer(x, sizeof *x) && flags_are_known(flags & ~AT_STATX_DONT_SYNC);
   if (known && shim::stat_from_record(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
     found.copy_to(*x, mask);
     return 0;

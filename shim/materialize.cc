@@ -76,7 +76,7 @@ BlockSignals::~BlockSignals() { sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::a
 int copy_to_memfd(const cache::Record& record) {
   const long fd = sys::memfd_create("cubeshim", MFD_CLOEXEC);
   if (sys::failed(fd)) return static_cast<int>(fd);
-  const base::UniqueFd writable(static_cast<int>(fd));
+  base::UniqueFd writable(static_cast<int>(fd));
   for (std::uint64_t done = 0; done < record.data_size;) {
     const long n = sys::pwrite(writable.get(), record.data() + done, record.data_size - done, static_cast<std::int64_t>(done));
     if (sys::failed(n) || n == 0) return sys::failed(n) ? static_cast<int>(n) : -ENOSPC;
@@ -84,7 +84,12 @@ int copy_to_memfd(const cache::Record& record) {
   }
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/self/fd/{}", writable.get()).out = '\0';
-  return static_cast<int>(sys::open(path, O_RDONLY | O_CLOEXEC));
+  const long read_only = sys::open(path, O_RDONLY | O_CLOEXEC);
+  if (sys::failed(read_only)) return static_cast<int>(read_only);
+  // The lower of the two numbers is the one that the program would have got.
+  sys::dup3(static_cast<int>(read_only), writable.get(), O_CLOEXEC);
+  sys::close(static_cast<int>(read_only));
+  return writable.release();
 }
 
 int materialize_slow(int fd) {

@@ -77,6 +77,7 @@ OpenFileRef make() {
   file->calls_saved.store(0, std::memory_order_relaxed);
   file->sticky.store(false, std::memory_order_relaxed);
   file->kernel_backed = false;
+  ++file->generation;
   file->refs.store(1, std::memory_order_release);
   return OpenFileRef::adopt(file);
 }

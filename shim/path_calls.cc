@@ -22,7 +22,8 @@ bool opens_for_reading_only(int flags) { return (flags & O_ACCMODE) == O_RDONLY 
 // What fcntl(F_GETFL) says of it later.
 int status_flags(int flags) {
   constexpr int k_large_file = 0100000;  // the kernel sets it on every open of a 64-bit process
-  return (flags & ~(O_CLOEXEC | O_NOCTTY)) | k_large_file;
+  constexpr int k_kept = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW;
+  return (flags & k_kept) | k_large_file;
 }
 
 bool is_covered(int dir, const char* path, CoveredPath& covered) {
@@ -51,9 +52,8 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
   } else if (auto* const cache = process::cache(); cache != nullptr) {
     serve(cache->open({path_.key(), {dir, path}, flags}), flags);
     process::report_if_due(*cache);
-    return;
   }
-  expect_new_fd();
+  if (!answered_) expect_new_fd();
 }
 
 void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
@@ -73,6 +73,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
   }
   OpenFileRef file = open_files::make();
   const bool real = process::config().mode == base::Mode::real_files;
+  if (real) expect_new_fd();
   const int fd = !file ? -ENFILE : real ? copy_to_memfd(*outcome.pin) : placeholder::acquire();
   if (fd < 0 || !g_fds.is_within(fd)) {
     // No number to be had, or one that the table does not reach: the kernel's own open says what is to be said.
@@ -84,8 +85,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
   file->kind = OpenFile::Kind::served;
   file->record = &*outcome.pin;
   file->data = outcome.pin->data();
-  // The first read comes soon, and finds the page's address translated.
-  __builtin_prefetch(file->data);
+  // The first read comes soon, and finds the page's address translated and the first lines there.
+  for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
   file->size = outcome.pin->data_size;
   file->flags = status_flags(flags);
   file->kernel_backed = real;

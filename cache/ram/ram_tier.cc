@@ -66,10 +66,8 @@ const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*
   const RegionLayout& layout = region_->layout();
   if (place.segment >= layout.segment_count || place.offset + sizeof(Record) > layout.segment_bytes) return nullptr;
   const std::byte* const at = region_->segment(place.segment) + place.offset;
-  // The header's first line, its marks and the path are on their way while the claim is made.
-  __builtin_prefetch(at);
-  __builtin_prefetch(at + offsetof(Record, stale));
-  __builtin_prefetch(at + sizeof(Record));
+  // The header and the path are on their way while the claim is made, which holds later loads back.
+  for (std::size_t line = 0; line < sizeof(Record) + 2 * 64; line += 64) __builtin_prefetch(at + line);
   counter = &region_->pin_row(region_->own_slot())[place.segment];
   // seq_cst on both: first our claim is visible, then we look whether the segment is still the one we mean. An evictor
   // marks first and looks at the claims then, so one of the two sees the other.
