@@ -226,4 +226,10 @@ void FileCache::detach() {
   region_->detach();
 }
 
+void FileCache::abandon() {
+  ram_.abandon();
+  region_->unmap();
+  forget_claim_after_fork();
+}
+
 }  // namespace cube::cache

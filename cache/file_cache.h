@@ -51,6 +51,8 @@ class FileCache {
   bool is_empty() const { return region_->header().records.load(std::memory_order_relaxed) == 0; }
   // At the end of the process.
   void detach();
+  // In a forked child: takes the parent's mappings out of the way, by system calls alone. The object is then dead.
+  void abandon();
 
  private:
   FileCache(Region& region, const base::Config& config);

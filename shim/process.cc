@@ -4,7 +4,6 @@
 
 #include "cache/base/log.h"
 #include "cache/job_report.h"
-#include "cache/ram/process_slots.h"
 #include "shim/c_result.h"
 #include "shim/fd_table.h"
 #include "shim/mappings.h"
@@ -121,11 +120,11 @@ void become_child() {
   if (auto* const mark = const_cast<std::uint32_t*>(g_fork_mark.load(std::memory_order_relaxed)); mark != nullptr) *mark = 1;
   t_vforked = false;
   g_leader.store(false, std::memory_order_relaxed);
-  g_cache.store(nullptr, std::memory_order_release);
   mappings::forget_after_fork();
-  cache::forget_claim_after_fork();
+  if (cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel); parents != nullptr)
+    parents->abandon();
   const auto was = g_attachment.load(std::memory_order_acquire);
-  // The old region stays mapped: the program's own mappings of it may be in use. A failure is not tried again.
+  // A failure is not tried again.
   if (was != Attachment::failed) g_attachment.store(Attachment::none, std::memory_order_release);
 }
 

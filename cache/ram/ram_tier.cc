@@ -289,4 +289,8 @@ void RamTier::release_lease() {
   window_.reset();
 }
 
+void RamTier::abandon() {
+  if (window_ != nullptr) window_->mapping.reset();
+}
+
 }  // namespace cube::cache

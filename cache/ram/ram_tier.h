@@ -99,6 +99,8 @@ class RamTier {
   bool is_full() const { return region_->header().full.load(std::memory_order_relaxed) != 0; }
   // At the end of the process: what is left of the leased segment may be used by others.
   void release_lease();
+  // In a forked child: the lease is the parent's.
+  void abandon();
 
   Region& region() const { return *region_; }
 

@@ -35,6 +35,11 @@ class Region {
   // Gives the slot back unless pins are held; takes the name away if nobody else is left.
   // The mappings stay: other threads may still be reading.
   void detach();
+  // In a forked child, whose slot this is not.
+  void unmap() {
+    control_.reset();
+    data_.reset();
+  }
 
   RegionHeader& header() const { return *at<RegionHeader>(0); }
   JobRow& job_row(std::uint32_t i) const { return at<JobRow>(layout_.jobs)[i]; }
