@@ -1,6 +1,7 @@
 #include "cache/file_cache.h"
 
 #include <cerrno>
+#include <cstring>
 #include <new>
 
 #include "cache/base/clock.h"
@@ -196,6 +197,29 @@ OpenOutcome FileCache::fetch(const OpenRequest& request) {
   OpenOutcome outcome;
   outcome.pin = std::move(*pin);
   return outcome;
+}
+
+base::Result<Pin> FileCache::make_mappable(const Record& record) {
+  if (t_fetching) return base::fail(EBUSY);
+  const FetchingMark mark;
+  WriterStripe& stripe = stripe_of(record.stat);
+  const std::uint32_t epoch = stripe.epoch.load(std::memory_order_seq_cst);
+  auto reservation = ram_.reserve(record.path_length, record.data_size, /*mappable=*/true);
+  if (!reservation) return base::fail(reservation.error().value);
+  std::memcpy(reservation->data(), record.data(), record.data_size);
+  RecordContent content;
+  content.path = record.path();
+  content.stat = record.stat;
+  content.physical = record.is_physical();
+  content.fetched_ns = record.fetched_ns;
+  content.job = record.verified_job.load(std::memory_order_relaxed);
+  auto pin = ram_.publish(std::move(*reservation), content);
+  // As in fetch: a writer has marked either the new record or, before it was there, the epoch.
+  if (pin && (record.is_stale() || stripe.epoch.load(std::memory_order_seq_cst) != epoch)) {
+    ram_.mark_stale(content.path);
+    return base::fail(ESTALE);
+  }
+  return pin;
 }
 
 void FileCache::content_changed(std::string_view key, const FileStat* stat) {

@@ -38,6 +38,9 @@ class FileCache {
   // A record that is there and fresh, for stat and access. No fetch.
   Pin find(const OpenRequest& request);
 
+  // The same content laid out for mapping, for a record that is not; the new record takes the old one's place.
+  base::Result<Pin> make_mappable(const Record& record);
+
   // The file was changed, by this path (absolute) and of this identity (if known).
   void content_changed(std::string_view key, const FileStat* stat);
   // All below a directory that was renamed, or reached by a link that was.
@@ -48,6 +51,7 @@ class FileCache {
 
   base::Stats& stats() { return region_->stats(); }
   Region& region() { return *region_; }
+  bool knows_device(std::uint64_t device) const { return ram_.knows_device(device); }
   bool is_empty() const { return region_->header().records.load(std::memory_order_relaxed) == 0; }
   // At the end of the process.
   void detach();

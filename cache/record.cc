@@ -20,10 +20,11 @@ std::uint64_t header_hash_of(const Record& record) {
 
 }  // namespace
 
-RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size) {
+RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size, bool mappable) {
   const std::uint64_t head = sizeof(Record) + path_length + 1;
   RecordPlan plan;
-  if (data_size < k_mappable_from) {
+  plan.mappable = mappable || data_size >= k_mappable_from;
+  if (!plan.mappable) {
     plan.start = round_up(fill, k_record_alignment);
     plan.data = round_up(plan.start + head, k_record_alignment);
     plan.end = round_up(plan.data + data_size, k_record_alignment);
@@ -41,7 +42,8 @@ void write_record(std::byte* segment, const RecordPlan& plan, const RecordConten
   record.magic = Record::k_magic;
   record.version = Record::k_version;
   record.kind = RecordKind::file;
-  record.flags = content.physical ? Record::k_flag_physical : 0;
+  record.flags =
+      static_cast<std::uint8_t>((content.physical ? Record::k_flag_physical : 0) | (plan.mappable ? Record::k_flag_mappable : 0));
   record.path_length = static_cast<std::uint32_t>(content.path.size());
   record.data_offset = static_cast<std::uint32_t>(plan.data - plan.start);
   record.data_size = content.stat.size;

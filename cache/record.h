@@ -1,5 +1,6 @@
 // The one binary format of the project (doc/FORMAT.md): a header, the full path, the data. Records begin on a multiple
-// of 64 bytes. Data of 32 KiB and more begins on a page and its last page ends in zeros, so that a program can map it.
+// of 64 bytes. Data of 32 KiB and more, and of any file that a program has mapped, begins on a page, and its last page ends
+// in zeros, so that it can be mapped.
 // Invariant: a record that an index names is complete; but for its marks it never changes again.
 // Thread safety: everything is immutable after publication, except the marks, which are atomics.
 #pragma once
@@ -16,7 +17,7 @@ namespace cube::cache {
 
 inline constexpr std::uint64_t k_record_alignment = 64;
 inline constexpr std::uint64_t k_page = 4096;
-// Below this a mapping is an anonymous copy: a page and a half of padding for each file would not pay.
+// Smaller files are not laid out for mapping from the start: a page and a half of padding for each would not pay.
 inline constexpr std::uint64_t k_mappable_from = 32 << 10;
 
 enum class RecordKind : std::uint8_t { file = 1, stat = 2, directory = 3, link = 4, absent = 5 };
@@ -26,6 +27,7 @@ struct Record {
   static constexpr std::uint16_t k_version = 1;
   // The path it was opened by holds no symbolic link, so that lstat and O_NOFOLLOW see this very file.
   static constexpr std::uint8_t k_flag_physical = 1;
+  static constexpr std::uint8_t k_flag_mappable = 2;
 
   // The first line holds all that a look-up needs.
   std::uint32_t magic;
@@ -51,7 +53,7 @@ struct Record {
   const char* path_text() const { return reinterpret_cast<const char*>(this + 1); }
   const std::byte* data() const { return reinterpret_cast<const std::byte*>(this) + data_offset; }
   bool is_physical() const { return (flags & k_flag_physical) != 0; }
-  bool is_mappable() const { return data_size >= k_mappable_from; }
+  bool is_mappable() const { return (flags & k_flag_mappable) != 0; }
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
 };
@@ -61,8 +63,9 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 // Where a record would lie that is added behind `fill` bytes of a segment; offsets are from the segment's start.
 struct RecordPlan {
   std::uint64_t start = 0, data = 0, end = 0;
+  bool mappable = false;
 };
-RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size);
+RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size, bool mappable = false);
 
 // The header and the path at `at`; the data is already in its place. `plan` is what plan_record gave.
 struct RecordContent {

@@ -52,9 +52,10 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (!process::owns_table()) return {};
   placeholder::unpark();
   const BlockSignals block;
-  OpenFileRef file = g_fds.acquire(fd);
+  const bool from_writer = g_fds.kind(fd) == RowKind::writer;
+  OpenFileRef file = from_writer ? g_fds.acquire_writer(fd) : g_fds.acquire(fd);
   const std::uint64_t before = g_fds.lock(to);
-  const long result = sys::dup3(fd, to, file ? O_CLOEXEC : flags);
+  const long result = sys::dup3(fd, to, file && !from_writer ? O_CLOEXEC : flags);
   if (sys::failed(result)) {
     g_fds.unlock(to, before);
     return result;
@@ -62,7 +63,7 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (FdTable::kind_of(before) == RowKind::served) g_fds.count_served(-1);
   OpenFileRef replaced = FdTable::reference_in(before);
   if (file) {
-    g_fds.set(to, RowKind::served, std::move(file), (flags & O_CLOEXEC) != 0);
+    g_fds.set(to, from_writer ? RowKind::writer : RowKind::served, std::move(file), (flags & O_CLOEXEC) != 0);
   } else {
     g_fds.unlock(to, 0);
   }

@@ -20,7 +20,12 @@ class FdTable {
   static constexpr int k_capacity = 1 << 16;  // higher numbers are left to the kernel
 
   // A served file behind fd; empty for everything else. Waits while the row is BUSY.
-  OpenFileRef acquire(int fd) {
+  OpenFileRef acquire(int fd) { return acquire_kind(fd, RowKind::served); }
+  // The same for a file that is being written.
+  OpenFileRef acquire_writer(int fd) { return acquire_kind(fd, RowKind::writer); }
+
+ private:
+  OpenFileRef acquire_kind(int fd, RowKind kind) {
     if (static_cast<unsigned>(fd) >= k_capacity) return {};
     while (true) {
       const std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
@@ -31,7 +36,7 @@ class FdTable {
         continue;
       }
       // In a vforked child the same number may be something else.
-      if (kind_of(row) != RowKind::served || !process::owns_table()) return {};
+      if (kind_of(row) != kind || !process::owns_table()) return {};
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
       if (!open_files::try_acquire(file)) continue;
       auto ref = OpenFileRef::adopt(file);
@@ -40,6 +45,7 @@ class FdTable {
     }
   }
 
+ public:
   RowKind kind(int fd) const { return is_within(fd) ? kind_of(rows_[fd].load(std::memory_order_acquire)) : RowKind::none; }
   bool is_within(int fd) const { return static_cast<unsigned>(fd) < k_capacity; }
   bool close_on_exec(int fd) const { return (rows_[fd].load(std::memory_order_acquire) & k_close_on_exec) != 0; }

@@ -7,6 +7,7 @@
 
 #include "shim/mappings.h"
 #include "shim/materialize.h"
+#include "shim/placeholder.h"
 #include "shim/process.h"
 #include "shim/user_pointer.h"
 
@@ -18,6 +19,12 @@ namespace sys = base::sys;
 constexpr unsigned long k_tcgets2 = 0x802c542a;        // TCGETS2, whose header clashes with <termios.h>
 constexpr std::size_t k_most_bytes = 0x7ffff000;       // what the kernel moves in one call
 constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system takes offsets up to here
+
+// Libc is to be asked; a number that is only parked is closed as far as the program knows.
+Answer not_served(int fd) {
+  placeholder::unpark_if(fd);
+  return {};
+}
 
 // A served file whose bytes may be shown, or nothing: not served, or changed since (it is then a kernel file).
 OpenFileRef readable(int fd) {
@@ -48,8 +55,9 @@ bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& grante
   return true;
 }
 
-// The sum of the lengths, or -errno.
-long total_of(const struct ::iovec* parts, int count) {
+// The bytes that fit before the first null part, or -errno. `faults`: there is such a part.
+long total_of(const struct ::iovec* parts, int count, bool& faults) {
+  faults = false;
   if (count < 0 || count > IOV_MAX) return -EINVAL;
   if (count == 0) return 0;
   if (is_bad_pointer(parts, sizeof *parts * static_cast<std::size_t>(count))) return -EFAULT;
@@ -57,7 +65,8 @@ long total_of(const struct ::iovec* parts, int count) {
   for (int i = 0; i < count; ++i) {
     if (static_cast<ssize_t>(parts[i].iov_len) < 0) return -EINVAL;
     if (is_bad_range(parts[i].iov_base, parts[i].iov_len)) return -EFAULT;
-    total += std::min(parts[i].iov_len, k_most_bytes - total);
+    if (parts[i].iov_base == nullptr && parts[i].iov_len != 0) faults = true;
+    if (!faults) total += std::min(parts[i].iov_len, k_most_bytes - total);
   }
   return static_cast<long>(total);
 }
@@ -67,13 +76,15 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   std::size_t done = 0;
   for (int i = 0; done < n; ++i) {
     const std::size_t length = std::min(parts[i].iov_len, n - done);
-    if (length != 0 && parts[i].iov_base == nullptr) return done != 0 ? static_cast<long>(done) : -EFAULT;
     std::memcpy(parts[i].iov_base, file.data + at + done, length);
     done += length;
   }
   file.count(done);
   return static_cast<long>(done);
 }
+
+// Nothing fits before a null part: an error, unless there is nothing to read either.
+long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) { return faults && at < file.size ? -EFAULT : 0; }
 
 // Where the bytes end is a hole; there is none before, unless the origin's file has fewer blocks than bytes.
 bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < file.size; }
@@ -112,8 +123,10 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
 
 Answer readv(int fd, const struct ::iovec* parts, int count) {
   while (OpenFileRef file = readable(fd)) {
-    const long total = total_of(parts, count);
-    if (total <= 0) return total;
+    bool faults = false;
+    const long total = total_of(parts, count, faults);
+    if (total < 0) return total;
+    if (total == 0) return nothing_fits(*file, file->offset.load(std::memory_order_relaxed), faults);
     std::uint64_t at = 0;
     std::size_t granted = 0;
     if (!claim(*file, static_cast<std::size_t>(total), at, granted)) continue;
@@ -126,8 +139,10 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
   const OpenFileRef file = readable(fd);
   if (!file) return {};
   if (at < 0) return -EINVAL;
-  const long total = total_of(parts, count);
-  if (total <= 0) return total;
+  bool faults = false;
+  const long total = total_of(parts, count, faults);
+  if (total < 0) return total;
+  if (total == 0) return nothing_fits(*file, static_cast<std::uint64_t>(at), faults);
   if (overflows(at, static_cast<std::size_t>(total))) return -EINVAL;
   const auto from = static_cast<std::uint64_t>(at);
   const std::size_t granted = from < file->size ? std::min<std::uint64_t>(static_cast<std::size_t>(total), file->size - from) : 0;
@@ -177,7 +192,7 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
 
 Answer stat(int fd, struct ::stat* st) {
   const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) return {};
+  if (!file) return not_served(fd);
   if (file->record->is_stale()) {
     materialize_slow(fd);
     return {};
@@ -190,7 +205,7 @@ Answer stat(int fd, struct ::stat* st) {
 
 Answer statx(int fd, unsigned mask, struct ::statx* x) {
   const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) return {};
+  if (!file) return not_served(fd);
   if (file->record->is_stale() || !cache::FileStat::answers(mask)) {
     materialize_slow(fd);
     return {};
@@ -202,7 +217,7 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
 }
 
 Answer ioctl(int fd, unsigned long request, void* argument) {
-  if (g_fds.kind(fd) != RowKind::served) return {};
+  if (g_fds.kind(fd) != RowKind::served) return not_served(fd);
   switch (request) {
     // What a terminal is asked for; a regular file is none.
     case TCGETS:
@@ -228,7 +243,7 @@ Answer ioctl(int fd, unsigned long request, void* argument) {
 
 Answer fcntl(int fd, int command, long argument) {
   const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) return {};
+  if (!file) return not_served(fd);
   switch (command) {
     case F_GETFD: return g_fds.close_on_exec(fd) ? FD_CLOEXEC : 0;
     case F_SETFD: g_fds.set_close_on_exec(fd, (argument & FD_CLOEXEC) != 0); return 0;
@@ -236,6 +251,7 @@ Answer fcntl(int fd, int command, long argument) {
     case F_DUPFD:
     case F_DUPFD_CLOEXEC: {
       if (!process::owns_table()) return {};
+      placeholder::unpark();
       // A dup of the placeholder, or of the memfd in mode real. Always close-on-exec: an exec materialises the others.
       const long copy = sys::fcntl(fd, F_DUPFD_CLOEXEC, argument);
       if (sys::failed(copy)) return copy;

@@ -267,13 +267,17 @@ void export_closefrom(int first) {
 int export_dup(int fd) {
   if (const auto answer = calls::dup(fd); answer) return static_cast<int>(to_c(*answer));
   shim::expect_new_fd();
-  return shim::noted(real::dup(fd));
+  return shim::noted_dup(fd, real::dup(fd), false);
 }
-int export_dup2(int fd, int to) { CUBE_ANSWER_OR(int, calls::dup_to(fd, to, 0, false), real::dup2(fd, to)); }
-int export___dup2(int fd, int to) { CUBE_ANSWER_OR(int, calls::dup_to(fd, to, 0, false), real::__dup2(fd, to)); }
+int export_dup2(int fd, int to) {
+  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, 0, false), shim::noted_dup(fd, real::dup2(fd, to), false));
+}
+int export___dup2(int fd, int to) {
+  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, 0, false), shim::noted_dup(fd, real::__dup2(fd, to), false));
+}
 int export_dup3(int fd, int to, int flags) {
   if ((flags & ~O_CLOEXEC) != 0) return real::dup3(fd, to, flags);
-  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, flags, true), real::dup3(fd, to, flags));
+  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, flags, true), shim::noted_dup(fd, real::dup3(fd, to, flags), flags != 0));
 }
 
 #define CUBE_FCNTL(name)                                                                           \
@@ -288,7 +292,7 @@ int export_dup3(int fd, int to, int flags) {
     const bool makes_fd = command == F_DUPFD || command == F_DUPFD_CLOEXEC;                        \
     if (makes_fd) shim::expect_new_fd();                                                           \
     const int result = real::name(fd, command, argument);                                          \
-    return makes_fd ? shim::noted(result) : result;                                                \
+    return makes_fd ? shim::noted_dup(fd, result, command == F_DUPFD_CLOEXEC) : result;            \
   }
 CUBE_FCNTL(fcntl)
 CUBE_FCNTL(fcntl64)
@@ -321,6 +325,13 @@ int export_tcgetattr(int fd, struct ::termios* t) {
     shim::materialize(fd);                                \
     return real::name arguments;                          \
   }
+#define CUBE_FD_CHANGE(result, name, parameters, arguments) \
+  result export_##name parameters {                         \
+    shim::materialize(fd);                                  \
+    const result outcome = real::name arguments;            \
+    if (outcome == 0) shim::note_changed(fd);               \
+    return outcome;                                         \
+  }
 #define CUBE_NEW_FD(result, name, parameters, arguments) \
   result export_##name parameters {                      \
     shim::expect_new_fd();                               \
@@ -330,6 +341,7 @@ int export_tcgetattr(int fd, struct ::termios* t) {
 #undef CUBE_HOOK
 #undef CUBE_EARLY_HOOK
 #undef CUBE_FD_CALL
+#undef CUBE_FD_CHANGE
 #undef CUBE_NEW_FD
 
 int export_socketpair(int family, int type, int protocol, int* fds) {

@@ -1,7 +1,6 @@
 #include "shim/mappings.h"
 
 #include <cerrno>
-#include <cstring>
 
 #include "shim/process.h"
 
@@ -38,42 +37,40 @@ Entry* take_entry() {
   return nullptr;
 }
 
+// A pin on a record of this file that can be mapped.
+cache::Pin mappable_pin(cache::FileCache& cache, const OpenFile& file) {
+  if (file.record->is_mappable()) return file.pin.duplicate();
+  auto pin = cache.make_mappable(*file.record);
+  return pin ? std::move(*pin) : cache::Pin();
+}
+
 long map_region(const OpenFile& file, const MapRequest& request) {
   cache::FileCache* const cache = process::attached_cache();
   if (cache == nullptr) return -ESTALE;
+  cache::Pin pin = mappable_pin(*cache, file);
+  if (!pin) return -ESTALE;
   Entry* const entry = take_entry();
   if (entry == nullptr) return -ENOMEM;
   const auto fd = cache->region().reopen(O_RDONLY);
-  long at = fd ? 0 : -ESTALE;
+  long at = -ESTALE;
   if (fd) {
-    const auto offset = cache->region().offset_of(file.data) + static_cast<std::uint64_t>(request.offset);
+    const auto offset = cache->region().offset_of(pin->data()) + static_cast<std::uint64_t>(request.offset);
     at = sys::mmap(request.at, request.length, request.protection, request.flags, fd->get(), static_cast<std::int64_t>(offset));
   }
   if (sys::failed(at)) {
     entry->begin.store(0, std::memory_order_release);
     return at;
   }
-  entry->pin = file.pin.duplicate();
+  entry->pin = std::move(pin);
   entry->end.store(static_cast<std::uintptr_t>(at) + round_up(request.length), std::memory_order_relaxed);
   entry->begin.store(static_cast<std::uintptr_t>(at), std::memory_order_release);
   g_count.fetch_add(1, std::memory_order_acq_rel);
   return at;
 }
 
-long map_copy(const OpenFile& file, const MapRequest& request) {
-  const int flags = (request.flags & ~(MAP_SHARED | MAP_SHARED_VALIDATE)) | MAP_PRIVATE | MAP_ANONYMOUS;
-  const long at = sys::mmap(request.at, request.length, PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (sys::failed(at)) return at;
-  const auto offset = static_cast<std::uint64_t>(request.offset);
-  const std::uint64_t n = std::min<std::uint64_t>(request.length, file.size - offset);
-  std::memcpy(reinterpret_cast<void*>(at), file.data + offset, n);
-  if ((request.protection & PROT_WRITE) == 0) sys::raw(SYS_mprotect, at, static_cast<long>(request.length), request.protection);
-  return at;
-}
-
 }  // namespace
 
-MapResult map(const OpenFile& file, const MapRequest& request, long& result) {
+MapResult map(OpenFile& file, const MapRequest& request, long& result) {
   const int type = request.flags & 0x0f;
   const bool is_private = type == MAP_PRIVATE;
   const bool is_shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
@@ -85,7 +82,7 @@ MapResult map(const OpenFile& file, const MapRequest& request, long& result) {
   const auto offset = static_cast<std::uint64_t>(request.offset);
   if (offset >= file.size || round_up(request.length) > round_up(file.size - offset)) return MapResult::not_here;
   if (is_shared && (request.protection & PROT_WRITE) != 0) return MapResult::not_here;
-  result = file.record->is_mappable() ? map_region(file, request) : map_copy(file, request);
+  result = map_region(file, request);
   return sys::failed(result) && (result == -ESTALE || result == -ENOMEM) ? MapResult::not_here : MapResult::done;
 }
 

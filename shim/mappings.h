@@ -1,5 +1,5 @@
-// The program's mappings of served files: the region itself for files of k_mappable_from bytes and more, an anonymous
-// copy for smaller ones. Holds a pin for as long as any page of a mapping may still be there.
+// The program's mappings of served files: pages of the region itself. A small file whose record is not laid out for that
+// is laid out anew at its first mapping. Holds a pin for as long as any page of a mapping may still be there.
 // Thread safety: all of it; async-signal-safe. Invariant: a mapping of the region is never writable by mprotect, because
 // its fd was opened read-only.
 #pragma once
@@ -21,7 +21,7 @@ enum class MapResult {
   done,     // `result` holds the address or -errno
   not_here  // let the kernel do it, on a real file
 };
-MapResult map(const OpenFile& file, const MapRequest& request, long& result);
+MapResult map(OpenFile& file, const MapRequest& request, long& result);
 
 // The program has unmapped or replaced these pages.
 void unmapped(void* at, std::size_t length);

@@ -135,6 +135,16 @@ void materialize_all(bool only_inherited) {
   }
 }
 
+void materialize_below(std::string_view path) {
+  if (g_fds.served() == 0) return;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    const OpenFileRef file = g_fds.acquire(fd);
+    if (!file) continue;
+    const std::string_view own = file->record->path();
+    if (own.starts_with(path) && (own.size() == path.size() || own[path.size()] == '/')) materialize_slow(fd);
+  }
+}
+
 void let_writers_outlive_us() {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     if (g_fds.kind(fd) != RowKind::writer) continue;

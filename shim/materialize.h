@@ -6,6 +6,7 @@
 #pragma once
 
 #include "shim/fd_table.h"
+#include "shim/placeholder.h"
 
 namespace cube::shim {
 
@@ -13,10 +14,14 @@ namespace cube::shim {
 // A number that is not served: 0, at the cost of one load.
 int materialize_slow(int fd);
 inline int materialize(int fd) {
+  placeholder::unpark_if(fd);
   return g_fds.kind(fd) == RowKind::none || g_fds.kind(fd) == RowKind::directory ? 0 : materialize_slow(fd);
 }
 // Every served file (or only those that an exec would hand on) becomes real.
 void materialize_all(bool only_inherited = false);
+
+// Those of this path, or below it.
+void materialize_below(std::string_view path);
 
 // A read-only kernel fd over the bytes of a record, or -errno; for mode real.
 int copy_to_memfd(const cache::Record& record);

@@ -7,13 +7,20 @@
 
 namespace cube::shim {
 
-inline void expect_new_fd() {
-  if (placeholder::g_parked.load(std::memory_order_relaxed) >= 0 && process::owns_table()) placeholder::unpark_slow();
-}
+inline void expect_new_fd() { placeholder::unpark(); }
 
 inline int noted(int fd) {
   if (fd >= 0 && g_fds.kind(fd) != RowKind::none && process::owns_table()) [[unlikely]]
     g_fds.forget(fd);
+  return fd;
+}
+
+// A dup: of a file that is being written it is another way to write it.
+inline int noted_dup(int from, int fd, bool close_on_exec) {
+  noted(fd);
+  if (fd >= 0 && fd != from && g_fds.kind(from) == RowKind::writer && g_fds.is_within(fd) && process::owns_table()) [[unlikely]] {
+    if (OpenFileRef writer = g_fds.acquire_writer(from)) g_fds.set(fd, RowKind::writer, std::move(writer), close_on_exec);
+  }
   return fd;
 }
 

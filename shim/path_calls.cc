@@ -30,6 +30,14 @@ bool is_covered(int dir, const char* path, CoveredPath& covered) {
   return process::is_active() && process::owns_table() && path_filter::covers(dir, path, covered);
 }
 
+// Where an open file really lies; empty where that has no name.
+std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
+  char link[64];
+  *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
+  const long n = sys::readlink(link, path, sizeof path);
+  return sys::failed(n) ? std::string_view() : std::string_view(path, static_cast<std::size_t>(n));
+}
+
 // A path into /proc/self/fd: the kernel follows it, so the number must be a kernel file.
 void materialize_named(const char* path) {
   if (const int fd = path_filter::named_fd(path); fd >= 0 && process::owns_table()) materialize(fd);
@@ -41,6 +49,7 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
   if (!process::is_active()) return;
   materialize_named(path);
   if (!is_covered(dir, path, path_)) {
+    if (!opens_for_reading_only(flags)) follow_ = Follow::stranger;
     if ((flags & O_DIRECTORY) != 0 && path_filter::may_lead_under_prefix(dir, path)) follow_ = Follow::directory;
   } else if (!opens_for_reading_only(flags)) {
     follow_ = Follow::writer;
@@ -98,28 +107,28 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
 
 int OpenPlan::result() const { return static_cast<int>(to_c(result_)); }
 
+void OpenPlan::note_writer(int fd) {
+  auto* const cache = process::attached_cache();
+  if (cache == nullptr) return;
+  const KeepErrno keep;
+  const auto stat = cache::stat_fd(fd);
+  if (!stat || !stat->is_regular() || (follow_ == Follow::stranger && !cache->knows_device(stat->device()))) return;
+  OpenFileRef file = open_files::make();
+  if (!file || !g_fds.is_within(fd)) return;
+  file->kind = OpenFile::Kind::writer;
+  file->written = *stat;
+  cache->writing_begins(follow_ == Follow::writer ? path_.key() : std::string_view(), *stat);
+  // Its other names: where it really lies.
+  char real_path[PATH_MAX];
+  cache->content_changed(path_of_fd(fd, real_path), nullptr);
+  g_fds.set(fd, RowKind::writer, std::move(file), (flags_ & O_CLOEXEC) != 0);
+}
+
 int OpenPlan::note(int fd) {
   if (fd < 0 || !process::is_active() || !process::owns_table()) return fd;
   g_fds.forget(fd);
-  if (follow_ == Follow::writer) {
-    const KeepErrno keep;
-    auto* const cache = process::attached_cache();
-    const auto stat = cache != nullptr ? cache::stat_fd(fd) : base::fail(ENOENT);
-    OpenFileRef file = stat && stat->is_regular() ? open_files::make() : OpenFileRef();
-    if (file && g_fds.is_within(fd)) {
-      file->kind = OpenFile::Kind::writer;
-      file->written = *stat;
-      cache->writing_begins(path_.key(), *stat);
-      // Its other names: where it really lies.
-      char real_path[PATH_MAX], link[64];
-      *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
-      const long n = sys::readlink(link, real_path, sizeof real_path);
-      if (!sys::failed(n)) cache->content_changed({real_path, static_cast<std::size_t>(n)}, nullptr);
-      g_fds.set(fd, RowKind::writer, std::move(file), (flags_ & O_CLOEXEC) != 0);
-    }
-  } else if (follow_ == Follow::directory) {
-    g_fds.set_directory(fd);
-  }
+  if (follow_ == Follow::writer || follow_ == Follow::stranger) note_writer(fd);
+  if (follow_ == Follow::directory) g_fds.set_directory(fd);
   return fd;
 }
 
@@ -142,10 +151,16 @@ bool access_from_record(int dir, const char* path, int mode) {
   return stat_from_record(dir, path, false, stat);
 }
 
-NameChange::NameChange(int dir, const char* path, bool follows_links) {
+NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir) {
   if (!process::is_active()) return;
   materialize_named(path);
-  if (!is_covered(dir, path, path_)) return;
+  if (!is_covered(dir, path, path_)) {
+    auto* const cache = process::attached_cache();
+    if (follows_links && cache != nullptr && !cache->is_empty()) by_another_name_ = path;
+    return;
+  }
+  // While the name still leads to the file.
+  materialize_below(path_.key());
   auto* const cache = process::existing_cache();
   if (cache == nullptr) return;
   covered_ = true;
@@ -156,11 +171,29 @@ NameChange::NameChange(int dir, const char* path, bool follows_links) {
 
 void NameChange::commit() {
   auto* const cache = process::attached_cache();
-  if (!covered_ || cache == nullptr) return;
+  if (cache == nullptr) return;
   const KeepErrno keep;
+  if (by_another_name_ != nullptr) {
+    const long fd = sys::openat(dir_, by_another_name_, O_PATH | O_CLOEXEC);
+    if (sys::failed(fd)) return;
+    note_changed(static_cast<int>(fd));
+    sys::close(static_cast<int>(fd));
+    return;
+  }
+  if (!covered_) return;
   cache->content_changed(path_.key(), before_ ? &*before_ : nullptr);
   const auto type = before_ ? before_->mode & S_IFMT : 0U;
   if (type == S_IFDIR || type == S_IFLNK) cache->tree_changed(path_.key());
+}
+
+void note_changed(int fd) {
+  auto* const cache = process::attached_cache();
+  if (cache == nullptr || cache->is_empty() || !process::owns_table()) return;
+  const KeepErrno keep;
+  const auto stat = cache::stat_fd(fd);
+  if (!stat || !stat->is_regular() || !cache->knows_device(stat->device())) return;
+  char path[PATH_MAX];
+  cache->content_changed(path_of_fd(fd, path), &*stat);
 }
 
 }  // namespace cube::shim

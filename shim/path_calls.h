@@ -25,7 +25,9 @@ class OpenPlan {
  private:
   void serve(cache::OpenOutcome&& outcome, int flags);
 
-  enum class Follow { nothing, writer, directory };
+  // A stranger is written by a name that is not covered; its file may have one that is.
+  enum class Follow { nothing, writer, stranger, directory };
+  void note_writer(int fd);
   bool answered_ = false;
   int result_ = -1;  // an fd or -errno
   Follow follow_ = Follow::nothing;
@@ -46,8 +48,13 @@ class NameChange {
 
  private:
   bool covered_ = false;
+  const char* by_another_name_ = nullptr;  // not covered, but it may be a link to what is
+  int dir_ = AT_FDCWD;
   std::optional<cache::FileStat> before_;
   CoveredPath path_;
 };
+
+// The file behind an fd was changed in a way that its opening did not tell (fchmod).
+void note_changed(int fd);
 
 }  // namespace cube::shim

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "cache/base/sys.h"
+#include "shim/process.h"
 
 namespace cube::shim::placeholder {
 
@@ -38,6 +39,7 @@ int open_fresh() {
 }  // namespace
 
 void unpark_slow() {
+  if (!process::owns_table()) return;
   const int fd = g_parked.exchange(-1, std::memory_order_acq_rel);
   if (fd >= 0) sys::close(fd);
 }

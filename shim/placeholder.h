@@ -26,6 +26,11 @@ inline void unpark() {
   if (g_parked.load(std::memory_order_relaxed) >= 0) [[unlikely]]
     unpark_slow();
 }
+// Before a call that asks the kernel about this very number.
+inline void unpark_if(int fd) {
+  if (fd >= 0 && fd == g_parked.load(std::memory_order_relaxed)) [[unlikely]]
+    unpark_slow();
+}
 // The program has closed a number that was not a placeholder.
 extern constinit std::atomic<bool> g_lower_may_be_free;
 inline void number_was_freed() {

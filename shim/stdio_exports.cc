@@ -22,7 +22,11 @@ namespace {
 
 int fd_of(void* cookie) { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
 
-ssize_t cookie_read(void* cookie, char* to, size_t n) { return export_read(fd_of(cookie), to, n); }
+// libc fills a cookie stream's buffer by BUFSIZ, a file's by its block size. How far a stream reads ahead can be seen.
+ssize_t cookie_read(void* cookie, char* to, size_t n) {
+  constexpr std::size_t k_block = 4096;
+  return export_read(fd_of(cookie), to, n == BUFSIZ ? k_block : n);
+}
 ssize_t cookie_write(void* cookie, const char* from, size_t n) { return ::write(fd_of(cookie), from, n); }
 int cookie_seek(void* cookie, off64_t* offset, int whence) {
   const off_t at = export_lseek(fd_of(cookie), *offset, whence);
@@ -68,6 +72,7 @@ FILE* make_stream(int fd) {
   FILE* const stream = fopencookie(reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), "r", functions);
   if (stream == nullptr) return nullptr;
   stream->_fileno = fd;
+  stream->_mode = -1;  // of bytes: a cookie stream has no room for wide characters, and libc does not check
   g_cookie_functions.store(functions_of(stream), std::memory_order_relaxed);
   return stream;
 }
@@ -151,6 +156,7 @@ FILE* export_fopen64(const char* path, const char* mode) {
   return open_stream(path, mode, [](const char* p, const char* m) { return real::fopen64(p, m); });
 }
 FILE* export_fdopen(int fd, const char* mode) {
+  shim::placeholder::unpark_if(fd);
   if (!is_served(fd) || mode == nullptr || !is_plain_read(mode)) {
     shim::materialize(fd);
     return real::fdopen(fd, mode);
@@ -170,4 +176,12 @@ int export_fclose(FILE* stream) {
   // A writer ends after its buffered bytes are written.
   const shim::OpenFileRef held = shim::file_calls::note_close(fileno(stream));
   return real::fclose(stream);
+}
+FILE* export_tmpfile() {
+  shim::expect_new_fd();
+  return real::tmpfile();
+}
+FILE* export_tmpfile64() {
+  shim::expect_new_fd();
+  return real::tmpfile64();
 }

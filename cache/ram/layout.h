@@ -50,6 +50,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> free_hint;       // where to look for a free segment first
   std::atomic<std::uint64_t> records;         // published, stale ones included
   std::atomic<std::uint64_t> used_bytes;      // by records
+  std::atomic<std::uint64_t> devices[8];      // of cached files, plus one; when all are taken, any device counts as known
   std::atomic<std::uint64_t> reserved_bytes;  // of segments that have memory
 };
 

@@ -27,7 +27,7 @@ constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
 // Enough for the record wherever the fill stands.
 std::uint64_t most_bytes(std::size_t path_length, std::uint64_t data_size) {
-  return plan_record(0, path_length, data_size).end + 2 * k_page;
+  return plan_record(0, path_length, data_size, true).end + 2 * k_page;
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_run(std::size_t path_length,
   return reservation;
 }
 
-base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length, std::uint64_t data_size) {
+base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length, std::uint64_t data_size, bool mappable) {
   const std::uint64_t segment_bytes = region_->layout().segment_bytes;
   if (plan_record(0, path_length, data_size).end > segment_bytes) return reserve_run(path_length, data_size);
   const MutexGuard guard(&mutex_);
@@ -171,7 +171,7 @@ base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length, std
     if (window_ != nullptr) {
       SegmentRow& row = region_->segment_row(window_->segment);
       const std::uint64_t fill = row.fill.load(std::memory_order_relaxed);
-      const RecordPlan plan = plan_record(fill, path_length, data_size);
+      const RecordPlan plan = plan_record(fill, path_length, data_size, mappable);
       if (plan.end <= segment_bytes) {
         // The fill counts what was given out, so that whoever takes over after our death writes behind it.
         row.fill.store(static_cast<std::uint32_t>(plan.end), std::memory_order_release);
@@ -199,12 +199,32 @@ base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
     const Record* const old = pin(other, counter);
     if (old == nullptr) return false;
     const Pin held(counter, old);
-    return old->magic == Record::k_magic && old->path_length < PATH_MAX && old->path() == record.path() && old->is_stale();
+    return old->magic == Record::k_magic && old->path_length < PATH_MAX && old->path() == record.path() &&
+           (old->is_stale() || (record.is_mappable() && !old->is_mappable()));
   });
+}
+
+bool RamTier::knows_device(std::uint64_t device) const {
+  for (const auto& known : region_->header().devices) {
+    const std::uint64_t word = known.load(std::memory_order_seq_cst);
+    if (word == device + 1) return true;
+    if (word == 0) return false;
+  }
+  return true;
+}
+
+void RamTier::note_device(std::uint64_t device) {
+  for (auto& known : region_->header().devices) {
+    std::uint64_t word = known.load(std::memory_order_relaxed);
+    if (word == 0 && known.compare_exchange_strong(word, device + 1, std::memory_order_seq_cst)) return;
+    if (word == device + 1) return;
+  }
 }
 
 base::Result<Pin> RamTier::publish(Reservation&& reservation, const RecordContent& content) {
   const Window& window = *reservation.window_;
+  // Before the record can be found, so that a writer who sees none of its device has come before it.
+  note_device(content.stat.device());
   write_record(window.mapping.data(), reservation.plan_, content);
   const SegmentRow& row = region_->segment_row(window.segment);
   const RecordPlace place{window.segment, SegmentWord::unpack(row.word.load(std::memory_order_relaxed)).generation,

@@ -85,7 +85,7 @@ class RamTier {
   Pin find(std::string_view path, std::uint64_t hash) const;
 
   // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name.
-  base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size);
+  base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size, bool mappable = false);
   // ENOSPC: the index has no room.
   base::Result<Pin> publish(Reservation&& reservation, const RecordContent& content);
 
@@ -95,6 +95,9 @@ class RamTier {
   std::size_t mark_stale_tree(std::string_view directory);
   // The origin was asked and the record is still right.
   void mark_verified(const Record& record, std::uint64_t job, std::uint32_t seconds);
+
+  // Has a file of this device ever been cached? Says yes rather too often.
+  bool knows_device(std::uint64_t device) const;
 
   bool is_full() const { return region_->header().full.load(std::memory_order_relaxed) != 0; }
   // At the end of the process: what is left of the leased segment may be used by others.
@@ -113,6 +116,7 @@ class RamTier {
   base::Result<std::shared_ptr<Window>> open_window(std::uint32_t segment, std::uint32_t count);
   base::Result<Reservation> reserve_run(std::size_t path_length, std::uint64_t data_size);
   base::Result<void> next_segment(std::uint64_t bytes);
+  void note_device(std::uint64_t device);
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, const Record& record);
 
   Region* region_;
