@@ -1,8 +1,11 @@
 #include "cache/origin.h"
 
 #include <fmt/format.h>
+#include <linux/openat2.h>
 #include <sys/uio.h>
 
+#include <atomic>
+#include <cerrno>
 #include <climits>
 
 namespace cube::cache {
@@ -10,11 +13,37 @@ namespace cube::cache {
 namespace sys = base::sys;
 using base::Counter;
 
+namespace {
+
+// What openat takes and openat2 would refuse.
+constexpr int k_openat2_flags = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC;
+
+// An open that fails with ELOOP where a component is a symbolic link. ENOSYS or EPERM (seccomp): not to be had here.
+long open_without_links(const OriginName& name, int flags) {
+  struct ::open_how how {};
+  how.flags = static_cast<std::uint64_t>(flags & k_openat2_flags);
+  how.resolve = RESOLVE_NO_SYMLINKS;
+  return sys::raw(SYS_openat2, name.directory, sys::arg(name.path), sys::arg(&how), sizeof how);
+}
+
+constinit std::atomic<bool> g_has_openat2{true};
+
+}  // namespace
+
 base::Result<OriginFile> OriginFile::open(const OriginName& name, int flags, base::Stats& stats) {
   stats.count(Counter::origin_opens);
-  const long fd = sys::openat(name.directory, name.path, flags);
-  if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   OriginFile file;
+  long fd = -ENOSYS;
+  if (g_has_openat2.load(std::memory_order_relaxed)) {
+    fd = open_without_links(name, flags);
+    if (fd == -ENOSYS || fd == -EPERM) g_has_openat2.store(false, std::memory_order_relaxed);
+    file.links_ = fd == -ELOOP ? Links::some : Links::none;
+  }
+  if (fd == -ELOOP || fd == -ENOSYS || fd == -EPERM) {
+    if (fd != -ELOOP) file.links_ = Links::unknown;
+    fd = sys::openat(name.directory, name.path, flags);
+  }
+  if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   file.fd_.reset(static_cast<int>(fd));
   stats.count(Counter::origin_stats);
   if (const auto stat = stat_fd(file.fd_.get())) file.stat_ = *stat;
@@ -46,6 +75,7 @@ bool OriginFile::is_unchanged(base::Stats& stats) const {
 }
 
 bool OriginFile::is_physical(std::string_view absolute_path) const {
+  if (links_ != Links::unknown) return links_ == Links::none;
   char link[64];
   *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd_.get()).out = '\0';
   char target[PATH_MAX];

@@ -26,13 +26,14 @@ class OriginFile {
   bool read_whole(std::byte* to, base::Stats& stats) const;
   // Asks again: is it still the file and the content of stat()?
   bool is_unchanged(base::Stats& stats) const;
-  // Does the path hold no symbolic link? Costs no operation on the origin.
+  // Does the path hold no symbolic link? Known from the open itself, or asked of /proc where the kernel is too old.
   bool is_physical(std::string_view absolute_path) const;
   int release() { return fd_.release(); }
 
  private:
   base::UniqueFd fd_;
   FileStat stat_{};
+  enum class Links { unknown, none, some } links_ = Links::unknown;
 };
 
 }  // namespace cube::cache

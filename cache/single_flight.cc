@@ -15,8 +15,12 @@ void SingleFlight::Ticket::end() {
   if (slot_ == nullptr) return;
   // Release: what was published is seen by those who wake; pairs with the acquire in begin.
   slot_->word.store(0, std::memory_order_release);
-  slot_->wakeups.fetch_add(1, std::memory_order_release);
-  base::sys::futex_wake_all(&slot_->wakeups);
+  // seq_cst: either we see who waits, or he sees the new count and does not sleep.
+  slot_->wakeups.fetch_add(1, std::memory_order_seq_cst);
+  if (slot_->waiting.load(std::memory_order_seq_cst) != 0) {
+    slot_->waiting.store(0, std::memory_order_relaxed);
+    base::sys::futex_wake_all(&slot_->wakeups);
+  }
   slot_ = nullptr;
 }
 
@@ -38,6 +42,7 @@ SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket) {
     const std::uint64_t now = base::monotonic_ns();
     if (deadline == 0) deadline = now + k_longest_wait_ns;
     if (now >= deadline) return Turn::too_long;
+    slot.waiting.store(1, std::memory_order_seq_cst);
     const timespec slice{0, k_look_again_ns};
     if (base::sys::futex_wait(&slot.wakeups, wakeups, &slice) != -ETIMEDOUT) continue;
     if (owner < k_process_slots && process_is_alive(*region_, owner)) continue;

@@ -1,4 +1,5 @@
 // The calls that change what a number is: close, dup and their kin (declared in file_calls.h).
+#include <algorithm>
 #include <climits>
 
 #include "shim/file_calls.h"
@@ -21,8 +22,8 @@ Answer close(int fd) {
   const OpenFileRef file = g_fds.take(fd);
   if (!file) return {};
   if (file->kernel_backed || file->kind != OpenFile::Kind::served) {
+    placeholder::number_was_freed(fd);
     sys::close(fd);
-    placeholder::number_was_freed();
   } else {
     placeholder::release(fd);
   }
@@ -31,7 +32,7 @@ Answer close(int fd) {
 
 OpenFileRef note_close(int fd) {
   if (!process::owns_table()) return {};
-  placeholder::number_was_freed();
+  placeholder::number_was_freed(fd);
   return g_fds.take(fd);
 }
 
@@ -73,7 +74,7 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
 void close_range(unsigned first, unsigned last) {
   if (!process::owns_table()) return;
   placeholder::forget_parked_in(first, last);
-  placeholder::number_was_freed();
+  placeholder::number_was_freed(static_cast<int>(std::min<unsigned>(first, INT_MAX)));
   const auto end = std::min<unsigned>(last == UINT_MAX ? last : last + 1, static_cast<unsigned>(g_fds.end()));
   for (unsigned fd = first; fd < end; ++fd) g_fds.forget(static_cast<int>(fd));
 }

@@ -29,12 +29,13 @@ Answer not_served(int fd) {
 // A served file whose bytes may be shown, or nothing: not served, or changed since (it is then a kernel file).
 OpenFileRef readable(int fd) {
   OpenFileRef file = g_fds.acquire(fd);
-  if (!file || file->kernel_backed) return {};
+  if (!file) return {};
   if (file->record->is_stale()) [[unlikely]] {
     file.reset();
     materialize_slow(fd);
     return {};
   }
+  if (file->kernel_backed) return {};
   return file;
 }
 
@@ -150,6 +151,11 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
 }
 
 Answer lseek(int fd, std::int64_t offset, int whence) {
+  // A memfd has no holes and takes other offsets.
+  if (const OpenFileRef file = g_fds.acquire(fd); file && file->kernel_backed) {
+    if (whence > SEEK_END || offset > k_sure_offset) materialize_slow(fd);
+    return {};
+  }
   while (OpenFileRef file = readable(fd)) {
     const auto size = static_cast<std::int64_t>(file->size);
     std::uint64_t current = file->offset.load(std::memory_order_acquire);

@@ -23,6 +23,36 @@ constexpr std::size_t k_entries = 4096;
 constinit Entry g_entries[k_entries];
 constinit std::atomic<std::size_t> g_used{0};  // entries below this may be in use
 
+// An fd of the region with a high number. The host may close it or put something else there, so what was mapped through it
+// is believed only if the number is the region's after the mapping too; then it is mapped again through a fresh one.
+constexpr int k_region_fd_from = 800;
+constinit std::atomic<int> g_region_fd{-1};
+
+long map_through(int fd, const MapRequest& request, std::uint64_t offset) {
+  return sys::mmap(request.at, request.length, request.protection, request.flags, fd, static_cast<std::int64_t>(offset));
+}
+
+long map_file_of(cache::Region& region, const MapRequest& request, std::uint64_t offset) {
+  // MAP_FIXED has no second try: what it replaces is gone.
+  const int kept = g_region_fd.load(std::memory_order_acquire);
+  if (kept >= 0 && (request.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == 0) {
+    const long at = map_through(kept, request, offset);
+    if (!sys::failed(at) && region.is_ours(kept)) return at;
+    if (!sys::failed(at)) sys::munmap(reinterpret_cast<void*>(at), request.length);
+    int expected = kept;
+    g_region_fd.compare_exchange_strong(expected, -1, std::memory_order_acq_rel);
+  }
+  const auto fd = region.reopen(O_RDONLY);
+  if (!fd) return -ESTALE;
+  const long at = map_through(fd->get(), request, offset);
+  const long high = sys::fcntl(fd->get(), F_DUPFD_CLOEXEC, k_region_fd_from);
+  if (sys::failed(high)) return at;
+  int none = -1;
+  if (!g_region_fd.compare_exchange_strong(none, static_cast<int>(high), std::memory_order_acq_rel))
+    sys::close(static_cast<int>(high));
+  return at;
+}
+
 constexpr std::uint64_t round_up(std::uint64_t n) { return (n + k_page - 1) / k_page * k_page; }
 
 Entry* take_entry() {
@@ -51,12 +81,8 @@ long map_region(const OpenFile& file, const MapRequest& request) {
   if (!pin) return -ESTALE;
   Entry* const entry = take_entry();
   if (entry == nullptr) return -ENOMEM;
-  const auto fd = cache->region().reopen(O_RDONLY);
-  long at = -ESTALE;
-  if (fd) {
-    const auto offset = cache->region().offset_of(pin->data()) + static_cast<std::uint64_t>(request.offset);
-    at = sys::mmap(request.at, request.length, request.protection, request.flags, fd->get(), static_cast<std::int64_t>(offset));
-  }
+  const auto offset = cache->region().offset_of(pin->data()) + static_cast<std::uint64_t>(request.offset);
+  const long at = map_file_of(cache->region(), request, offset);
   if (sys::failed(at)) {
     entry->begin.store(0, std::memory_order_release);
     return at;
@@ -120,7 +146,14 @@ bool keep_for_good(const void* at) {
   return false;
 }
 
+void drop_region_fd() {
+  const int fd = g_region_fd.exchange(-1, std::memory_order_acq_rel);
+  cache::FileCache* const cache = process::attached_cache();
+  if (fd >= 0 && cache != nullptr && cache->region().is_ours(fd)) sys::close(fd);
+}
+
 void forget_after_fork() {
+  drop_region_fd();
   for (std::size_t i = 0; i < g_used.load(std::memory_order_relaxed); ++i) {
     if (g_entries[i].begin.load(std::memory_order_relaxed) > 1) g_entries[i].pin.forget();
     g_entries[i].begin.store(0, std::memory_order_relaxed);

@@ -29,6 +29,8 @@ void unmapped(void* at, std::size_t length);
 bool keep_for_good(const void* at);
 extern constinit std::atomic<int> g_count;
 inline bool any() { return g_count.load(std::memory_order_acquire) != 0; }
+// The fd of the region that is kept for the next mapping goes, where fds are listed. It is never relied on.
+void drop_region_fd();
 // In a forked child: the pins are the parent's. (The resident pool keeps every segment while its region lives.)
 void forget_after_fork();
 

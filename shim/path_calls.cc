@@ -145,10 +145,9 @@ bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat
 
 bool access_from_record(int dir, const char* path, int mode) {
   // That it could be opened for reading is known; nothing else is. access(2) asks for the real ids.
-  if ((mode & ~R_OK) != 0 || process::attached_cache() == nullptr) return false;
-  if (sys::raw(SYS_getuid) != sys::raw(SYS_geteuid) || sys::raw(SYS_getgid) != sys::raw(SYS_getegid)) return false;
   cache::FileStat stat;
-  return stat_from_record(dir, path, false, stat);
+  if ((mode & ~R_OK) != 0 || !stat_from_record(dir, path, false, stat)) return false;
+  return sys::raw(SYS_getuid) == sys::raw(SYS_geteuid) && sys::raw(SYS_getgid) == sys::raw(SYS_getegid);
 }
 
 NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir) {

@@ -1,6 +1,8 @@
 #include "shim/placeholder.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 #include "cache/base/sys.h"
 #include "shim/process.h"
@@ -8,11 +10,21 @@
 namespace cube::shim::placeholder {
 
 constinit std::atomic<int> g_parked{-1};
-constinit std::atomic<bool> g_lower_may_be_free{true};
 
 namespace {
 
 namespace sys = base::sys;
+
+// No number below the bound is free, the parked one apart. Version:32 | bound:32; every close of the program makes a new
+// version, so that a bound found by an open that began before it is not believed.
+constinit std::atomic<std::uint64_t> g_bound{0};
+
+void raise_bound(std::uint64_t before, int fd) {
+  const std::uint64_t after = (before & ~0xffffffffULL) | static_cast<std::uint32_t>(fd + 1);
+  if (static_cast<std::uint32_t>(before) < static_cast<std::uint32_t>(fd + 1)) {
+    g_bound.compare_exchange_strong(before, after, std::memory_order_acq_rel);
+  }
+}
 
 // The number handed out last. A dup of it costs a fifth of an open, if it is still a placeholder.
 constinit std::atomic<int> g_model{-1};
@@ -41,7 +53,18 @@ int open_fresh() {
 void unpark_slow() {
   if (!process::owns_table()) return;
   const int fd = g_parked.exchange(-1, std::memory_order_acq_rel);
-  if (fd >= 0) sys::close(fd);
+  if (fd < 0) return;
+  note_freed(fd);
+  sys::close(fd);
+}
+
+void note_freed(int fd) {
+  std::uint64_t before = g_bound.load(std::memory_order_relaxed);
+  std::uint64_t after = 0;
+  do {
+    const std::uint32_t bound = std::min(static_cast<std::uint32_t>(before), static_cast<std::uint32_t>(fd < 0 ? 0 : fd));
+    after = ((before >> 32) + 1) << 32 | bound;
+  } while (!g_bound.compare_exchange_weak(before, after, std::memory_order_acq_rel));
 }
 
 int acquire(int least) {
@@ -56,26 +79,27 @@ int acquire(int least) {
   }
   const int parked = g_parked.exchange(-1, std::memory_order_acq_rel);
   if (parked >= 0) return parked;
+  const std::uint64_t bound = g_bound.load(std::memory_order_acquire);
   int fd = dup_model(0);
   if (fd < 0) fd = open_fresh();
   if (fd < 0) return fd;
   g_model.store(fd, std::memory_order_relaxed);
-  // The kernel gave the lowest number, so none below it is free.
-  g_lower_may_be_free.store(false, std::memory_order_relaxed);
+  // The kernel gives the lowest number, so none below it was free.
+  raise_bound(bound, fd);
   return fd;
 }
 
 void release(int fd) {
-  if (!g_lower_may_be_free.load(std::memory_order_relaxed)) {
-    int parked = g_parked.load(std::memory_order_relaxed);
-    // The lower of two free numbers is the one to keep.
-    while (parked < 0 || parked > fd) {
-      if (!g_parked.compare_exchange_weak(parked, fd, std::memory_order_acq_rel)) continue;
-      if (parked >= 0) sys::close(parked);
-      return;
-    }
+  int parked = g_parked.load(std::memory_order_relaxed);
+  const bool lowest = fd < static_cast<int>(static_cast<std::uint32_t>(g_bound.load(std::memory_order_acquire)));
+  // The lower of two free numbers is the one to keep.
+  while (lowest && (parked < 0 || parked > fd)) {
+    if (!g_parked.compare_exchange_weak(parked, fd, std::memory_order_acq_rel)) continue;
+    if (parked < 0) return;
+    fd = parked;
+    break;
   }
-  g_lower_may_be_free.store(true, std::memory_order_relaxed);
+  note_freed(fd);
   sys::close(fd);
 }
 

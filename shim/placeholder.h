@@ -2,8 +2,8 @@
 // EBADF on it, ENOTDIR as a directory, ELOOP through /proc/self/fd: never wrong bytes, never a silent end of file.
 //
 // One closed placeholder is parked: its number stays ours and the next served open gets it without a system call. So
-// that the program still gets the lowest free number, as POSIX wants, a number is parked only while no lower one may
-// have become free, and everything else that makes or lists fds unparks first.
+// that the program still gets the lowest free number, as POSIX wants, a number is parked only while no lower one can be
+// free, and everything else that makes or lists fds unparks first.
 // Thread safety: all of it; async-signal-safe. Only the owner process may call.
 #pragma once
 
@@ -32,9 +32,9 @@ inline void unpark_if(int fd) {
     unpark_slow();
 }
 // The program has closed a number that was not a placeholder.
-extern constinit std::atomic<bool> g_lower_may_be_free;
-inline void number_was_freed() {
-  g_lower_may_be_free.store(true, std::memory_order_relaxed);
+void note_freed(int fd);
+inline void number_was_freed(int fd) {
+  note_freed(fd);
   unpark();
 }
 // The host closes a range: a parked number in it is gone.

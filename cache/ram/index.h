@@ -1,10 +1,12 @@
-// From a 64-bit hash to records: buckets of one cache line, two candidate buckets for each hash.
+// From a 64-bit hash to records: tables of buckets of one cache line, two candidate buckets in each for every hash. There is
+// one table until it is full; then a second is given memory, and so on.
 // A slot is one word - tag:16 | generation:12 | segment:18 | offset:18, in units of 64 bytes - and 0 is empty. It is
 // published by one compare-and-swap, so a half-made entry is never found. A slot whose generation is no longer that of
 // its segment is dead and may be taken over; nobody sweeps.
 // Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 
 #include "cache/base/result.h"
@@ -28,29 +30,35 @@ class Index {
   template <typename Visit>
   bool visit(std::uint64_t hash, Visit&& visit) const {
     const std::uint64_t tag = tag_of(hash);
-    const std::uint32_t second = second_bucket(hash);
-    __builtin_prefetch(&region_->bucket(second));
-    for (const std::uint32_t b : {first_bucket(hash), second}) {
-      const IndexBucket& bucket = region_->bucket(b);
-      for (const auto& slot : bucket.slots) {
-        // Pairs with the release in insert: a record is whole before its slot is seen.
-        const std::uint64_t word = slot.load(std::memory_order_acquire);
-        if ((word >> 48) == tag && word != 0 && visit(place_of(word))) return true;
+    for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
+      IndexBucket* const table = region_->index_table(t);
+      const std::uint32_t second = second_bucket(hash, t);
+      __builtin_prefetch(&table[second]);
+      for (const std::uint32_t b : {first_bucket(hash, t), second}) {
+        for (const auto& slot : table[b].slots) {
+          // Pairs with the release in insert: a record is whole before its slot is seen.
+          const std::uint64_t word = slot.load(std::memory_order_acquire);
+          if ((word >> 48) == tag && visit(place_of(word))) return true;
+        }
       }
     }
     return false;
   }
 
-  // ENOSPC: both buckets are full of living entries. `may_replace(place)` says whether an entry with the same tag is
-  // one that this one makes useless.
+  // ENOSPC: all buckets of this hash are full of living entries. `may_replace(place)` says whether an entry with the same
+  // tag is one that this one makes useless.
   template <typename MayReplace>
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace) {
     const std::uint64_t word = word_of(hash, place);
     for (int attempt = 0; attempt < 16; ++attempt) {
+      const std::uint32_t n = tables();
       std::uint64_t expected = 0;
-      auto* const slot = slot_for(hash, may_replace, expected);
-      if (slot == nullptr) return base::fail(ENOSPC);
-      // Pairs with the acquire in visit. seq_cst, for the fetcher then looks for writers (WriterGuard).
+      auto* const slot = slot_for(hash, n, may_replace, expected);
+      if (slot == nullptr) {
+        if (const auto added = region_->add_index_table(n); !added) return added;
+        continue;
+      }
+      // Pairs with the acquire in visit. seq_cst, for the fetcher then looks for writers (FileCache::fetch).
       if (slot->compare_exchange_strong(expected, word, std::memory_order_seq_cst)) return {};
     }
     return base::fail(ENOSPC);
@@ -59,10 +67,12 @@ class Index {
   // Every living entry of the region: visit(place).
   template <typename Visit>
   void visit_all(Visit&& visit) const {
-    for (std::uint32_t b = 0; b < region_->layout().bucket_count; ++b) {
-      for (const auto& slot : region_->bucket(b).slots) {
-        const std::uint64_t word = slot.load(std::memory_order_acquire);
-        if (word != 0 && is_living(word)) visit(place_of(word));
+    for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
+      for (std::uint32_t b = 0; b < region_->layout().bucket_count[t]; ++b) {
+        for (const auto& slot : region_->index_table(t)[b].slots) {
+          const std::uint64_t word = slot.load(std::memory_order_acquire);
+          if (word != 0 && is_living(word)) visit(place_of(word));
+        }
       }
     }
   }
@@ -75,11 +85,13 @@ class Index {
   static std::uint32_t reduce(std::uint32_t part, std::uint32_t n) {
     return static_cast<std::uint32_t>((std::uint64_t{part} * n) >> 32);
   }
-  std::uint32_t first_bucket(std::uint64_t hash) const {
-    return reduce(static_cast<std::uint32_t>(hash >> 32), region_->layout().bucket_count);
+  // Pairs with the release in Region::add_index_table.
+  std::uint32_t tables() const { return region_->header().index_tables.load(std::memory_order_acquire); }
+  std::uint32_t first_bucket(std::uint64_t hash, std::uint32_t table) const {
+    return reduce(static_cast<std::uint32_t>(hash >> 32), region_->layout().bucket_count[table]);
   }
-  std::uint32_t second_bucket(std::uint64_t hash) const {
-    return reduce(static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 32), region_->layout().bucket_count);
+  std::uint32_t second_bucket(std::uint64_t hash, std::uint32_t table) const {
+    return reduce(static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 32), region_->layout().bucket_count[table]);
   }
   static RecordPlace place_of(std::uint64_t word) {
     return {static_cast<std::uint32_t>((word >> 18) & 0x3ffff), static_cast<std::uint32_t>((word >> 36) & k_generation_mask),
@@ -91,30 +103,34 @@ class Index {
   }
   bool is_living(std::uint64_t word) const;
 
-  // The slot to fill: of an entry to be replaced, or an empty or dead one in the emptier bucket.
+  // The slot to fill: of an entry to be replaced, wherever it is; else an empty or dead one of the first table that has
+  // one, in the emptier bucket.
   template <typename MayReplace>
-  Slot* slot_for(std::uint64_t hash, MayReplace& may_replace, std::uint64_t& expected) {
+  Slot* slot_for(std::uint64_t hash, std::uint32_t tables, MayReplace& may_replace, std::uint64_t& expected) {
     Slot* best = nullptr;
-    int most_free = 0;
-    for (const std::uint32_t b : {first_bucket(hash), second_bucket(hash)}) {
-      Slot* free_slot = nullptr;
-      std::uint64_t free_word = 0;
-      int free_slots = 0;
-      for (auto& slot : region_->bucket(b).slots) {
-        const std::uint64_t word = slot.load(std::memory_order_acquire);
-        if (word != 0 && is_living(word)) {
-          if ((word >> 48) != tag_of(hash) || !may_replace(place_of(word))) continue;
-          expected = word;
-          return &slot;
+    for (std::uint32_t t = 0; t < tables; ++t) {
+      const bool wanted = best == nullptr;
+      int most_free = 0;
+      for (const std::uint32_t b : {first_bucket(hash, t), second_bucket(hash, t)}) {
+        Slot* free_slot = nullptr;
+        std::uint64_t free_word = 0;
+        int free_slots = 0;
+        for (auto& slot : region_->index_table(t)[b].slots) {
+          const std::uint64_t word = slot.load(std::memory_order_acquire);
+          if (word != 0 && is_living(word)) {
+            if ((word >> 48) != tag_of(hash) || !may_replace(place_of(word))) continue;
+            expected = word;
+            return &slot;
+          }
+          ++free_slots;
+          free_slot = &slot;
+          free_word = word;
         }
-        ++free_slots;
-        free_slot = &slot;
-        free_word = word;
+        if (!wanted || free_slots <= most_free) continue;
+        most_free = free_slots;
+        best = free_slot;
+        expected = free_word;
       }
-      if (free_slots <= most_free) continue;
-      most_free = free_slots;
-      best = free_slot;
-      expected = free_word;
     }
     return best;
   }

@@ -8,9 +8,10 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_mib = 1 << 20;
-// The index has room for files that take this many bytes on average, header and path included. One slot of 8 bytes a
-// file and the room that two-choice hashing needs make 10 bytes a file where files are that small.
-constexpr std::uint64_t k_index_bytes_per_slot = 4096;
+// In all, the index has room for files that take this many bytes on average, header and path included; with the room
+// that two-choice hashing needs, a slot of 8 bytes costs 10. The first table is 1/8 of that: enough for a mean of 32 KiB.
+constexpr std::uint64_t k_least_mean_file = 4096;
+constexpr std::uint64_t k_table_shares[k_index_tables] = {1, 1, 2, 4};  // of 8
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
   // A process leases one at a time, so that a small region needs small ones. All are multiples of a huge page.
@@ -23,8 +24,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   RegionLayout layout;
   layout.segment_bytes = segment_bytes;
   layout.segment_count = segment_count;
-  const std::uint64_t slots = std::uint64_t{segment_bytes} * segment_count / k_index_bytes_per_slot * 5 / 4;
-  layout.bucket_count = static_cast<std::uint32_t>(std::max<std::uint64_t>(slots / IndexBucket::k_slots, 64));
+  const std::uint64_t slots = std::uint64_t{segment_bytes} * segment_count / k_least_mean_file * 5 / 4;
   std::uint64_t at = k_page;
   const auto table = [&](std::uint64_t& where, std::uint64_t row_bytes, std::uint64_t rows) {
     where = at;
@@ -36,7 +36,13 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.segments, sizeof(SegmentRow), segment_count);
   table(layout.writers, sizeof(WriterStripe), k_writer_stripes);
   table(layout.flights, sizeof(FlightSlot), k_flight_slots);
-  table(layout.index, sizeof(IndexBucket), layout.bucket_count);
+  for (std::uint32_t i = 0; i < k_index_tables; ++i) {
+    // Each begins on a page, for its memory comes later than that of what lies before it.
+    at = (at + k_page - 1) / k_page * k_page;
+    layout.bucket_count[i] =
+        static_cast<std::uint32_t>(std::max<std::uint64_t>(slots * k_table_shares[i] / 8 / IndexBucket::k_slots, 64));
+    table(layout.index[i], sizeof(IndexBucket), layout.bucket_count[i]);
+  }
   // Segments begin on 2 MiB, so that huge pages fit them.
   layout.data = (at + 2 * k_mib - 1) / (2 * k_mib) * (2 * k_mib);
   layout.file_bytes = layout.data + std::uint64_t{segment_bytes} * segment_count;

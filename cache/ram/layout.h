@@ -21,10 +21,15 @@ inline constexpr std::uint32_t k_job_rows = 32;
 inline constexpr std::uint32_t k_flight_slots = 1024;
 inline constexpr std::uint32_t k_writer_stripes = 1024;
 
+// The index is made of tables that get their memory one after the other, as the ones before fill up.
+inline constexpr std::uint32_t k_index_tables = 4;
+
 // Where each table begins, in bytes from the start of the file; all follow from the two sizes.
 struct RegionLayout {
-  std::uint32_t segment_bytes = 0, segment_count = 0, bucket_count = 0, reserved = 0;
-  std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, flights = 0, index = 0;
+  std::uint32_t segment_bytes = 0, segment_count = 0;
+  std::uint32_t bucket_count[k_index_tables] = {};
+  std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, flights = 0;
+  std::uint64_t index[k_index_tables] = {};
   std::uint64_t data = 0;  // the first segment; everything before it is control
   std::uint64_t file_bytes = 0;
 
@@ -47,6 +52,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> dead;            // the last process has taken the name away; under lifecycle
   std::atomic<std::uint32_t> full;            // no segment was left at the last try; cleared when one is freed
   std::atomic<std::uint32_t> told_full;       // that has been said
+  std::atomic<std::uint32_t> index_tables;    // how many have memory; under lifecycle
   std::atomic<std::uint32_t> free_hint;       // where to look for a free segment first
   std::atomic<std::uint64_t> records;         // published, stale ones included
   std::atomic<std::uint64_t> used_bytes;      // by records
@@ -91,7 +97,7 @@ struct WriterStripe {
 struct FlightSlot {
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint32_t> wakeups;  // futex
-  std::uint32_t reserved;
+  std::atomic<std::uint32_t> waiting;  // somebody may be
 };
 
 struct alignas(64) IndexBucket {

@@ -68,7 +68,7 @@ bool make_huge_page(int fd, std::uint64_t at) {
 // Memory for this part of the file, in huge pages while they are to be had.
 base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
   std::uint64_t done = 0;
-  while (done < bytes && make_huge_page(fd, at + done)) done += base::Mapping::k_huge_page;
+  while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done)) done += base::Mapping::k_huge_page;
   if (done >= bytes) return {};
   const long error = sys::fallocate(fd, 0, static_cast<std::int64_t>(at + done), static_cast<std::int64_t>(bytes - done));
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
@@ -170,7 +170,8 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(layout_.file_bytes)); sys::failed(e)) {
     return complain("ftruncate", static_cast<int>(-e));
   }
-  if (const auto reserved = reserve_memory(fd, 0, layout_.data); !reserved) return complain("fallocate", reserved.error().value);
+  if (const auto reserved = reserve_memory(fd, 0, layout_.index[1]); !reserved)
+    return complain("fallocate", reserved.error().value);
   char own_path[64];
   *fmt::format_to_n(own_path, sizeof own_path - 1, "/proc/self/fd/{}", fd).out = '\0';
   auto readable = base::open_fd(own_path, O_RDONLY);
@@ -186,6 +187,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   head.header_bytes = sizeof(RegionHeader);
   head.layout = layout_;
   head.created_ns = base::wall_ns();
+  head.index_tables.store(1, std::memory_order_relaxed);
   int error = init_robust_mutex(&head.lifecycle);
   for (std::uint32_t i = 0; i < k_process_slots && error == 0; ++i) error = init_robust_mutex(&process_slot(i).life);
   if (error != 0) return complain("robust mutex", error);
@@ -209,9 +211,13 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
 base::Result<base::UniqueFd> Region::reopen(int flags) const {
   auto fd = base::open_fd(path_.c_str(), flags | O_NOFOLLOW);
   if (!fd) return base::fail(fd.error().value == ENOENT ? ESTALE : fd.error().value);
-  struct ::stat st {};
-  if (sys::failed(sys::fstat(fd->get(), &st)) || st.st_dev != device_ || st.st_ino != inode_) return base::fail(ESTALE);
+  if (!is_ours(fd->get())) return base::fail(ESTALE);
   return fd;
+}
+
+bool Region::is_ours(int fd) const {
+  struct ::stat st {};
+  return !sys::failed(sys::fstat(fd, &st)) && st.st_dev == device_ && st.st_ino == inode_;
 }
 
 base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t count) {
@@ -223,6 +229,22 @@ base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t c
   const auto reserved = reserve_memory(fd->get(), layout_.data + std::uint64_t{layout_.segment_bytes} * first, bytes);
   if (!reserved) return reserved;
   header().reserved_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  return {};
+}
+
+base::Result<void> Region::add_index_table(std::uint32_t known) {
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) return base::fail(EBUSY);
+  if (header().index_tables.load(std::memory_order_relaxed) != known) return {};
+  if (known == k_index_tables) return base::fail(ENOSPC);
+  const auto fd = reopen(O_RDWR);
+  if (!fd) return base::fail(fd.error().value);
+  const std::uint64_t end = known + 1 < k_index_tables ? layout_.index[known + 1] : layout_.data;
+  const long error = sys::fallocate(fd->get(), 0, static_cast<std::int64_t>(layout_.index[known]),
+                                    static_cast<std::int64_t>(end - layout_.index[known]));
+  if (sys::failed(error)) return base::fail(static_cast<int>(-error));
+  // Release: who sees the number finds memory there; pairs with the acquire in Index::tables.
+  header().index_tables.store(known + 1, std::memory_order_release);
   return {};
 }
 

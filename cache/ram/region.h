@@ -50,7 +50,7 @@ class Region {
   SegmentRow& segment_row(std::uint32_t i) const { return at<SegmentRow>(layout_.segments)[i]; }
   WriterStripe& writer_stripe(std::uint32_t i) const { return at<WriterStripe>(layout_.writers)[i]; }
   FlightSlot& flight_slot(std::uint32_t i) const { return at<FlightSlot>(layout_.flights)[i]; }
-  IndexBucket& bucket(std::uint32_t i) const { return at<IndexBucket>(layout_.index)[i]; }
+  IndexBucket* index_table(std::uint32_t i) const { return at<IndexBucket>(layout_.index[i]); }
   const std::byte* segment(std::uint32_t i) const { return data_.data() + std::uint64_t{i} * layout_.segment_bytes; }
 
   const RegionLayout& layout() const { return layout_; }
@@ -62,8 +62,12 @@ class Region {
 
   // An fd of the very file that is mapped, for a window or for a program's own mapping; ESTALE where the name is gone.
   base::Result<base::UniqueFd> reopen(int flags) const;
+  // Is this fd one of the very file that is mapped?
+  bool is_ours(int fd) const;
   // Memory for segments [first, first + count); ENOSPC or ENOMEM where there is none.
   base::Result<void> reserve_segments(std::uint32_t first, std::uint32_t count);
+  // Memory for one more table of the index, unless somebody else has added one to the `known` ones meanwhile.
+  base::Result<void> add_index_table(std::uint32_t known);
 
  private:
   Region() = default;
