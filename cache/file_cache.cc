@@ -15,6 +15,7 @@ using base::Counter;
 
 // A file that was written this recently may be written again within the grain of its mtime, or by a clock that differs.
 constexpr std::uint64_t k_recent_seconds = 60;
+constexpr std::uint64_t k_racy_seconds = 2;
 // One open in this many is timed if it is a hit; a miss always is.
 constexpr std::uint64_t k_timed_hits = 32;
 
@@ -28,15 +29,10 @@ struct FetchingMark {
   ~FetchingMark() { t_fetching = false; }
 };
 
-std::uint64_t hash_job(const base::ProcessId& job) {
-  const std::uint64_t key[3] = {job.pid, job.start_time, job.pid_namespace};
-  return base::hash_bytes(key, sizeof key) | 1;
-}
-
-bool is_recent(const FileTime& time, std::uint64_t now_ns) {
+bool is_recent(const FileTime& time, std::uint64_t now_ns, std::uint64_t seconds) {
   const auto now = static_cast<std::int64_t>(now_ns / 1'000'000'000ULL);
   const std::int64_t age = now > time.seconds ? now - time.seconds : time.seconds - now;
-  return age < static_cast<std::int64_t>(k_recent_seconds);
+  return age < static_cast<std::int64_t>(seconds);
 }
 
 }  // namespace
@@ -55,33 +51,34 @@ base::Result<FileCache*> FileCache::attach(const base::Config& config, const bas
   if (!region) return base::fail(region.error().value);
   auto* const cache = new (std::nothrow) FileCache(**region, config);
   if (cache == nullptr) return base::fail(ENOMEM);
-  cache->job_ = hash_job(job);
+  cache->job_start_ns_ = (*region)->job_row((*region)->own_job()).started_ns;
   return cache;
 }
 
 FileCache::FileCache(Region& region, const base::Config& config)
-    : region_(&region), ram_(region), flights_(region), max_file_(config.max_file), consistency_(config.consistency), job_(1) {}
+    : region_(&region), ram_(region), flights_(region), max_file_(config.max_file), consistency_(config.consistency) {}
 
-bool FileCache::is_fresh(const Record& record, const OriginName& name) {
+bool FileCache::is_fresh(const Record& record, const char* path) {
   using base::ConsistencyKind;
-  const auto now = [] { return static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME_COARSE) / 1'000'000'000ULL); };
+  const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   switch (consistency_.kind) {
     case ConsistencyKind::immutable:
-      if (record.verified_job.load(std::memory_order_relaxed) == job_) return true;
+      // What was fetched or checked since this job began is good for this job.
+      if (verified >= job_start_ns_) return true;
       break;
     case ConsistencyKind::ttl: {
-      const std::uint32_t verified = record.verified_seconds.load(std::memory_order_relaxed);
-      const std::uint32_t t = now();
+      const std::uint64_t now = base::read_clock(CLOCK_REALTIME_COARSE);
       // A clock that was set back makes a record old, not eternal.
-      if (t >= verified && t - verified < consistency_.ttl_seconds) return true;
+      if (now >= verified && now - verified < consistency_.ttl_seconds * 1'000'000'000ULL) return true;
       break;
     }
     case ConsistencyKind::open: break;
   }
   stats().count(Counter::origin_stats);
-  const auto current = stat_path(name.directory, name.path, 0);
+  const std::uint64_t now = base::wall_ns();
+  const auto current = stat_path(AT_FDCWD, path, 0);
   if (current && current->same_content(record.stat)) {
-    if (consistency_.kind != ConsistencyKind::open) ram_.mark_verified(record, job_, now());
+    if (consistency_.kind != ConsistencyKind::open) ram_.mark_verified(record, now);
     return true;
   }
   ram_.mark_stale(record.path());
@@ -90,7 +87,7 @@ bool FileCache::is_fresh(const Record& record, const OriginName& name) {
 
 Pin FileCache::find(const OpenRequest& request) {
   Pin pin = ram_.find(request.key, base::hash_path(request.key));
-  if (pin && !is_fresh(*pin, request.name)) pin.release();
+  if (pin && !is_fresh(*pin, request.path)) pin.release();
   return pin;
 }
 
@@ -102,7 +99,7 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
 
   OpenOutcome outcome;
   outcome.pin = ram_.find(request.key, hash);
-  if (outcome.pin && is_fresh(*outcome.pin, request.name)) {
+  if (outcome.pin && is_fresh(*outcome.pin, request.path)) {
     stats.count(Counter::hits_ram);
     if (timed) stats.hit_latency.add(base::monotonic_ns() - began);
     return outcome;
@@ -137,7 +134,8 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
 OpenOutcome FileCache::open_plain(const OpenRequest& request, Counter reason) {
   stats().count(reason);
   OpenOutcome outcome;
-  const long fd = base::sys::openat(request.name.directory, request.name.path, request.flags);
+  request.before_kernel_open();
+  const long fd = base::sys::open(request.path, request.flags);
   if (base::sys::failed(fd)) {
     outcome.error = static_cast<int>(-fd);
   } else {
@@ -154,13 +152,16 @@ OpenOutcome FileCache::hand_over(OriginFile&& file, Counter reason) {
   return outcome;
 }
 
-WriterStripe& FileCache::stripe_of(const FileStat& stat) {
-  return region_->writer_stripe(static_cast<std::uint32_t>(base::hash_inode(stat.device(), stat.inode) % k_writer_stripes));
+std::uint32_t FileCache::stripe_index(const FileStat& stat) {
+  return static_cast<std::uint32_t>(base::hash_inode(stat.device(), stat.inode) % k_writer_stripes);
 }
+WriterStripe& FileCache::stripe_of(const FileStat& stat) { return region_->writer_stripe(stripe_index(stat)); }
 
 OpenOutcome FileCache::fetch(const OpenRequest& request) {
   base::Stats& stats = this->stats();
-  auto file = OriginFile::open(request.name, request.flags, stats);
+  request.before_kernel_open();
+  const std::uint64_t began = base::wall_ns();
+  auto file = OriginFile::open(request.path, request.flags, stats);
   if (!file) {
     stats.count(Counter::bypassed_error);
     OpenOutcome outcome;
@@ -184,9 +185,13 @@ OpenOutcome FileCache::fetch(const OpenRequest& request) {
   content.path = request.key;
   content.stat = stat;
   content.physical = file->is_physical(request.key);
-  content.fetched_ns = base::wall_ns();
-  content.job = job_;
-  const bool doubtful = is_recent(stat.modified, content.fetched_ns) || is_recent(stat.changed, content.fetched_ns);
+  content.fetched_ns = began;
+  content.verified_ns = began;
+  // Where changes are expected, a file may be written twice within the grain of its mtime: then it is not for caching yet.
+  if (consistency_.kind != base::ConsistencyKind::immutable && is_recent(stat.modified, began, k_racy_seconds)) {
+    return hand_over(std::move(*file), Counter::bypassed_busy);
+  }
+  const bool doubtful = is_recent(stat.modified, began, k_recent_seconds) || is_recent(stat.changed, began, k_recent_seconds);
   if (doubtful && !file->is_unchanged(stats)) return hand_over(std::move(*file), Counter::bypassed_busy);
 
   auto pin = ram_.publish(std::move(*reservation), content);
@@ -213,13 +218,15 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   content.stat = record.stat;
   content.physical = record.is_physical();
   content.fetched_ns = record.fetched_ns;
-  content.job = record.verified_job.load(std::memory_order_relaxed);
+  content.verified_ns = record.verified_ns.load(std::memory_order_relaxed);
   auto pin = ram_.publish(std::move(*reservation), content);
   // As in fetch: a writer has marked either the new record or, before it was there, the epoch.
   if (pin && (record.is_stale() || stripe.epoch.load(std::memory_order_seq_cst) != epoch)) {
     ram_.mark_stale(content.path);
     return base::fail(ESTALE);
   }
+  // The index has forgotten the old record, so a later change could not mark it: those who have it open turn to the origin.
+  if (pin) ram_.mark_record_stale(record);
   return pin;
 }
 
@@ -236,14 +243,18 @@ void FileCache::tree_changed(std::string_view directory) {
 }
 
 void FileCache::writing_begins(std::string_view key, const FileStat& stat) {
-  stripe_of(stat).active.fetch_add(1, std::memory_order_seq_cst);
+  const std::uint32_t stripe = stripe_index(stat);
+  // Our own row last: killed in between, the stripe stays closed, which is only slow.
+  region_->writer_stripe(stripe).active.fetch_add(1, std::memory_order_seq_cst);
+  region_->own_writers(region_->own_slot())[stripe].fetch_add(1, std::memory_order_seq_cst);
   content_changed(key, &stat);
 }
 
 void FileCache::writing_ends(const FileStat& stat) {
   content_changed({}, &stat);
-  WriterStripe& stripe = stripe_of(stat);
-  stripe.active.fetch_sub(1, std::memory_order_seq_cst);
+  const std::uint32_t stripe = stripe_index(stat);
+  region_->own_writers(region_->own_slot())[stripe].fetch_sub(1, std::memory_order_seq_cst);
+  region_->writer_stripe(stripe).active.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 void FileCache::detach() {

@@ -17,9 +17,11 @@
 namespace cube::cache {
 
 struct OpenRequest {
-  std::string_view key;  // absolute, normalised path of the file
-  OriginName name;       // as the program has it
-  int flags = O_RDONLY;  // the program's
+  std::string_view key;        // absolute, normalised path of the file
+  const char* path = nullptr;  // the same with a terminating zero; the origin is asked by it
+  int flags = O_RDONLY;        // the program's
+  // Called before the origin is opened, for the program may get that very fd.
+  void (*before_kernel_open)() = [] {};
 };
 
 // Exactly one of pin, kernel_fd and error is set.
@@ -60,10 +62,11 @@ class FileCache {
 
  private:
   FileCache(Region& region, const base::Config& config);
-  bool is_fresh(const Record& record, const OriginName& name);
+  bool is_fresh(const Record& record, const char* path);
   OpenOutcome fetch(const OpenRequest& request);
   OpenOutcome open_plain(const OpenRequest& request, base::Counter reason);
   OpenOutcome hand_over(OriginFile&& file, base::Counter reason);
+  static std::uint32_t stripe_index(const FileStat& stat);
   WriterStripe& stripe_of(const FileStat& stat);
 
   Region* region_;
@@ -71,7 +74,7 @@ class FileCache {
   SingleFlight flights_;
   std::uint64_t max_file_;
   base::Consistency consistency_;
-  std::uint64_t job_;  // never 0
+  std::uint64_t job_start_ns_ = 0;  // wall clock
 };
 
 }  // namespace cube::cache

@@ -1,6 +1,11 @@
 #include "cache/job_report.h"
 
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <tuple>
 
 #include "cache/base/clock.h"
 #include "cache/base/unique_fd.h"
@@ -20,40 +25,42 @@ double share(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-std::string rate_line(const char* label, std::uint64_t requests, std::uint64_t hits) {
+template <typename... Args>
+void append(ReportText& text, fmt::format_string<Args...> format, Args&&... args) {
+  const std::size_t room = sizeof text.bytes - text.size;
+  text.size += std::min(room, fmt::format_to_n(text.bytes + text.size, room, format, static_cast<Args&&>(args)...).size);
+}
+
+void append_rates(ReportText& text, const char* label, std::uint64_t requests, std::uint64_t hits) {
   const std::uint64_t misses = requests > hits ? requests - hits : 0;
-  return fmt::format("cubeshim: {} request_count:{} hit_count:{} miss_count:{} hit_rate:{:.2f}% miss_rate:{:.2f}%\n", label,
-                     requests, hits, misses, 100 * share(hits, requests), 100 * share(misses, requests));
+  append(text, "cubeshim: {} request_count:{} hit_count:{} miss_count:{} hit_rate:{:.2f}% miss_rate:{:.2f}%\n", label, requests,
+         hits, misses, 100 * share(hits, requests), 100 * share(misses, requests));
 }
 
-// %p becomes the pid.
-std::string expand(const std::string& pattern, std::uint32_t pid) {
-  std::string path;
+// %p becomes the pid. False where it is too long.
+bool expand(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX]) {
+  std::size_t n = 0;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] == '%' && i + 1 < pattern.size() && pattern[i + 1] == 'p') {
-      path += std::to_string(pid);
-      ++i;
-    } else {
-      path += pattern[i];
-    }
+    const bool is_pid = pattern[i] == '%' && i + 1 < pattern.size() && pattern[i + 1] == 'p';
+    const std::size_t room = sizeof path - n;
+    n += is_pid ? fmt::format_to_n(path + n, room, "{}", pid).size : fmt::format_to_n(path + n, room, "{}", pattern[i]).size;
+    if (n >= sizeof path) return false;
+    if (is_pid) ++i;
   }
-  return path;
+  path[n] = '\0';
+  return true;
 }
 
-void write_out(const base::Config& config, std::uint32_t pid, const std::string& text) {
-  int fd = STDERR_FILENO;
-  base::UniqueFd file;
-  if (config.stats != "stderr") {
-    const std::string path = expand(config.stats, pid);
-    auto opened = base::open_fd(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0644);
-    if (!opened) {
-      base::log(base::LogLevel::warn, "CUBESHIM_STATS: cannot write {}: {}", path, strerrordesc_np(opened.error().value));
-      return;
-    }
-    file = std::move(*opened);
-    fd = file.get();
+void write_out(const base::Config& config, std::uint32_t pid, std::string_view text) {
+  if (config.stats == "stderr") return base::write_to_stderr(text);
+  char path[PATH_MAX];
+  if (!expand(config.stats, pid, path)) return;
+  const auto file = base::open_fd(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0644);
+  if (!file) {
+    base::log(base::LogLevel::warn, "CUBESHIM_STATS: cannot write {}: {}", path, strerrordesc_np(file.error().value));
+    return;
   }
-  base::sys::write(fd, text.data(), text.size());
+  base::sys::write(file->get(), text.data(), text.size());
 }
 
 }  // namespace
@@ -83,49 +90,42 @@ JobTotals collect(Region& region, std::uint32_t job) {
   return result;
 }
 
-std::string report_as_json(const JobTotals& job) {
+ReportText report_as_json(const JobTotals& job) {
   const auto n = [&](Counter counter) { return job.totals[counter]; };
-  const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) / 1000.0; };
-  nlohmann::ordered_json bypassed;
-  for (const auto& [name, counter] : k_bypassed) bypassed[name] = n(counter);
-  const nlohmann::ordered_json report = {
-      {"opens", job.opens()},
-      {"hits", {{"ram", n(Counter::hits_ram)}}},
-      {"misses", n(Counter::misses)},
-      {"bypassed", bypassed},
-      {"hit_rate", share(job.hits(), job.requests())},
-      {"bytes_served", n(Counter::bytes_served)},
-      {"origin",
-       {{"opens", n(Counter::origin_opens)},
-        {"reads", n(Counter::origin_reads)},
-        {"bytes", n(Counter::origin_bytes)},
-        {"stats", n(Counter::origin_stats)}}},
-      {"stat_hits", n(Counter::stat_hits)},
-      {"calls_saved", n(Counter::calls_saved)},
-      {"materialized", n(Counter::materialized)},
-      {"stale_marked", n(Counter::stale_marked)},
-      {"ram", {{"capacity", job.ram_capacity}, {"used", job.ram_used}, {"entries", job.ram_entries}}},
-      {"latency_us",
-       {{"hit",
-         {{"p50", us(base::quantile_ns(job.totals.hit_latency, 0.5))},
-          {"p99", us(base::quantile_ns(job.totals.hit_latency, 0.99))}}},
-        {"miss",
-         {{"p50", us(base::quantile_ns(job.totals.miss_latency, 0.5))},
-          {"p99", us(base::quantile_ns(job.totals.miss_latency, 0.99))}}}}},
-  };
-  return report.dump() + "\n";
+  const auto us = [](const auto& histogram, double q) { return static_cast<double>(base::quantile_ns(histogram, q)) / 1000.0; };
+  const auto& [hit, miss] = std::tie(job.totals.hit_latency, job.totals.miss_latency);
+  ReportText text;
+  append(text, R"({{"opens":{},"hits":{{"ram":{}}},"misses":{},"bypassed":{{)", job.opens(), n(Counter::hits_ram),
+         n(Counter::misses));
+  const char* comma = "";
+  for (const auto& [name, counter] : k_bypassed) {
+    append(text, R"({}"{}":{})", comma, name, n(counter));
+    comma = ",";
+  }
+  append(text, R"(}},"hit_rate":{:.6f},"bytes_served":{},)", share(job.hits(), job.requests()), n(Counter::bytes_served));
+  append(text, R"("origin":{{"opens":{},"reads":{},"bytes":{},"stats":{}}},)", n(Counter::origin_opens), n(Counter::origin_reads),
+         n(Counter::origin_bytes), n(Counter::origin_stats));
+  append(text, R"("stat_hits":{},"calls_saved":{},"materialized":{},"stale_marked":{},)", n(Counter::stat_hits),
+         n(Counter::calls_saved), n(Counter::materialized), n(Counter::stale_marked));
+  append(text, R"("ram":{{"capacity":{},"used":{},"entries":{}}},)", job.ram_capacity, job.ram_used, job.ram_entries);
+  append(text, R"("latency_us":{{"hit":{{"p50":{:.3f},"p99":{:.3f}}},"miss":{{"p50":{:.3f},"p99":{:.3f}}}}}}}{})", us(hit, 0.5),
+         us(hit, 0.99), us(miss, 0.5), us(miss, 0.99), '\n');
+  return text;
 }
 
-std::string report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits) {
+ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits) {
   const std::uint64_t requests = job.requests();
-  std::string text =
-      rate_line("cycle", requests - std::min(last_requests, requests), job.hits() - std::min(last_hits, job.hits()));
-  text += rate_line("sum", requests, job.hits());
-  std::string past;
+  ReportText text;
+  append_rates(text, "cycle", requests - std::min(last_requests, requests), job.hits() - std::min(last_hits, job.hits()));
+  append_rates(text, "sum", requests, job.hits());
+  const char* label = "cubeshim: bypassed";
   for (const auto& [name, counter] : k_bypassed) {
-    if (const auto n = job.totals[counter]; n != 0) past += fmt::format(" {}:{}", name, n);
+    if (const auto n = job.totals[counter]; n != 0) {
+      append(text, "{} {}:{}", label, name, n);
+      label = "";
+    }
   }
-  if (!past.empty()) text += fmt::format("cubeshim: bypassed{}\n", past);
+  if (*label == '\0') append(text, "\n");
   return text;
 }
 
@@ -136,15 +136,15 @@ void write_report(Region& region, std::uint32_t job, const base::Config& config,
   const std::uint64_t last_requests = row.reported_requests.exchange(totals.requests(), std::memory_order_relaxed);
   const std::uint64_t last_hits = row.reported_hits.exchange(totals.hits(), std::memory_order_relaxed);
   if (config.stats_format == base::StatsFormat::json) {
-    write_out(config, pid, report_as_json(totals));
+    write_out(config, pid, report_as_json(totals).view());
   } else if (totals.opens() != 0 || config.stats != "stderr") {
-    write_out(config, pid, report_as_text(totals, last_requests, last_hits));
+    write_out(config, pid, report_as_text(totals, last_requests, last_hits).view());
   }
 }
 
 void write_empty_report(const base::Config& config, std::uint32_t pid) {
   if (config.stats == "off" || config.stats_format != base::StatsFormat::json) return;
-  write_out(config, pid, report_as_json({}));
+  write_out(config, pid, report_as_json({}).view());
 }
 
 bool report_interval_passed(Region& region, std::uint32_t job, std::uint64_t interval_seconds) {

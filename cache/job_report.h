@@ -1,8 +1,9 @@
 // The report of a job: the counters of its first process and all descendants, however they ended, as text or JSON
-// (doc/CONFIG.md). Thread safety: reads atomics, may run beside everything else. Allocates: not for signal handlers.
+// (doc/CONFIG.md). Thread safety: reads atomics, may run beside everything else. Allocates nothing, for a signal handler may
+// end the program.
 #pragma once
 
-#include <string>
+#include <string_view>
 
 #include "cache/base/config.h"
 #include "cache/ram/region.h"
@@ -22,9 +23,14 @@ struct JobTotals {
 
 JobTotals collect(Region& region, std::uint32_t job);
 
-std::string report_as_json(const JobTotals& job);
+struct ReportText {
+  char bytes[2048];
+  std::size_t size = 0;
+  std::string_view view() const { return {bytes, size}; }
+};
+ReportText report_as_json(const JobTotals& job);
 // The two lines that the field knows: since the last report, and in all; then what went past the cache, if anything.
-std::string report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits);
+ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits);
 
 // Collects, notes what was reported, and writes to where CUBESHIM_STATS says. `pid` is for %p.
 void write_report(Region& region, std::uint32_t job, const base::Config& config, std::uint32_t pid);

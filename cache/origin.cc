@@ -19,29 +19,29 @@ namespace {
 constexpr int k_openat2_flags = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC;
 
 // An open that fails with ELOOP where a component is a symbolic link. ENOSYS or EPERM (seccomp): not to be had here.
-long open_without_links(const OriginName& name, int flags) {
+long open_without_links(const char* path, int flags) {
   struct ::open_how how {};
   how.flags = static_cast<std::uint64_t>(flags & k_openat2_flags);
   how.resolve = RESOLVE_NO_SYMLINKS;
-  return sys::raw(SYS_openat2, name.directory, sys::arg(name.path), sys::arg(&how), sizeof how);
+  return sys::raw(SYS_openat2, AT_FDCWD, sys::arg(path), sys::arg(&how), sizeof how);
 }
 
 constinit std::atomic<bool> g_has_openat2{true};
 
 }  // namespace
 
-base::Result<OriginFile> OriginFile::open(const OriginName& name, int flags, base::Stats& stats) {
+base::Result<OriginFile> OriginFile::open(const char* path, int flags, base::Stats& stats) {
   stats.count(Counter::origin_opens);
   OriginFile file;
   long fd = -ENOSYS;
   if (g_has_openat2.load(std::memory_order_relaxed)) {
-    fd = open_without_links(name, flags);
+    fd = open_without_links(path, flags);
     if (fd == -ENOSYS || fd == -EPERM) g_has_openat2.store(false, std::memory_order_relaxed);
     file.links_ = fd == -ELOOP ? Links::some : Links::none;
   }
   if (fd == -ELOOP || fd == -ENOSYS || fd == -EPERM) {
     if (fd != -ELOOP) file.links_ = Links::unknown;
-    fd = sys::openat(name.directory, name.path, flags);
+    fd = sys::open(path, flags);
   }
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   file.fd_.reset(static_cast<int>(fd));

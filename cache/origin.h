@@ -10,15 +10,9 @@
 
 namespace cube::cache {
 
-// How the program has named the file; used as it is, so that the kernel says of it what it would have said.
-struct OriginName {
-  int directory = AT_FDCWD;
-  const char* path = "";
-};
-
 class OriginFile {
  public:
-  static base::Result<OriginFile> open(const OriginName& name, int flags, base::Stats& stats);
+  static base::Result<OriginFile> open(const char* path, int flags, base::Stats& stats);
 
   const FileStat& stat() const { return stat_; }
   // Reads the whole file to `to`, which has room for stat().size bytes. False: the file is not what the stat said, or

@@ -59,8 +59,8 @@ void write_record(std::byte* segment, const RecordPlan& plan, const RecordConten
   record.data_hash = base::hash_bytes(record.data(), record.data_size);
   record.header_hash = header_hash_of(record);
   record.stale.store(0, std::memory_order_relaxed);
-  record.verified_seconds.store(static_cast<std::uint32_t>(content.fetched_ns / 1'000'000'000ULL), std::memory_order_relaxed);
-  record.verified_job.store(content.job, std::memory_order_relaxed);
+  record.unused = 0;
+  record.verified_ns.store(content.verified_ns, std::memory_order_relaxed);
 }
 
 bool header_is_sound(const Record& record, std::uint64_t available) {

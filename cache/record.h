@@ -39,11 +39,11 @@ struct Record {
   std::uint64_t data_size;    // bytes
   std::uint64_t record_size;  // bytes, all padding included
   // Marks: outside the hash, changed after publication.
-  std::atomic<std::uint32_t> stale;             // not 0: the file was changed through the shim
-  std::atomic<std::uint32_t> verified_seconds;  // wall clock, seconds: when the origin was last asked
-  std::atomic<std::uint64_t> verified_job;      // which job has asked
-  std::uint64_t data_hash;                      // xxh3 of the data
-  std::uint64_t header_hash;                    // xxh3 of the header but for the marks and itself, and of the path
+  std::atomic<std::uint32_t> stale;        // not 0: the file was changed through the shim
+  std::uint32_t unused;                    // zero
+  std::atomic<std::uint64_t> verified_ns;  // wall clock: when the origin was last asked
+  std::uint64_t data_hash;                 // xxh3 of the data
+  std::uint64_t header_hash;               // xxh3 of the header but for the marks and itself, and of the path
 
   FileStat stat;
   std::uint64_t fetched_ns;   // wall clock
@@ -72,8 +72,8 @@ struct RecordContent {
   std::string_view path;
   FileStat stat;
   bool physical = false;
-  std::uint64_t fetched_ns = 0;
-  std::uint64_t job = 0;
+  std::uint64_t fetched_ns = 0;  // when the fetch began
+  std::uint64_t verified_ns = 0;
 };
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);
 

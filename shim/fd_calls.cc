@@ -43,7 +43,13 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
     if (g_fds.kind(fd) != RowKind::served) return {};
     return same_is_error ? -EINVAL : to;
   }
-  const bool from_served = g_fds.kind(fd) == RowKind::served;
+  bool from_served = g_fds.kind(fd) == RowKind::served;
+  // Over a number that libc's own streams may be reading, by calls that pass us by, goes a kernel file.
+  if (from_served && (to <= STDERR_FILENO || (g_fds.kind(to) != RowKind::served && !sys::failed(sys::fcntl(to, F_GETFD))))) {
+    placeholder::unpark_if(to);
+    if (const int error = materialize_slow(fd); error != 0) return error;
+    from_served = false;
+  }
   const bool to_known = g_fds.kind(to) != RowKind::none;
   if ((!from_served && !to_known) || !g_fds.is_within(to)) {
     if (from_served) materialize_slow(fd);
@@ -64,7 +70,9 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (FdTable::kind_of(before) == RowKind::served) g_fds.count_served(-1);
   OpenFileRef replaced = FdTable::reference_in(before);
   if (file) {
+    const OpenFileRef kept = file.duplicate();
     g_fds.set(to, from_writer ? RowKind::writer : RowKind::served, std::move(file), (flags & O_CLOEXEC) != 0);
+    if (!from_writer) follow_if_moved(*kept, fd, to, (flags & O_CLOEXEC) != 0);
   } else {
     g_fds.unlock(to, 0);
   }

@@ -75,4 +75,14 @@ bool FdTable::lock_if(int fd, const OpenFile* file, std::uint64_t& was) {
   return true;
 }
 
+void FdTable::end_busy_rows() {
+  for (int fd = 0; fd < end(); ++fd) {
+    if (kind_of(rows_[fd].load(std::memory_order_relaxed)) != RowKind::busy) continue;
+    const long flags = base::sys::fcntl(fd, F_GETFL);
+    if (!base::sys::failed(flags) && (flags & O_PATH) != 0) base::sys::close(fd);
+    rows_[fd].store(0, std::memory_order_release);
+    count_served(-1);
+  }
+}
+
 }  // namespace cube::shim

@@ -62,6 +62,9 @@ class FdTable {
       take(fd);
   }
 
+  // In a forked child: rows that another thread of the parent was changing. Their numbers are closed if they are placeholders.
+  void end_busy_rows();
+
   // Holds a row BUSY, and what it was.
   std::uint64_t lock(int fd);
   // Holds it only if it still refers to `file`.

@@ -92,13 +92,23 @@ bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < f
 
 }  // namespace
 
+void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
+  if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
+  // Whoever made it a kernel file either saw the copy's row and has dealt with it, or has not and we do.
+  if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
+}
+
 Answer read(int fd, void* to, std::size_t n) {
   while (OpenFileRef file = readable(fd)) {
     if (is_bad_range(to, n)) return -EFAULT;
     std::uint64_t at = 0;
     std::size_t granted = 0;
     if (to == nullptr && n != 0) return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
-    if (!claim(*file, std::min(n, k_most_bytes), at, granted)) continue;
+    if (!claim(*file, std::min(n, k_most_bytes), at, granted)) {
+      file.reset();
+      materialize_slow(fd);  // waits for whoever is at it
+      continue;
+    }
     std::memcpy(to, file->data + at, granted);
     file->count(granted);
     return static_cast<long>(granted);
@@ -130,7 +140,11 @@ Answer readv(int fd, const struct ::iovec* parts, int count) {
     if (total == 0) return nothing_fits(*file, file->offset.load(std::memory_order_relaxed), faults);
     std::uint64_t at = 0;
     std::size_t granted = 0;
-    if (!claim(*file, static_cast<std::size_t>(total), at, granted)) continue;
+    if (!claim(*file, static_cast<std::size_t>(total), at, granted)) {
+      file.reset();
+      materialize_slow(fd);
+      continue;
+    }
     return scatter(*file, parts, at, granted);
   }
   return {};
@@ -159,7 +173,11 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
   while (OpenFileRef file = readable(fd)) {
     const auto size = static_cast<std::int64_t>(file->size);
     std::uint64_t current = file->offset.load(std::memory_order_acquire);
-    if ((current & OpenFile::k_moved) != 0) continue;
+    if ((current & OpenFile::k_moved) != 0) {
+      file.reset();
+      materialize_slow(fd);
+      continue;
+    }
     std::int64_t target = 0;
     bool overflows = false;
     switch (whence) {
@@ -262,13 +280,15 @@ Answer fcntl(int fd, int command, long argument) {
       const long copy = sys::fcntl(fd, F_DUPFD_CLOEXEC, argument);
       if (sys::failed(copy)) return copy;
       g_fds.forget(static_cast<int>(copy));
-      if (!g_fds.is_within(static_cast<int>(copy))) {
+      // Libc's own streams read 0 to 2 by calls that pass us by.
+      if (!g_fds.is_within(static_cast<int>(copy)) || copy <= STDERR_FILENO) {
         sys::close(static_cast<int>(copy));
         materialize_slow(fd);
         return {};
       }
       g_fds.set(static_cast<int>(copy), RowKind::served, file.duplicate(), command == F_DUPFD_CLOEXEC);
       file->count(0);
+      follow_if_moved(*file, fd, static_cast<int>(copy), command == F_DUPFD_CLOEXEC);
       return copy;
     }
     default: break;

@@ -30,6 +30,8 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
 Answer close(int fd);
 OpenFileRef note_close(int fd);
 Answer dup(int fd);
+// After a dup: the file may have been materialised between the look at it and the new row.
+void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec);
 Answer dup_to(int fd, int to, int flags, bool same_is_error);
 void close_range(unsigned first, unsigned last);
 void mark_range_close_on_exec(unsigned first, unsigned last);

@@ -27,15 +27,36 @@ using cube::shim::to_c;
 
 // ---- open -----------------------------------------------------------------------------------------------------------
 
-#define CUBE_OPEN(name, dir, path, declaration, ...)               \
-  int export_##name declaration {                                  \
-    va_list list;                                                  \
-    va_start(list, flags);                                         \
-    const auto mode = static_cast<mode_t>(va_arg(list, unsigned)); \
-    va_end(list);                                                  \
-    OpenPlan plan(dir, path, flags);                               \
-    if (plan.is_answered()) return plan.result();                  \
-    return plan.note(real::name(__VA_ARGS__, flags, mode));        \
+namespace {
+
+// The plan holds a path of 4 KiB, which an open that passes by must not pay for: not in time, and not on a small stack.
+template <typename Open>
+__attribute__((noinline)) int planned(int dir, const char* path, int flags, Open&& open) {
+  OpenPlan plan(dir, path, flags);
+  if (plan.is_answered()) return plan.result();
+  return plan.note(open());
+}
+
+template <typename Open>
+inline int open_by(int dir, const char* path, int flags, Open&& open) {
+  constexpr int k_interesting = O_ACCMODE | O_CREAT | O_TRUNC | O_DIRECTORY;
+  if (!shim::process::is_active()) return open();
+  if ((flags & k_interesting) == O_RDONLY && shim::path_filter::passes_by(path)) {
+    shim::expect_new_fd();
+    return shim::noted(open());
+  }
+  return planned(dir, path, flags, open);
+}
+
+}  // namespace
+
+#define CUBE_OPEN(name, dir, path, declaration, ...)                                        \
+  int export_##name declaration {                                                           \
+    va_list list;                                                                           \
+    va_start(list, flags);                                                                  \
+    const auto mode = static_cast<mode_t>(va_arg(list, unsigned));                          \
+    va_end(list);                                                                           \
+    return open_by(dir, path, flags, [&] { return real::name(__VA_ARGS__, flags, mode); }); \
   }
 CUBE_OPEN(open, AT_FDCWD, path, (const char* path, int flags, ...), path)
 CUBE_OPEN(open64, AT_FDCWD, path, (const char* path, int flags, ...), path)
@@ -44,11 +65,9 @@ CUBE_OPEN(__open64, AT_FDCWD, path, (const char* path, int flags, ...), path)
 CUBE_OPEN(openat, dir, path, (int dir, const char* path, int flags, ...), dir, path)
 CUBE_OPEN(openat64, dir, path, (int dir, const char* path, int flags, ...), dir, path)
 
-#define CUBE_OPEN_FIXED(name, dir, path, flags, declaration, ...) \
-  int export_##name declaration {                                 \
-    OpenPlan plan(dir, path, flags);                              \
-    if (plan.is_answered()) return plan.result();                 \
-    return plan.note(real::name(__VA_ARGS__));                    \
+#define CUBE_OPEN_FIXED(name, dir, path, flags, declaration, ...)              \
+  int export_##name declaration {                                              \
+    return open_by(dir, path, flags, [&] { return real::name(__VA_ARGS__); }); \
   }
 CUBE_OPEN_FIXED(__open_2, AT_FDCWD, path, flags, (const char* path, int flags), path, flags)
 CUBE_OPEN_FIXED(__open64_2, AT_FDCWD, path, flags, (const char* path, int flags), path, flags)
@@ -69,10 +88,17 @@ CUBE_OPEN_FIXED(mkostemps64, AT_FDCWD, pattern, k_temporary | flags, (char* patt
                 flags)
 
 DIR* export_opendir(const char* path) {
-  OpenPlan plan(AT_FDCWD, path, O_RDONLY | O_DIRECTORY);
-  DIR* const directory = real::opendir(path);
-  if (directory != nullptr) plan.note(::dirfd(directory));
+  DIR* directory = nullptr;
+  open_by(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, [&] {
+    directory = real::opendir(path);
+    return directory != nullptr ? ::dirfd(directory) : -1;
+  });
   return directory;
+}
+int export_closedir(DIR* directory) {
+  if (directory == nullptr || !shim::process::is_active()) return real::closedir(directory);
+  const auto held = calls::note_close(::dirfd(directory));
+  return real::closedir(directory);
 }
 
 // ---- stat and access ------------------------------------------------------------------------------------------------

@@ -77,12 +77,14 @@ __attribute__((constructor)) void load() {
   // Never freed: calls come after every destructor.
   auto* const parsed = new (std::nothrow) base::ParsedConfig(base::parse_config([](const char* name) { return getenv(name); }));
   if (parsed != nullptr) {
+    base::remember_stderr();
     base::set_log_level(parsed->config.log_level);
     bool leader = false;
     const base::ProcessId job = find_job(base::current_process(), leader);
     if (leader) complain(*parsed);
     process::start(parsed->config, job, leader);
     pthread_atfork(process::prepare_child, nullptr, process::become_child);
+    at_quick_exit(process::leave);
   }
   errno = saved_errno;
 }

@@ -12,26 +12,6 @@ namespace {
 
 namespace sys = base::sys;
 
-// Lets one fd more be open than the program's limit, for the moment in which old and new exist side by side.
-class OneFdMore {
- public:
-  OneFdMore() {
-    if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&before_)))) return;
-    struct ::rlimit more = before_;
-    more.rlim_cur += 1;
-    raised_ = more.rlim_cur <= more.rlim_max && !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::arg(&more), 0));
-  }
-  ~OneFdMore() {
-    if (raised_) sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::arg(&before_), 0);
-  }
-  OneFdMore(const OneFdMore&) = delete;
-  OneFdMore& operator=(const OneFdMore&) = delete;
-
- private:
-  struct ::rlimit before_ {};
-  bool raised_ = false;
-};
-
 // The origin's own file, if it is still the one that the program has opened.
 int open_origin(const OpenFile& file) {
   constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
@@ -49,18 +29,29 @@ int open_origin(const OpenFile& file) {
 }
 
 int open_kernel_file(const OpenFile& file) {
-  int fd = open_origin(file);
-  if (fd == -EMFILE) {
-    const OneFdMore more;
-    fd = open_origin(file);
+  const int fd = open_origin(file);
+  return fd >= 0 || fd == -EMFILE || fd == -ENFILE ? fd : copy_to_memfd(*file.record);
+}
+
+// At the limit of fds there is no room for old and new beside each other: the number itself is given up first. Its row is
+// BUSY, so nobody but the kernel can give it away meanwhile, and that gives it to us.
+int open_kernel_file_at_limit(const OpenFile& file, int number) {
+  sys::close(number);
+  const int fd = open_kernel_file(file);
+  if (fd < 0) {
+    const long again = sys::open("/proc/self/exe", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (!sys::failed(again) && again != number) {
+      sys::dup3(static_cast<int>(again), number, O_CLOEXEC);
+      sys::close(static_cast<int>(again));
+    }
   }
-  if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
-  return copy_to_memfd(*file.record);
+  return fd;
 }
 
 // The offset, taken away from those who still read in user space.
 std::uint64_t take_offset(OpenFile& file, int fd) {
-  if (!file.kernel_backed) return file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel) & ~OpenFile::k_moved;
+  const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel) & ~OpenFile::k_moved;
+  if (!file.kernel_backed) return offset;
   const long at = sys::lseek(fd, 0, SEEK_CUR);
   return sys::failed(at) ? 0 : static_cast<std::uint64_t>(at);
 }
@@ -74,6 +65,10 @@ BlockSignals::BlockSignals() {
 BlockSignals::~BlockSignals() { sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&before_), 0, sizeof before_); }
 
 int copy_to_memfd(const cache::Record& record) {
+  struct ::rlimit limit {};
+  // Beyond it a write brings SIGXFSZ.
+  if (!sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) && record.data_size > limit.rlim_cur)
+    return -EFBIG;
   const long fd = sys::memfd_create("cubeshim", MFD_CLOEXEC);
   if (sys::failed(fd)) return static_cast<int>(fd);
   base::UniqueFd writable(static_cast<int>(fd));
@@ -101,7 +96,8 @@ int materialize_slow(int fd) {
   // Somebody else is at it, or has changed the number; it is done when the row is no longer BUSY.
   if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_slow(fd);
 
-  const int kernel_fd = open_kernel_file(*file);
+  int kernel_fd = open_kernel_file(*file);
+  if (kernel_fd == -EMFILE && !file->kernel_backed) kernel_fd = open_kernel_file_at_limit(*file, fd);
   if (kernel_fd < 0) {
     g_fds.unlock(fd, own_row);
     return kernel_fd;
@@ -109,7 +105,12 @@ int materialize_slow(int fd) {
   const std::uint64_t offset = take_offset(*file, fd);
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   const auto replace = [&](int number, std::uint64_t row) {
-    sys::dup3(kernel_fd, number, (row & FdTable::k_close_on_exec) != 0 ? O_CLOEXEC : 0);
+    const bool close_on_exec = (row & FdTable::k_close_on_exec) != 0;
+    if (number == kernel_fd) {
+      sys::fcntl(number, F_SETFD, close_on_exec ? FD_CLOEXEC : 0);
+    } else {
+      sys::dup3(kernel_fd, number, close_on_exec ? O_CLOEXEC : 0);
+    }
     g_fds.count_served(-1);
     g_fds.unlock(number, 0);
     FdTable::reference_in(row).reset();
@@ -120,7 +121,7 @@ int materialize_slow(int fd) {
     std::uint64_t row = 0;
     if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
   }
-  sys::close(kernel_fd);
+  if (kernel_fd != fd) sys::close(kernel_fd);
   if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) {
     cache->stats().count(base::Counter::materialized);
   }
@@ -130,7 +131,8 @@ int materialize_slow(int fd) {
 void materialize_all(bool only_inherited) {
   if (g_fds.served() == 0) return;
   for (int fd = 0; fd < g_fds.end(); ++fd) {
-    if (g_fds.kind(fd) != RowKind::served || (only_inherited && g_fds.close_on_exec(fd))) continue;
+    const RowKind kind = g_fds.kind(fd);
+    if ((kind != RowKind::served && kind != RowKind::busy) || (only_inherited && g_fds.close_on_exec(fd))) continue;
     materialize_slow(fd);
   }
 }

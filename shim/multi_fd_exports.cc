@@ -157,6 +157,44 @@ void before_syscall(const SyscallRow& row, const long (&arguments)[6]) {
   }
 }
 
+// Those that name files mean what libc's functions of that name mean, and ours know what follows from them.
+bool forward(long number, const long (&a)[6], long& result) {
+  const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
+  const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
+  const auto mode = [&](int i) { return static_cast<mode_t>(a[i]); };
+  const auto times = [&](int i) { return reinterpret_cast<const struct ::timespec*>(a[i]); };
+  switch (number) {
+    case SYS_openat: result = export_openat(number_at(0), path(1), number_at(2), mode(3)); return true;
+    case SYS_truncate: result = export_truncate(path(0), a[1]); return true;
+    case SYS_unlinkat: result = export_unlinkat(number_at(0), path(1), number_at(2)); return true;
+    case SYS_linkat: result = export_linkat(number_at(0), path(1), number_at(2), path(3), number_at(4)); return true;
+    case SYS_renameat2:
+      result = export_renameat2(number_at(0), path(1), number_at(2), path(3), static_cast<unsigned>(a[4]));
+      return true;
+    case SYS_fchmodat: result = export_fchmodat(number_at(0), path(1), mode(2), 0); return true;
+    case SYS_fchownat:
+      result = export_fchownat(number_at(0), path(1), static_cast<uid_t>(a[2]), static_cast<gid_t>(a[3]), number_at(4));
+      return true;
+    case SYS_utimensat:
+      // Without a path it is futimens, which libc's utimensat refuses.
+      if (path(1) == nullptr) return false;
+      result = export_utimensat(number_at(0), path(1), times(2), number_at(3));
+      return true;
+#if defined(SYS_open)
+    case SYS_open: result = export_open(path(0), number_at(1), mode(2)); return true;
+    case SYS_creat: result = export_creat(path(0), mode(1)); return true;
+    case SYS_unlink: result = export_unlink(path(0)); return true;
+    case SYS_link: result = export_link(path(0), path(1)); return true;
+    case SYS_rename: result = export_rename(path(0), path(1)); return true;
+    case SYS_renameat: result = export_renameat(number_at(0), path(1), number_at(2), path(3)); return true;
+    case SYS_chmod: result = export_chmod(path(0), mode(1)); return true;
+    case SYS_chown: result = export_chown(path(0), static_cast<uid_t>(a[1]), static_cast<gid_t>(a[2])); return true;
+    case SYS_lchown: result = export_lchown(path(0), static_cast<uid_t>(a[1]), static_cast<gid_t>(a[2])); return true;
+#endif
+    default: return false;
+  }
+}
+
 }  // namespace
 
 long export_syscall(long number, ...) {
@@ -165,6 +203,8 @@ long export_syscall(long number, ...) {
   long a[6];
   for (long& argument : a) argument = va_arg(list, long);
   va_end(list);
+  long forwarded = 0;
+  if (shim::process::is_active() && forward(number, a, forwarded)) return forwarded;
   const SyscallRow* const row = shim::process::is_active() || any_served() ? row_of(number) : nullptr;
   if (row != nullptr && shim::process::owns_table()) before_syscall(*row, a);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);

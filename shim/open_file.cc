@@ -1,5 +1,7 @@
 #include "shim/open_file.h"
 
+#include <algorithm>
+
 #include "shim/process.h"
 
 namespace cube::shim {
@@ -50,6 +52,11 @@ OpenFileRef OpenFileRef::duplicate() const {
 
 namespace open_files {
 
+void forget_pins() {
+  const std::uint32_t n = std::min(g_fresh.load(std::memory_order_relaxed), k_capacity);
+  for (std::uint32_t i = 0; i < n; ++i) at(i)->pin.forget();
+}
+
 OpenFile* at(std::uint32_t index) { return reinterpret_cast<OpenFile*>(g_pool) + index; }
 
 std::uint32_t index_of(const OpenFile* file) {
@@ -77,6 +84,7 @@ OpenFileRef make() {
   file->calls_saved.store(0, std::memory_order_relaxed);
   file->sticky.store(false, std::memory_order_relaxed);
   file->kernel_backed = false;
+  file->kind = OpenFile::Kind::served;
   ++file->generation;
   file->refs.store(1, std::memory_order_release);
   return OpenFileRef::adopt(file);

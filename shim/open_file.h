@@ -80,6 +80,8 @@ inline constexpr std::uint32_t k_capacity = 1 << 16;
 OpenFileRef make();
 std::uint32_t index_of(const OpenFile* file);
 OpenFile* at(std::uint32_t index);
+// In a forked child: the pins are the parent's.
+void forget_pins();
 // Takes a reference unless nobody holds one any more.
 bool try_acquire(OpenFile* file);
 

@@ -26,8 +26,10 @@ int status_flags(int flags) {
   return (flags & k_kept) | k_large_file;
 }
 
-bool is_covered(int dir, const char* path, CoveredPath& covered) {
-  return process::is_active() && process::owns_table() && path_filter::covers(dir, path, covered);
+using path_filter::Care;
+
+bool is_covered(int dir, const char* path, CoveredPath& covered, Care care = Care::quick) {
+  return process::is_active() && process::owns_table() && path_filter::covers(dir, path, covered, care);
 }
 
 // Where an open file really lies; empty where that has no name.
@@ -48,10 +50,11 @@ void materialize_named(const char* path) {
 OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
   if (!process::is_active()) return;
   materialize_named(path);
-  if (!is_covered(dir, path, path_)) {
-    if (!opens_for_reading_only(flags)) follow_ = Follow::stranger;
+  const bool may_write = !opens_for_reading_only(flags);
+  if (!is_covered(dir, path, path_, may_write ? Care::thorough : Care::quick)) {
+    if (may_write) follow_ = Follow::stranger;
     if ((flags & O_DIRECTORY) != 0 && path_filter::may_lead_under_prefix(dir, path)) follow_ = Follow::directory;
-  } else if (!opens_for_reading_only(flags)) {
+  } else if (may_write) {
     follow_ = Follow::writer;
     if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_write);
   } else if ((flags & O_DIRECTORY) != 0) {
@@ -59,7 +62,9 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
   } else if ((flags & k_needs_kernel) != 0) {
     if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_flags);
   } else if (auto* const cache = process::cache(); cache != nullptr) {
-    serve(cache->open({path_.key(), {dir, path}, flags}), flags);
+    serve(cache->open({path_.key(), path_.c_str(), flags, expect_new_fd}), flags);
+    // What cannot be opened by its whole path may be by the program's own name, or fails with its own error.
+    if (result_ < 0 && path_.key() != path) answered_ = false;
     process::report_if_due(*cache);
   }
   if (!answered_) expect_new_fd();
@@ -68,7 +73,7 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
 void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
   answered_ = true;
   if (!outcome.pin) {
-    result_ = outcome.error != 0 ? -outcome.error : placeholder::put_on_parked(outcome.kernel_fd, (flags & O_CLOEXEC) != 0);
+    result_ = outcome.error != 0 ? -outcome.error : outcome.kernel_fd;
     if (result_ >= 0) {
       g_fds.forget(result_);
       if (outcome.is_directory) g_fds.set_directory(result_);
@@ -84,8 +89,9 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
   const bool real = process::config().mode == base::Mode::real_files;
   if (real) expect_new_fd();
   const int fd = !file ? -ENFILE : real ? copy_to_memfd(*outcome.pin) : placeholder::acquire();
-  if (fd < 0 || !g_fds.is_within(fd)) {
-    // No number to be had, or one that the table does not reach: the kernel's own open says what is to be said.
+  if (fd < 0 || !g_fds.is_within(fd) || fd <= STDERR_FILENO) {
+    // No number to be had, or one that the table does not reach: the kernel's own open says what is to be said. Libc's own
+    // streams read 0 to 2 by calls that pass us by.
     if (fd >= 0) sys::close(fd);
     answered_ = false;
     return;
@@ -133,10 +139,12 @@ int OpenPlan::note(int fd) {
 }
 
 bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
+  if (!process::is_active() || path_filter::passes_by(path)) return false;
+  materialize_named(path);
   CoveredPath covered;
   auto* const cache = process::attached_cache();
   if (cache == nullptr || !is_covered(dir, path, covered)) return false;
-  const cache::Pin pin = cache->find({covered.key(), {dir, path}, O_RDONLY});
+  const cache::Pin pin = cache->find({covered.key(), covered.c_str(), O_RDONLY});
   if (!pin || (no_follow && !pin->is_physical())) return false;
   stat = pin->stat;
   cache->stats().count(Counter::stat_hits);
@@ -153,31 +161,31 @@ bool access_from_record(int dir, const char* path, int mode) {
 NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir) {
   if (!process::is_active()) return;
   materialize_named(path);
-  if (!is_covered(dir, path, path_)) {
-    auto* const cache = process::attached_cache();
-    if (follows_links && cache != nullptr && !cache->is_empty()) by_another_name_ = path;
+  auto* const cache = process::existing_cache();
+  if (cache == nullptr || cache->is_empty()) return;
+  covered_ = is_covered(dir, path, path_, Care::thorough);
+  // By another name it may be what is covered, and a link under a covered name is not what it leads to.
+  if (follows_links) followed_ = path;
+  if (!covered_) {
+    if (!follows_links && path_filter::is_prefix_or_above(dir, path, prefix_)) materialize_below(prefix_);
     return;
   }
   // While the name still leads to the file.
   materialize_below(path_.key());
-  auto* const cache = process::existing_cache();
-  if (cache == nullptr) return;
-  covered_ = true;
-  if (cache->is_empty()) return;
+  if (follows_links) return;
   const KeepErrno keep;
-  if (const auto stat = cache::stat_path(dir, path, follows_links ? 0 : AT_SYMLINK_NOFOLLOW)) before_ = *stat;
+  if (const auto stat = cache::stat_path(dir, path, AT_SYMLINK_NOFOLLOW)) before_ = *stat;
 }
 
 void NameChange::commit() {
   auto* const cache = process::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;
-  if (by_another_name_ != nullptr) {
-    const long fd = sys::openat(dir_, by_another_name_, O_PATH | O_CLOEXEC);
-    if (sys::failed(fd)) return;
-    note_changed(static_cast<int>(fd));
+  if (!prefix_.empty()) cache->tree_changed(prefix_);
+  if (followed_ != nullptr) {
+    const long fd = sys::openat(dir_, followed_, O_PATH | O_CLOEXEC);
+    if (!sys::failed(fd)) note_changed(static_cast<int>(fd));
     sys::close(static_cast<int>(fd));
-    return;
   }
   if (!covered_) return;
   cache->content_changed(path_.key(), before_ ? &*before_ : nullptr);

@@ -48,7 +48,8 @@ class NameChange {
 
  private:
   bool covered_ = false;
-  const char* by_another_name_ = nullptr;  // not covered, but it may be a link to what is
+  const char* followed_ = nullptr;  // the path, where the call follows a link at its end
+  std::string_view prefix_;         // that the path is, or lies above
   int dir_ = AT_FDCWD;
   std::optional<cache::FileStat> before_;
   CoveredPath path_;

@@ -200,10 +200,13 @@ bool join(std::string_view directory, std::string_view relative, CoveredPath& co
   return builder.append(relative, true) && covered_by_prefix(covered.key());
 }
 
-bool covers_relative(int dir, std::string_view path, CoveredPath& covered) {
+bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care care) {
   char directory[PATH_MAX];
   std::string_view base;
-  if (dir == AT_FDCWD) {
+  if (dir == AT_FDCWD && care == Care::thorough) {
+    base = working_directory(directory);
+    if (has_dot_dot(path)) return covers_dot_dot(dir, base, path, covered);
+  } else if (dir == AT_FDCWD) {
     const WorkingDirectory* const seen = last_seen_directory();
     if (seen == nullptr) return false;
     const bool up = path.starts_with("..") || path.find("/..") != std::string_view::npos;
@@ -211,7 +214,7 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered) {
     if (up && has_dot_dot(path)) return covers_dot_dot(dir, {seen->text, seen->length}, path, covered);
     base = working_directory(directory);
   } else {
-    if (g_fds.kind(dir) != RowKind::directory) return false;
+    if (care == Care::quick && g_fds.kind(dir) != RowKind::directory) return false;
     if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered);
     const long n = read_fd_path(dir, directory);
     if (n < 0) return false;
@@ -228,11 +231,35 @@ bool is_readable_pointer(const char* path) {
 
 }  // namespace
 
-bool covers(int dir, const char* path, CoveredPath& covered) {
+bool covers(int dir, const char* path, CoveredPath& covered, Care care) {
   if (!is_readable_pointer(path) || *path == '\0') return false;
   const std::size_t length = strnlen(path, PATH_MAX);
   if (length == PATH_MAX) return false;
-  return *path == '/' ? covers_absolute({path, length}, covered) : covers_relative(dir, {path, length}, covered);
+  return *path == '/' ? covers_absolute({path, length}, covered) : covers_relative(dir, {path, length}, covered, care);
+}
+
+bool passes_by(const char* path) {
+  if (!is_readable_pointer(path) || *path != '/') return false;
+  const std::string_view text(path);
+  return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) && !has_odd_parts(text);
+}
+
+bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix) {
+  if (!is_readable_pointer(path) || *path == '\0' || strnlen(path, PATH_MAX) == PATH_MAX) return false;
+  CoveredPath whole;
+  PathBuilder builder(whole);
+  char directory[PATH_MAX];
+  if (*path != '/') {
+    const long n = dir == AT_FDCWD ? static_cast<long>(working_directory(directory).size()) : read_fd_path(dir, directory);
+    if (n <= 0 || !builder.fold({directory, static_cast<std::size_t>(n)})) return false;
+  }
+  if (!builder.fold(path)) return false;
+  for (const auto& candidate : process::config().prefixes) {
+    if (candidate != whole.key() && !is_inside(candidate, whole.key())) continue;
+    prefix = candidate;
+    return true;
+  }
+  return false;
 }
 
 bool may_lead_under_prefix(int dir, const char* path) {

@@ -26,7 +26,13 @@ class CoveredPath {
 
 namespace path_filter {
 
-bool covers(int dir, const char* path, CoveredPath& covered);
+// `thorough` is for changes, which must not be missed: directories are asked of the kernel, not of what was noted of them.
+enum class Care { quick, thorough };
+bool covers(int dir, const char* path, CoveredPath& covered, Care care = Care::quick);
+// Is it a prefix, or a directory above one? Renaming it changes what lies below. `prefix` is then set.
+bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
+// Certainly neither covered nor a name of an fd, by a look at the text alone: absolute, plainly written, elsewhere.
+bool passes_by(const char* path);
 // Does an open directory of this path lead, or may it lead, under a prefix? (It is one, or it holds one.)
 bool may_lead_under_prefix(int dir, const char* path);
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cache/base/sys.h"
+#include "shim/fd_table.h"
 #include "shim/process.h"
 
 namespace cube::shim::placeholder {
@@ -31,14 +32,10 @@ constinit std::atomic<int> g_model{-1};
 
 int dup_model(int least) {
   const int model = g_model.load(std::memory_order_relaxed);
-  if (model < 0) return -EBADF;
-  const long fd = sys::fcntl(model, F_DUPFD_CLOEXEC, least);
-  if (sys::failed(fd)) return static_cast<int>(fd);
-  // It may have been closed, and its number may be something else by now.
-  const long flags = sys::fcntl(static_cast<int>(fd), F_GETFL);
-  if (!sys::failed(flags) && (flags & O_PATH) != 0) return static_cast<int>(fd);
-  sys::close(static_cast<int>(fd));
-  return -EBADF;
+  // Never a dup of what may be the program's: closing it again would drop the program's record locks on that file.
+  const OpenFileRef held = g_fds.acquire(model);
+  if (!held || held->kernel_backed) return -EBADF;
+  return static_cast<int>(sys::fcntl(model, F_DUPFD_CLOEXEC, least));
 }
 
 int open_fresh() {
@@ -101,17 +98,6 @@ void release(int fd) {
   }
   note_freed(fd);
   sys::close(fd);
-}
-
-int put_on_parked(int kernel_fd, bool close_on_exec) {
-  const int parked = g_parked.exchange(-1, std::memory_order_acq_rel);
-  if (parked < 0) return kernel_fd;
-  if (parked > kernel_fd || sys::failed(sys::dup3(kernel_fd, parked, close_on_exec ? O_CLOEXEC : 0))) {
-    sys::close(parked);
-    return kernel_fd;
-  }
-  sys::close(kernel_fd);
-  return parked;
 }
 
 void forget_parked_in(unsigned first, unsigned last) {

@@ -16,9 +16,6 @@ int acquire(int least = 0);
 // Closes it for the program.
 void release(int fd);
 
-// A kernel fd that was opened while a number was parked moves to that number, if it is the lower one.
-int put_on_parked(int kernel_fd, bool close_on_exec);
-
 extern constinit std::atomic<int> g_parked;
 void unpark_slow();
 // Before a call that makes an fd, or that shows which are there.

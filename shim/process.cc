@@ -40,12 +40,30 @@ void make_fork_mark() {
   g_fork_mark.store(mark, std::memory_order_release);
 }
 
+constinit thread_local bool t_attaching [[gnu::tls_model("initial-exec")]] = false;
+
+// Memory that cannot be had is an error like another; nothing may be thrown through the host's frames.
+base::Result<cache::FileCache*> try_attach(bool create, std::string& why) {
+  try {
+    return cache::FileCache::attach(*g_config, g_job, create, why);
+  } catch (...) {
+    return base::fail(ENOMEM);
+  }
+}
+
 cache::FileCache* attach(bool create) {
   auto expected = Attachment::none;
-  if (!g_attachment.compare_exchange_strong(expected, Attachment::busy, std::memory_order_acq_rel)) return nullptr;
+  while (!g_attachment.compare_exchange_strong(expected, Attachment::busy, std::memory_order_acq_rel)) {
+    // Another thread is at it; our own may be, below a signal handler or an allocator that opens files.
+    if (expected != Attachment::busy || t_attaching) return attached_cache();
+    sched_yield();
+    expected = Attachment::none;
+  }
+  t_attaching = true;
   const KeepErrno keep;
   std::string why;
-  const auto cache = cache::FileCache::attach(*g_config, g_job, create, why);
+  const auto cache = try_attach(create, why);
+  t_attaching = false;
   if (cache) {
     g_cache.store(*cache, std::memory_order_release);
     g_attachment.store(Attachment::attached, std::memory_order_release);
@@ -120,6 +138,10 @@ void become_child() {
   if (auto* const mark = const_cast<std::uint32_t*>(g_fork_mark.load(std::memory_order_relaxed)); mark != nullptr) *mark = 1;
   t_vforked = false;
   g_leader.store(false, std::memory_order_relaxed);
+  // What other threads opened between our preparation and the fork, while the parent's region is still mapped.
+  open_files::forget_pins();
+  g_fds.end_busy_rows();
+  materialize_all();
   mappings::forget_after_fork();
   if (cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel); parents != nullptr)
     parents->abandon();

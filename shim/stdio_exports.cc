@@ -139,7 +139,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream, FILE* (*li
   const int flags = flags_of(mode);
   if (is_ours(stream) && flags >= 0) return reopen_ours(path, flags, stream);
   if (!shim::process::is_active()) return libcs(path, mode, stream);
-  const shim::OpenFileRef held = shim::file_calls::note_close(fileno(stream));
+  const shim::OpenFileRef held = shim::file_calls::note_close(stream->_fileno);
   // libc must open it itself, so it is planned with a flag that is never served.
   shim::OpenPlan plan(AT_FDCWD, path, (flags < 0 ? O_RDONLY : flags) | O_NOATIME);
   FILE* const reopened = libcs(path, mode, stream);
@@ -174,7 +174,7 @@ FILE* export_freopen64(const char* path, const char* mode, FILE* stream) {
 int export_fclose(FILE* stream) {
   if (stream == nullptr || is_ours(stream)) return real::fclose(stream);
   // A writer ends after its buffered bytes are written.
-  const shim::OpenFileRef held = shim::file_calls::note_close(fileno(stream));
+  const shim::OpenFileRef held = shim::file_calls::note_close(stream->_fileno);
   return real::fclose(stream);
 }
 FILE* export_tmpfile() {

@@ -39,7 +39,8 @@ struct Parse {
       at = end + 1;
       if (item.empty()) continue;
       std::string prefix;
-      if (!normalize_prefix(item, prefix)) return false;
+      // Under "/" lie /proc and /dev, whose files are not what their names say.
+      if (!normalize_prefix(item, prefix) || prefix == "/") return false;
       value.push_back(std::move(prefix));
     }
     // A prefix within another adds nothing: the wider one covers it.

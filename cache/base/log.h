@@ -12,6 +12,10 @@ enum class LogLevel : int { error, warn, info, debug };
 
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
+// At load: what stderr is. When the program has made something else of fd 2 - a data file, say - nothing is written.
+void remember_stderr();
+// Text of ours to stderr, as one write; a reader that has gone is no reason for SIGPIPE.
+void write_to_stderr(std::string_view text);
 void write_log_line(LogLevel level, std::string_view text);
 
 template <typename... Args>

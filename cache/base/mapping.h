@@ -44,6 +44,17 @@ class Mapping {
     return room;
   }
   static constexpr std::size_t k_huge_page = 2 << 20;
+  // Another mapping of the same pages of a shared mapping, with other rights: neither fd nor name is needed.
+  static Result<Mapping> duplicate(const std::byte* of, std::size_t bytes, int protection) {
+    const long at = sys::raw(SYS_mremap, sys::arg(of), 0, static_cast<long>(bytes), MREMAP_MAYMOVE);
+    if (sys::failed(at)) return fail(static_cast<int>(-at));
+    Mapping mapping;
+    mapping.address_ = reinterpret_cast<std::byte*>(at);
+    mapping.bytes_ = bytes;
+    const long error = sys::raw(SYS_mprotect, at, static_cast<long>(bytes), protection);
+    if (sys::failed(error)) return fail(static_cast<int>(-error));
+    return mapping;
+  }
   static Result<Mapping> anonymous(std::size_t bytes) {
     return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
   }

@@ -35,6 +35,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.pins, sizeof(std::uint32_t) * segment_count, k_process_slots);
   table(layout.segments, sizeof(SegmentRow), segment_count);
   table(layout.writers, sizeof(WriterStripe), k_writer_stripes);
+  table(layout.own_writers, sizeof(std::uint16_t) * k_writer_stripes, k_process_slots);
   table(layout.flights, sizeof(FlightSlot), k_flight_slots);
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
     // Each begins on a page, for its memory comes later than that of what lies before it.

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t k_index_tables = 4;
 struct RegionLayout {
   std::uint32_t segment_bytes = 0, segment_count = 0;
   std::uint32_t bucket_count[k_index_tables] = {};
-  std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, flights = 0;
+  std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, own_writers = 0, flights = 0;
   std::uint64_t index[k_index_tables] = {};
   std::uint64_t data = 0;  // the first segment; everything before it is control
   std::uint64_t file_bytes = 0;
@@ -49,14 +49,13 @@ struct RegionHeader {
   std::uint64_t created_ns;
   // Guards attaching, detaching and reaping; robust, so that a holder's death frees it.
   pthread_mutex_t lifecycle;
-  std::atomic<std::uint32_t> dead;            // the last process has taken the name away; under lifecycle
-  std::atomic<std::uint32_t> full;            // no segment was left at the last try; cleared when one is freed
-  std::atomic<std::uint32_t> told_full;       // that has been said
-  std::atomic<std::uint32_t> index_tables;    // how many have memory; under lifecycle
-  std::atomic<std::uint32_t> free_hint;       // where to look for a free segment first
-  std::atomic<std::uint64_t> records;         // published, stale ones included
-  std::atomic<std::uint64_t> used_bytes;      // by records
-  std::atomic<std::uint64_t> devices[8];      // of cached files, plus one; when all are taken, any device counts as known
+  std::atomic<std::uint32_t> dead;          // the last process has taken the name away; under lifecycle
+  std::atomic<std::uint32_t> full_until;    // monotonic clock, seconds: no segment was left, try again then; 0: there may be one
+  std::atomic<std::uint32_t> index_tables;  // how many have memory; under lifecycle
+  std::atomic<std::uint32_t> free_hint;     // where to look for a free segment first
+  std::atomic<std::uint64_t> records;       // published, stale ones included
+  std::atomic<std::uint64_t> used_bytes;    // by records
+  std::atomic<std::uint64_t> devices[8];    // of cached files, plus one; when all are taken, any device counts as known
   std::atomic<std::uint64_t> reserved_bytes;  // of segments that have memory
 };
 
@@ -64,6 +63,7 @@ struct RegionHeader {
 struct JobRow {
   base::ProcessId leader;                                       // pid 0: the row is free
   std::uint64_t last_used;                                      // order of claims
+  std::uint64_t started_ns;                                     // wall clock, when its first process attached
   base::Stats finished;                                         // the sum over processes that are gone
   std::atomic<std::uint64_t> next_report_ns;                    // monotonic clock
   std::atomic<std::uint64_t> reported_requests, reported_hits;  // at the last report
@@ -88,6 +88,7 @@ struct SegmentRow {
   std::atomic<std::uint32_t> run_length;  // segments of the run that begins here
 };
 
+// Files by device and inode. Each process has a row of its own open writers besides, so that they end with it.
 struct WriterStripe {
   std::atomic<std::uint32_t> active;  // files of this stripe that are open for writing
   std::atomic<std::uint32_t> epoch;   // changes of such files so far

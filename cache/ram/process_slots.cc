@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cache/base/clock.h"
 #include "cache/ram/region.h"
 #include "cache/ram/segments.h"
 
@@ -53,10 +54,34 @@ void clear_slot(Region& region, std::uint32_t index) {
   for (auto& n : slot.stats.hit_latency.counts) n.store(0, std::memory_order_relaxed);
   for (auto& n : slot.stats.miss_latency.counts) n.store(0, std::memory_order_relaxed);
   release_leases_of(region, index);
+  auto* const writers = region.own_writers(index);
+  for (std::uint32_t i = 0; i < k_writer_stripes; ++i) {
+    // Its writers have ended with it. A change of theirs may not have been noticed: what is fetched now is looked at again.
+    const std::uint16_t n = writers[i].exchange(0, std::memory_order_acq_rel);
+    if (n == 0) continue;
+    region.writer_stripe(i).epoch.fetch_add(1, std::memory_order_seq_cst);
+    region.writer_stripe(i).active.fetch_sub(n, std::memory_order_seq_cst);
+  }
   auto* const pins = region.pin_row(index);
   for (std::uint32_t s = 0; s < region.layout().segment_count; ++s) pins[s].store(0, std::memory_order_release);
   slot.process = {};
   slot.used.store(0, std::memory_order_release);
+}
+
+// Locks the mutex for the life of this thread.
+bool hold(pthread_mutex_t* mutex) {
+  if (!g_key_made.load(std::memory_order_acquire)) {
+    static constinit std::atomic<bool> making{false};
+    if (making.exchange(true)) return false;
+    if (pthread_key_create(&g_key, unlock_at_thread_end) != 0) return false;
+    g_key_made.store(true, std::memory_order_release);
+  }
+  const int error = pthread_mutex_trylock(mutex);
+  if (error == EOWNERDEAD) pthread_mutex_consistent(mutex);
+  if (error != 0 && error != EOWNERDEAD) return false;
+  pthread_setspecific(g_key, mutex);
+  g_held.store(true, std::memory_order_release);
+  return true;
 }
 
 bool job_is_in_use(Region& region, std::uint32_t job) {
@@ -82,6 +107,7 @@ base::Result<std::uint32_t> claim_job(Region& region, const base::ProcessId& job
   std::memset(static_cast<void*>(&row), 0, sizeof row);
   row.leader = job;
   row.last_used = newest + 1;
+  row.started_ns = base::wall_ns();
   return best;
 }
 
@@ -94,6 +120,8 @@ base::Result<Claim> claim_process_slot(Region& region, const base::ProcessId& se
     // Left by ourselves before an exec: same process, another program; its mutex went with the old one.
     if (slot.used.load(std::memory_order_relaxed) != 0 && slot.process == self) clear_slot(region, i);
     if (slot.used.load(std::memory_order_relaxed) != 0) continue;
+    // A process that has left holds its mutex until it is really gone.
+    if (!hold(&slot.life)) continue;
     const auto row = claim_job(region, job);
     if (!row) return base::fail(row.error().value);
     slot.job = *row;
@@ -140,19 +168,7 @@ bool report_is_due(Region& region, const base::ProcessId& except) {
 }
 
 void keep_alive(Region& region) {
-  if (g_held.load(std::memory_order_acquire)) return;
-  if (!g_key_made.load(std::memory_order_acquire)) {
-    static constinit std::atomic<bool> making{false};
-    if (making.exchange(true)) return;
-    if (pthread_key_create(&g_key, unlock_at_thread_end) != 0) return;
-    g_key_made.store(true, std::memory_order_release);
-  }
-  pthread_mutex_t* const mutex = &region.process_slot(region.own_slot()).life;
-  const int error = pthread_mutex_trylock(mutex);
-  if (error == EOWNERDEAD) pthread_mutex_consistent(mutex);
-  if (error != 0 && error != EOWNERDEAD) return;
-  pthread_setspecific(g_key, mutex);
-  g_held.store(true, std::memory_order_release);
+  if (!g_held.load(std::memory_order_acquire)) hold(&region.process_slot(region.own_slot()).life);
 }
 
 void forget_claim_after_fork() {

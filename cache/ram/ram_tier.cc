@@ -5,6 +5,7 @@
 #include <climits>
 #include <new>
 
+#include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/ram/segments.h"
 
@@ -13,13 +14,17 @@ namespace {
 
 class MutexGuard {
  public:
-  explicit MutexGuard(pthread_mutex_t* mutex) : mutex_(mutex) { pthread_mutex_lock(mutex_); }
-  ~MutexGuard() { pthread_mutex_unlock(mutex_); }
+  explicit MutexGuard(pthread_mutex_t* mutex) : mutex_(mutex), held_(pthread_mutex_lock(mutex) == 0) {}
+  ~MutexGuard() {
+    if (held_) pthread_mutex_unlock(mutex_);
+  }
+  explicit operator bool() const { return held_; }
   MutexGuard(const MutexGuard&) = delete;
   MutexGuard& operator=(const MutexGuard&) = delete;
 
  private:
   pthread_mutex_t* mutex_;
+  bool held_;
 };
 
 // What is left of a segment is worth leasing to another if it holds a small file.
@@ -46,18 +51,15 @@ RamTier::Reservation::~Reservation() {
   const MutexGuard guard(&tier_->mutex_);
   SegmentRow& row = tier_->region_->segment_row(window_->segment);
   if (window_->count > 1) {
-    // Nothing of it was published, so nobody can have seen it.
-    for (std::uint32_t i = 0; i < window_->count; ++i) {
-      auto& word = tier_->region_->segment_row(window_->segment + i).word;
-      const auto before = SegmentWord::unpack(word.load(std::memory_order_relaxed));
-      word.store(SegmentWord{SegmentState::free, k_no_owner, before.generation}.pack(), std::memory_order_release);
-    }
+    // Sealed means that publishing had begun; an entry of it may have been seen.
+    const auto head = SegmentWord::unpack(row.word.load(std::memory_order_acquire));
+    if (head.state == SegmentState::open) free_run(*tier_->region_, window_->segment);
     return;
   }
-  // Only the last reservation can be undone; a hole elsewhere is skipped by readers, who come by the index.
-  if (row.fill.load(std::memory_order_relaxed) == plan_.end) {
-    row.fill.store(static_cast<std::uint32_t>(fill_before_), std::memory_order_relaxed);
-  }
+  // Only the last reservation can be undone, by whoever leases the segment now; a hole elsewhere is skipped by readers, who
+  // come by the index.
+  auto last = static_cast<std::uint32_t>(plan_.end);
+  row.fill.compare_exchange_strong(last, static_cast<std::uint32_t>(fill_before_), std::memory_order_acq_rel);
 }
 
 std::byte* RamTier::Reservation::data() const { return window_->mapping.data() + plan_.data; }
@@ -98,13 +100,15 @@ Pin RamTier::find(std::string_view path, std::uint64_t hash) const {
 }
 
 base::Result<std::shared_ptr<RamTier::Window>> RamTier::open_window(std::uint32_t segment, std::uint32_t count) {
-  const auto fd = region_->reopen(O_RDWR);
-  if (!fd) return base::fail(fd.error().value);
   const RegionLayout& layout = region_->layout();
-  auto mapping = base::Mapping::shared_for_huge_pages(fd->get(), layout.data + std::uint64_t{layout.segment_bytes} * segment,
-                                                      std::size_t{layout.segment_bytes} * count, PROT_READ | PROT_WRITE);
+  auto mapping = region_->window(std::uint64_t{layout.segment_bytes} * segment, std::size_t{layout.segment_bytes} * count);
   if (!mapping) return base::fail(mapping.error().value);
-  auto window = std::make_shared<Window>();
+  std::shared_ptr<Window> window;
+  try {
+    window = std::make_shared<Window>();
+  } catch (...) {
+    return base::fail(ENOMEM);
+  }
   window->mapping = std::move(*mapping);
   window->segment = segment;
   window->count = count;
@@ -116,7 +120,6 @@ base::Result<void> RamTier::next_segment(std::uint64_t bytes) {
     const std::uint64_t left =
         region_->layout().segment_bytes - region_->segment_row(window_->segment).fill.load(std::memory_order_relaxed);
     // Small files may still fit; it is given up only for a better one.
-    if (is_full()) return base::fail(ENOSPC);
     auto next = lease_segment(*region_, bytes);
     if (!next) return base::fail(next.error().value);
     if (left >= k_worth_leasing) {
@@ -153,7 +156,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_run(std::size_t path_length,
   if (!first) return base::fail(first.error().value);
   auto window = open_window(*first, count);
   if (!window) {
-    // Without a window it cannot be used; with the name gone, neither can anything else.
+    free_run(*region_, *first);
     return base::fail(window.error().value);
   }
   Reservation reservation;
@@ -167,6 +170,7 @@ base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length, std
   const std::uint64_t segment_bytes = region_->layout().segment_bytes;
   if (plan_record(0, path_length, data_size).end > segment_bytes) return reserve_run(path_length, data_size);
   const MutexGuard guard(&mutex_);
+  if (!guard) return base::fail(EBUSY);
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (window_ != nullptr) {
       SegmentRow& row = region_->segment_row(window_->segment);
@@ -174,7 +178,10 @@ base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length, std
       const RecordPlan plan = plan_record(fill, path_length, data_size, mappable);
       if (plan.end <= segment_bytes) {
         // The fill counts what was given out, so that whoever takes over after our death writes behind it.
-        row.fill.store(static_cast<std::uint32_t>(plan.end), std::memory_order_release);
+        auto expected = static_cast<std::uint32_t>(fill);
+        if (!row.fill.compare_exchange_strong(expected, static_cast<std::uint32_t>(plan.end), std::memory_order_acq_rel))
+          continue;
+        room_.store(segment_bytes - plan.end, std::memory_order_relaxed);
         Reservation reservation;
         reservation.window_ = window_;
         reservation.plan_ = plan;
@@ -185,9 +192,7 @@ base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length, std
     }
     const auto next = next_segment(std::min(most_bytes(path_length, data_size), segment_bytes));
     if (next) continue;
-    if (next.error().value == ENOSPC || next.error().value == ENOMEM) {
-      region_->header().full.store(1, std::memory_order_relaxed);
-    }
+    set_full(next.error().value);
     return base::fail(next.error().value);
   }
   return base::fail(ENOSPC);
@@ -226,6 +231,8 @@ base::Result<Pin> RamTier::publish(Reservation&& reservation, const RecordConten
   // Before the record can be found, so that a writer who sees none of its device has come before it.
   note_device(content.stat.device());
   write_record(window.mapping.data(), reservation.plan_, content);
+  // Before anybody can find it, so that a run that is still open when its writer dies was never found.
+  if (window.count > 1) seal_segment(*region_, window.segment);
   const SegmentRow& row = region_->segment_row(window.segment);
   const RecordPlace place{window.segment, SegmentWord::unpack(row.word.load(std::memory_order_relaxed)).generation,
                           reservation.plan_.start};
@@ -240,18 +247,16 @@ base::Result<Pin> RamTier::publish(Reservation&& reservation, const RecordConten
   }
   region_->header().records.fetch_add(1, std::memory_order_relaxed);
   region_->header().used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
-  if (window.count > 1) seal_segment(*region_, window.segment);
   reservation.window_.reset();
   return pin;
 }
 
 template <typename Change>
 bool RamTier::change_marks(const Record& record, Change&& change) const {
-  const std::uint64_t at = region_->offset_of(reinterpret_cast<const std::byte*>(&record));
+  const std::uint64_t at = region_->offset_in_data(&record);
   const std::uint64_t page = at / k_page * k_page;
-  const auto fd = region_->reopen(O_RDWR);
-  if (!fd) return false;
-  const auto mapping = base::Mapping::shared(fd->get(), page, 2 * k_page, PROT_READ | PROT_WRITE);
+  // The marks lie in the record's first line, which no page divides.
+  const auto mapping = region_->window(page, k_page);
   if (!mapping) return false;
   change(*reinterpret_cast<Record*>(mapping->data() + (at - page)));
   return true;
@@ -290,21 +295,38 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
     const Pin held(counter, record);
     if (record->magic != Record::k_magic || record->is_stale() || record->path_length >= PATH_MAX) return;
     const std::string_view path = record->path();
-    if (!path.starts_with(directory) || path.size() <= directory.size() || path[directory.size()] != '/') return;
+    const bool below = path.starts_with(directory) && path.size() > directory.size() && path[directory.size()] == '/';
+    // A path through a link may lead below it without saying so.
+    if (!below && record->is_physical()) return;
     if (change_marks(*record, [](Record& r) { r.stale.store(1, std::memory_order_release); })) ++marked;
   });
   return marked;
 }
 
-void RamTier::mark_verified(const Record& record, std::uint64_t job, std::uint32_t seconds) {
-  change_marks(record, [&](Record& r) {
-    r.verified_job.store(job, std::memory_order_relaxed);
-    r.verified_seconds.store(seconds, std::memory_order_relaxed);
-  });
+void RamTier::mark_record_stale(const Record& record) {
+  change_marks(record, [](Record& r) { r.stale.store(1, std::memory_order_release); });
+}
+
+void RamTier::mark_verified(const Record& record, std::uint64_t now_ns) {
+  change_marks(record, [&](Record& r) { r.verified_ns.store(now_ns, std::memory_order_relaxed); });
+}
+
+bool RamTier::is_full() const {
+  const std::uint32_t until = region_->header().full_until.load(std::memory_order_relaxed);
+  if (until == 0 || room_.load(std::memory_order_relaxed) >= k_worth_leasing) return false;
+  return base::coarse_monotonic_ns() / 1'000'000'000ULL < until;
+}
+
+void RamTier::set_full(int error) {
+  // Memory that is short now may be there soon; a region that is full stays so until somebody leaves.
+  const std::uint32_t seconds = error == ENOSPC ? 30 : 3;
+  region_->header().full_until.store(static_cast<std::uint32_t>(base::coarse_monotonic_ns() / 1'000'000'000ULL) + seconds,
+                                     std::memory_order_relaxed);
 }
 
 void RamTier::release_lease() {
   const MutexGuard guard(&mutex_);
+  if (!guard) return;
   if (window_ != nullptr) cube::cache::release_lease(*region_, window_->segment);
   window_.reset();
 }

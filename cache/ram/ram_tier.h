@@ -91,15 +91,17 @@ class RamTier {
 
   // Marks every record of this path, or of this device and inode, or below this directory; returns how many.
   std::size_t mark_stale(std::string_view path);
+  void mark_record_stale(const Record& record);
   std::size_t mark_stale_inode(const FileStat& stat);
   std::size_t mark_stale_tree(std::string_view directory);
   // The origin was asked and the record is still right.
-  void mark_verified(const Record& record, std::uint64_t job, std::uint32_t seconds);
+  void mark_verified(const Record& record, std::uint64_t now_ns);
 
   // Has a file of this device ever been cached? Says yes rather too often.
   bool knows_device(std::uint64_t device) const;
 
-  bool is_full() const { return region_->header().full.load(std::memory_order_relaxed) != 0; }
+  // Is it not worth trying? Not while small files still fit into this process's own segment, nor for longer than some seconds.
+  bool is_full() const;
   // At the end of the process: what is left of the leased segment may be used by others.
   void release_lease();
   // In a forked child: the lease is the parent's.
@@ -113,6 +115,7 @@ class RamTier {
   std::size_t mark_if(std::uint64_t hash, Wanted&& wanted);
   template <typename Change>
   bool change_marks(const Record& record, Change&& change) const;
+  void set_full(int error);
   base::Result<std::shared_ptr<Window>> open_window(std::uint32_t segment, std::uint32_t count);
   base::Result<Reservation> reserve_run(std::size_t path_length, std::uint64_t data_size);
   base::Result<void> next_segment(std::uint64_t bytes);
@@ -121,8 +124,10 @@ class RamTier {
 
   Region* region_;
   Index index_;
-  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
-  std::shared_ptr<Window> window_;  // of the segment being filled; guarded by mutex_
+  // Error-checking: a signal handler that exits in the middle of a fetch must not wait for itself.
+  pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+  std::shared_ptr<Window> window_;      // of the segment being filled; guarded by mutex_
+  std::atomic<std::uint64_t> room_{0};  // bytes left in it
 };
 
 }  // namespace cube::cache

@@ -1,6 +1,7 @@
 #include "cache/ram/region.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/statfs.h>
 
 #include <algorithm>
@@ -28,6 +29,14 @@ constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 
 std::string error_text(int error) { return strerrordesc_np(error) != nullptr ? strerrordesc_np(error) : "unknown error"; }
 
+// A file beyond it would bring SIGXFSZ, not an error.
+std::uint64_t file_size_limit() {
+  struct ::rlimit limit {};
+  if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) || limit.rlim_cur == RLIM_INFINITY)
+    return UINT64_MAX;
+  return limit.rlim_cur;
+}
+
 // How large may the region be? 0: not even the least.
 std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   struct ::statfs fs {};
@@ -45,11 +54,16 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   }
   // Up to 1/16 of the directory is left to others, who may not cope with a full one.
   const std::uint64_t usable = room - room / 16;
-  if (wanted > usable && !options.is_percent) {
+  if (wanted > usable && usable >= k_least_region && !options.is_percent) {
     base::log(base::LogLevel::warn, "CUBESHIM_RAM={} is more than {} has room for: using {} MiB", options.size, options.directory,
               usable >> 20);
   }
   wanted = std::min(wanted, usable);
+  if (wanted >= file_size_limit()) {
+    why =
+        fmt::format("no room for a cache: the limit of file sizes (ulimit -f) is below the {} MiB of CUBESHIM_RAM", wanted >> 20);
+    return 0;
+  }
   if (wanted >= k_least_region) return wanted;
   why = fmt::format("no room for a cache: {} has {} MiB free and CUBESHIM_RAM allows {} MiB, at least {} are needed",
                     options.directory, room >> 20, wanted >> 20, k_least_region >> 20);
@@ -67,6 +81,7 @@ bool make_huge_page(int fd, std::uint64_t at) {
 
 // Memory for this part of the file, in huge pages while they are to be had.
 base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
+  if (at + bytes > file_size_limit()) return base::fail(EFBIG);
   std::uint64_t done = 0;
   while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done)) done += base::Mapping::k_huge_page;
   if (done >= bytes) return {};
@@ -92,33 +107,46 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
       if (opened.error().value == EEXIST) continue;
       return base::fail(opened.error().value);
     }
-    const RobustLock lock(&region->header().lifecycle);
-    bool usable = static_cast<bool>(lock) && region->header().dead.load(std::memory_order_relaxed) == 0;
-    if (usable && !options.keep && options.create && reap_dead_processes(*region, k_process_slots) == 0 &&
-        region->header().records.load(std::memory_order_relaxed) != 0 && !report_is_due(*region, {})) {
-      // Left by processes that were killed, and nobody asked to keep it.
-      region->header().dead.store(1, std::memory_order_relaxed);
-      sys::unlink(region->path_.c_str());
-      usable = false;
-    }
-    if (usable) {
-      const auto claim = claim_process_slot(*region, self, options.job);
-      if (!claim) {
-        why = fmt::format("all {} process slots of {} are taken", k_process_slots, region->path_);
-        return base::fail(claim.error().value);  // the mapping leaks, for the lock lies in it; once per process
-      }
-      region->own_slot_ = claim->slot;
-      region->own_job_ = claim->job;
-      keep_alive(*region);
-      return region;
-    }
-    if (!lock) {
-      why = fmt::format("{} is held by a process that does not run", region->path_);
-      return base::fail(EBUSY);
+    switch (region->join(options, self, why)) {
+      case Joined::yes: return region;
+      case Joined::no: delete region; return base::fail(EBUSY);
+      case Joined::gone: delete region; break;
     }
   }
   why = "the region comes and goes too fast";
   return base::fail(EAGAIN);
+}
+
+Region::Joined Region::join(const RegionOptions& options, const base::ProcessId& self, std::string& why) {
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) {
+    why = fmt::format("{} is held by a process that does not run", path_);
+    return Joined::no;
+  }
+  // Left by processes that were killed, and nobody asked to keep it; or its last process died while it took the name away.
+  const bool left_over = !options.keep && options.create && reap_dead_processes(*this, k_process_slots) == 0 &&
+                         header().records.load(std::memory_order_relaxed) != 0 && !report_is_due(*this, {});
+  if (header().dead.load(std::memory_order_relaxed) != 0 || left_over) {
+    header().dead.store(1, std::memory_order_relaxed);
+    remove_name();
+    return Joined::gone;
+  }
+  const auto claim = claim_process_slot(*this, self, options.job);
+  if (!claim) {
+    why = fmt::format("all {} process slots of {} are taken", k_process_slots, path_);
+    return Joined::no;
+  }
+  own_slot_ = claim->slot;
+  own_job_ = claim->job;
+  return Joined::yes;
+}
+
+void Region::remove_name() {
+  // Only while the name is still this region's: another may have been made under it.
+  struct ::stat st {};
+  const bool own = !sys::failed(sys::fstatat(AT_FDCWD, path_.c_str(), &st, AT_SYMLINK_NOFOLLOW)) && st.st_dev == device_ &&
+                   st.st_ino == inode_;
+  if (own) sys::unlink(path_.c_str());
 }
 
 base::Result<void> Region::open_existing(std::string& why) {
@@ -203,9 +231,16 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
   if (!control) return base::fail(control.error().value);
   auto data = base::Mapping::shared_for_huge_pages(read_only_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_READ);
   if (!data) return base::fail(data.error().value);
+  auto writable = base::Mapping::shared_for_huge_pages(read_write_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_NONE);
+  if (!writable) return base::fail(writable.error().value);
   control_ = std::move(*control);
   data_ = std::move(*data);
+  writable_ = std::move(*writable);
   return {};
+}
+
+base::Result<base::Mapping> Region::window(std::uint64_t at, std::size_t bytes) const {
+  return base::Mapping::duplicate(writable_.data() + at, bytes, PROT_READ | PROT_WRITE);
 }
 
 base::Result<base::UniqueFd> Region::reopen(int flags) const {
@@ -256,7 +291,7 @@ void Region::detach() {
   if (last && !keep_) {
     // A program's mapping of the region stays whole without a name.
     header().dead.store(1, std::memory_order_relaxed);
-    if (reopen(O_RDONLY)) sys::unlink(path_.c_str());
+    remove_name();
   }
   const auto* const pins = pin_row(own_slot_);
   const bool pinned =

@@ -39,6 +39,7 @@ class Region {
   void unmap() {
     control_.reset();
     data_.reset();
+    writable_.reset();
   }
 
   RegionHeader& header() const { return *at<RegionHeader>(0); }
@@ -49,6 +50,9 @@ class Region {
   }
   SegmentRow& segment_row(std::uint32_t i) const { return at<SegmentRow>(layout_.segments)[i]; }
   WriterStripe& writer_stripe(std::uint32_t i) const { return at<WriterStripe>(layout_.writers)[i]; }
+  std::atomic<std::uint16_t>* own_writers(std::uint32_t process) const {
+    return at<std::atomic<std::uint16_t>>(layout_.own_writers) + std::uint64_t{process} * k_writer_stripes;
+  }
   FlightSlot& flight_slot(std::uint32_t i) const { return at<FlightSlot>(layout_.flights)[i]; }
   IndexBucket* index_table(std::uint32_t i) const { return at<IndexBucket>(layout_.index[i]); }
   const std::byte* segment(std::uint32_t i) const { return data_.data() + std::uint64_t{i} * layout_.segment_bytes; }
@@ -58,6 +62,11 @@ class Region {
   std::uint32_t own_job() const { return own_job_; }
   base::Stats& stats() const { return process_slot(own_slot_).stats; }
   const std::string& path() const { return path_; }
+  // A writable mapping of part of the data: `at` is a page, counted from the first segment.
+  base::Result<base::Mapping> window(std::uint64_t at, std::size_t bytes) const;
+  std::uint64_t offset_in_data(const void* at) const {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data_.data());
+  }
   std::uint64_t offset_of(const std::byte* data) const { return layout_.data + static_cast<std::uint64_t>(data - data_.data()); }
 
   // An fd of the very file that is mapped, for a window or for a program's own mapping; ESTALE where the name is gone.
@@ -70,7 +79,12 @@ class Region {
   base::Result<void> add_index_table(std::uint32_t known);
 
  private:
+  enum class Joined { yes, no, gone };
+
   Region() = default;
+  // Claims a slot, unless this region has ended or is to end now.
+  Joined join(const RegionOptions& options, const base::ProcessId& self, std::string& why);
+  void remove_name();
   template <typename T>
   T* at(std::uint64_t offset) const {
     return reinterpret_cast<T*>(control_.data() + offset);
@@ -80,6 +94,7 @@ class Region {
   base::Result<void> map(int read_write_fd, int read_only_fd);
 
   base::Mapping control_, data_;
+  base::Mapping writable_;  // the data part again, inaccessible: windows are duplicates of parts of it (no fd, no name needed)
   RegionLayout layout_;
   std::string path_;
   std::uint64_t device_ = 0, inode_ = 0;

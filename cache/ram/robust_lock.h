@@ -15,6 +15,8 @@ inline int init_robust_mutex(pthread_mutex_t* mutex) {
   int error = pthread_mutexattr_init(&attributes);
   if (error == 0) error = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
   if (error == 0) error = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  // A signal handler that exits while its thread holds the mutex gets an error, not a deadlock.
+  if (error == 0) error = pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
   if (error == 0) error = pthread_mutex_init(mutex, &attributes);
   pthread_mutexattr_destroy(&attributes);
   return error;

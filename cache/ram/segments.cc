@@ -33,6 +33,7 @@ void give_back(Region& region, std::uint32_t segment) {
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord before = word_of(row);
   swap_word(row, before, {SegmentState::free, k_no_owner, before.generation});
+  region.header().full_until.store(0, std::memory_order_relaxed);
 }
 
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
@@ -79,9 +80,19 @@ base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes) {
 }
 
 void seal_segment(Region& region, std::uint32_t segment) {
-  SegmentRow& row = region.segment_row(segment);
-  const SegmentWord before = word_of(row);
-  swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
+  // The tails first: while the head is open, the run belongs to its writer and ends with it.
+  const std::uint32_t count = region.segment_row(segment).run_length.load(std::memory_order_acquire);
+  for (std::uint32_t i = count; i-- > 0;) {
+    SegmentRow& row = region.segment_row(segment + i);
+    const SegmentWord before = word_of(row);
+    swap_word(row, before, {i == 0 ? SegmentState::sealed : before.state, k_no_owner, before.generation});
+  }
+}
+
+void free_run(Region& region, std::uint32_t first) {
+  // The head last, for the same reason.
+  for (std::uint32_t i = region.segment_row(first).run_length.load(std::memory_order_acquire); i-- > 0;)
+    give_back(region, first + i);
 }
 
 void release_lease(Region& region, std::uint32_t segment) {
@@ -89,7 +100,7 @@ void release_lease(Region& region, std::uint32_t segment) {
   const SegmentWord before = word_of(row);
   if (before.state != SegmentState::open || before.owner != region.own_slot()) return;
   swap_word(row, before, {SegmentState::open, k_no_owner, before.generation});
-  region.header().full.store(0, std::memory_order_relaxed);
+  region.header().full_until.store(0, std::memory_order_relaxed);
 }
 
 void release_leases_of(Region& region, std::uint32_t process_slot) {
@@ -97,11 +108,19 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
     SegmentRow& row = region.segment_row(i);
     const SegmentWord before = word_of(row);
     if (before.owner != process_slot || before.state == SegmentState::free) continue;
-    // A run whose writer died before it was sealed cannot be told from a finished one; its record, if published, stays.
-    const bool run = before.state == SegmentState::tail || row.run_length.load(std::memory_order_acquire) > 1;
-    swap_word(row, before,
-              {run && before.state == SegmentState::open ? SegmentState::sealed : before.state, k_no_owner, before.generation});
-    region.header().full.store(0, std::memory_order_relaxed);
+    if (before.state != SegmentState::open) {
+      // A tail whose head was never made or has been given back already.
+      if (before.state == SegmentState::tail) give_back(region, i);
+    } else if (row.run_length.load(std::memory_order_acquire) > 1) {
+      // A run is sealed before its record is published: of this one, nothing was.
+      free_run(region, i);
+    } else if (row.fill.load(std::memory_order_acquire) == 0) {
+      // Perhaps without memory yet.
+      give_back(region, i);
+    } else {
+      swap_word(row, before, {SegmentState::open, k_no_owner, before.generation});
+      region.header().full_until.store(0, std::memory_order_relaxed);
+    }
   }
 }
 

@@ -36,6 +36,8 @@ base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes);
 base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count);
 // The owner is done with it: nothing will be added.
 void seal_segment(Region& region, std::uint32_t segment);
+// The owner of a run gives it back; nothing of it was published.
+void free_run(Region& region, std::uint32_t first);
 // The owner leaves; what is left may be leased by another.
 void release_lease(Region& region, std::uint32_t segment);
 void release_leases_of(Region& region, std::uint32_t process_slot);
