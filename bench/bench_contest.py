@@ -72,6 +72,10 @@ class Contender:
         self._processes, self._loops = processes, loops
         self._ready = False
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def __enter__(self) -> Contender:
         return self
 

@@ -6,6 +6,7 @@ again is in memory, not in L2.
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -81,4 +82,4 @@ def make_files(path: Path, size: int, count: int) -> None:
 
 def data_files(path: Path) -> list[Path]:
     """All files of a set, in order of their names; hidden ones are not of it."""
-    return sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+    return sorted(Path(directory, name) for directory, _, names in os.walk(path) for name in names if not name.startswith("."))

@@ -160,6 +160,8 @@ WriterStripe& FileCache::stripe_of(const FileStat& stat) { return region_->write
 OpenOutcome FileCache::fetch(const OpenRequest& request) {
   base::Stats& stats = this->stats();
   request.before_kernel_open();
+  // A name that changes from here on may no longer be that of what we fetch.
+  const std::uint64_t names = region_->header().name_changes.load(std::memory_order_seq_cst);
   const std::uint64_t began = base::wall_ns();
   auto file = OriginFile::open(request.path, request.flags, stats);
   if (!file) {
@@ -194,12 +196,12 @@ OpenOutcome FileCache::fetch(const OpenRequest& request) {
   const bool doubtful = is_recent(stat.modified, began, k_recent_seconds) || is_recent(stat.changed, began, k_recent_seconds);
   if (doubtful && !file->is_unchanged(stats)) return hand_over(std::move(*file), Counter::bypassed_busy);
 
-  auto pin = ram_.publish(std::move(*reservation), content);
+  auto pin = ram_.publish(*reservation, content);
   if (!pin) return hand_over(std::move(*file), Counter::bypassed_full);
-  if (stripe.epoch.load(std::memory_order_seq_cst) != epoch) {
-    ram_.mark_stale(request.key);
-    return hand_over(std::move(*file), Counter::bypassed_busy);
-  }
+  // Either we see the change here, or who made it has seen the record and marked it, and it cannot be confirmed.
+  const bool unchanged = stripe.epoch.load(std::memory_order_seq_cst) == epoch &&
+                         region_->header().name_changes.load(std::memory_order_seq_cst) == names;
+  if (!unchanged || !ram_.confirm(std::move(*reservation), *pin)) return hand_over(std::move(*file), Counter::bypassed_busy);
   OpenOutcome outcome;
   outcome.pin = std::move(*pin);
   return outcome;
@@ -219,18 +221,19 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   content.physical = record.is_physical();
   content.fetched_ns = record.fetched_ns;
   content.verified_ns = record.verified_ns.load(std::memory_order_relaxed);
-  auto pin = ram_.publish(std::move(*reservation), content);
-  // As in fetch: a writer has marked either the new record or, before it was there, the epoch.
-  if (pin && (record.is_stale() || stripe.epoch.load(std::memory_order_seq_cst) != epoch)) {
-    ram_.mark_stale(content.path);
-    return base::fail(ESTALE);
-  }
-  // The index has forgotten the old record, so a later change could not mark it: those who have it open turn to the origin.
-  if (pin) ram_.mark_record_stale(record);
+  auto pin = ram_.publish(*reservation, content);
+  if (!pin) return pin;
+  // As in fetch. The index has forgotten the old record, so a later change could not mark it: those who have it open turn
+  // to the origin from now on.
+  const bool unchanged = !record.is_stale() && stripe.epoch.load(std::memory_order_seq_cst) == epoch;
+  const bool confirmed = unchanged && ram_.confirm(std::move(*reservation), *pin);
+  ram_.mark_record_stale(record);
+  if (!confirmed) return base::fail(ESTALE);
   return pin;
 }
 
 void FileCache::content_changed(std::string_view key, const FileStat* stat) {
+  if (!key.empty()) region_->header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   // The epoch first: a fetch that has read the old bytes and publishes them now sees that it must not.
   if (stat != nullptr) stripe_of(*stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   std::size_t marked = key.empty() ? 0 : ram_.mark_stale(key);
@@ -239,6 +242,7 @@ void FileCache::content_changed(std::string_view key, const FileStat* stat) {
 }
 
 void FileCache::tree_changed(std::string_view directory) {
+  region_->header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   if (!is_empty()) stats().count(Counter::stale_marked, ram_.mark_stale_tree(directory));
 }
 

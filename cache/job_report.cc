@@ -102,7 +102,7 @@ ReportText report_as_json(const JobTotals& job) {
     append(text, R"({}"{}":{})", comma, name, n(counter));
     comma = ",";
   }
-  append(text, R"(}},"hit_rate":{:.6f},"bytes_served":{},)", share(job.hits(), job.requests()), n(Counter::bytes_served));
+  append(text, R"(}},"hit_rate":{},"bytes_served":{},)", share(job.hits(), job.requests()), n(Counter::bytes_served));
   append(text, R"("origin":{{"opens":{},"reads":{},"bytes":{},"stats":{}}},)", n(Counter::origin_opens), n(Counter::origin_reads),
          n(Counter::origin_bytes), n(Counter::origin_stats));
   append(text, R"("stat_hits":{},"calls_saved":{},"materialized":{},"stale_marked":{},)", n(Counter::stat_hits),

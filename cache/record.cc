@@ -58,7 +58,7 @@ void write_record(std::byte* segment, const RecordPlan& plan, const RecordConten
   std::memset(segment + plan.data + content.stat.size, 0, plan.end - plan.data - content.stat.size);
   record.data_hash = base::hash_bytes(record.data(), record.data_size);
   record.header_hash = header_hash_of(record);
-  record.stale.store(0, std::memory_order_relaxed);
+  record.stale.store(Record::k_unconfirmed, std::memory_order_relaxed);
   record.unused = 0;
   record.verified_ns.store(content.verified_ns, std::memory_order_relaxed);
 }

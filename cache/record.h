@@ -28,6 +28,7 @@ struct Record {
   // The path it was opened by holds no symbolic link, so that lstat and O_NOFOLLOW see this very file.
   static constexpr std::uint8_t k_flag_physical = 1;
   static constexpr std::uint8_t k_flag_mappable = 2;
+  static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2;
 
   // The first line holds all that a look-up needs.
   std::uint32_t magic;
@@ -39,7 +40,7 @@ struct Record {
   std::uint64_t data_size;    // bytes
   std::uint64_t record_size;  // bytes, all padding included
   // Marks: outside the hash, changed after publication.
-  std::atomic<std::uint32_t> stale;        // not 0: the file was changed through the shim
+  std::atomic<std::uint32_t> stale;        // k_changed, or k_unconfirmed until its fetcher has looked for writers
   std::uint32_t unused;                    // zero
   std::atomic<std::uint64_t> verified_ns;  // wall clock: when the origin was last asked
   std::uint64_t data_hash;                 // xxh3 of the data

@@ -176,6 +176,7 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
   if (names_the_fd(path, flags)) {
     CUBE_ANSWER_OR(int, calls::statx(dir, mask, x), real::statx(dir, path, flags, mask, x));
   }
+  shim::materialize_named(path);
   cube::cache::FileStat found;
   const bool known =
       cube::cache::FileStat::answers(mask) && !shim::is_bad_pointer(x, sizeof *x) && flags_are_known(flags & ~AT_STATX_DONT_SYNC);

@@ -40,12 +40,12 @@ std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
   return sys::failed(n) ? std::string_view() : std::string_view(path, static_cast<std::size_t>(n));
 }
 
-// A path into /proc/self/fd: the kernel follows it, so the number must be a kernel file.
+
+}  // namespace
+
 void materialize_named(const char* path) {
   if (const int fd = path_filter::named_fd(path); fd >= 0 && process::owns_table()) materialize(fd);
 }
-
-}  // namespace
 
 OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
   if (!process::is_active()) return;

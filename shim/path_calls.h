@@ -35,6 +35,9 @@ class OpenPlan {
   CoveredPath path_;
 };
 
+// A path of /proc/self/fd and the like: the kernel follows it, so the number must be a kernel file.
+void materialize_named(const char* path);
+
 // The stat of a path from its record. `no_follow`: of a link itself.
 bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat);
 // access(F_OK or R_OK) of a file whose record is there. `mode` as of access(2).

@@ -119,6 +119,16 @@ struct Parse {
   }
 };
 
+// What a variable holds, fit for one line: no control characters, and not so long that the rest is cut off.
+std::string for_a_line(std::string_view text) {
+  constexpr std::size_t k_longest = 200;
+  std::string line(text.substr(0, k_longest));
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  }
+  return text.size() > k_longest ? line + "..." : line;
+}
+
 template <typename T, typename Parser>
 void read_row(const ConfigRow& row, const char* text, Parser parse, T& field, std::vector<std::string>& errors) {
   parse(row.default_text, field);
@@ -128,7 +138,7 @@ void read_row(const ConfigRow& row, const char* text, Parser parse, T& field, st
     field = std::move(parsed);
     return;
   }
-  errors.push_back(fmt::format("{}=\"{}\" is not usable: it takes {}; using {}", row.variable, text, row.takes,
+  errors.push_back(fmt::format("{}=\"{}\" is not usable: it takes {}; using {}", row.variable, for_a_line(text), row.takes,
                                row.default_text.empty() ? std::string("none") : fmt::format("\"{}\"", row.default_text)));
 }
 
@@ -165,15 +175,21 @@ std::vector<std::string> unknown_variables(const char* const* environment) {
     if (known || name == k_internal) continue;
     std::string names;
     for (const auto& row : rows) names += fmt::format("{}{}", names.empty() ? "" : " ", row.variable.substr(9));
-    lines.push_back(fmt::format("{} is not a setting of this version; those are CUBESHIM_ and one of: {}", name, names));
+    lines.push_back(
+        fmt::format("{} is not a setting of this version; those are CUBESHIM_ and one of: {}", for_a_line(name), names));
   }
   return lines;
 }
 
 bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
   unsigned shift = 0;
-  if (text.ends_with('B') && text.size() > 1) text.remove_suffix(1);
-  if (text.ends_with('i') && text.size() > 1) text.remove_suffix(1);
+  // K, KB and KiB are the same; B and i alone are no units.
+  for (const std::string_view suffix : {"iB", "B", "i"}) {
+    if (!text.ends_with(suffix) || text.size() <= suffix.size()) continue;
+    text.remove_suffix(suffix.size());
+    if (text.find_last_of("KMGTkmgt") != text.size() - 1) return false;
+    break;
+  }
   if (!text.empty()) {
     switch (text.back()) {
       case 'K':

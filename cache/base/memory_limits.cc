@@ -42,14 +42,45 @@ std::uint64_t left_of(std::uint64_t limit, std::uint64_t usage) {
   return limit > usage ? limit - usage : 0;
 }
 
+// Page cache of the group counts as used, and goes when memory is wanted: sum of the two lists in memory.stat.
+std::uint64_t page_cache_in(std::string_view root, std::string_view group, std::string_view inactive, std::string_view active) {
+  char path[512], text[4096];
+  *fmt::format_to_n(path, sizeof path - 1, "{}{}/memory.stat", root, group).out = '\0';
+  const long n = sys::read_small_file(path, text, sizeof text);
+  if (sys::failed(n)) return 0;
+  std::string_view rest(text, static_cast<std::size_t>(n));
+  std::uint64_t sum = 0;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const std::size_t space = line.find(' ');
+    if (space == std::string_view::npos || (line.substr(0, space) != inactive && line.substr(0, space) != active)) continue;
+    const std::uint64_t bytes = number_at(line.substr(space));
+    if (bytes != k_unknown) sum += bytes;
+  }
+  return sum;
+}
+
+struct GroupFiles {
+  const char *limit, *usage, *inactive, *active;
+};
+constexpr GroupFiles k_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"};
+constexpr GroupFiles k_v2 = {"memory.max", "memory.current", "inactive_file", "active_file"};
+
 // The group's own limit and those of the groups around it.
-std::uint64_t available_in(std::string_view root, std::string_view group, const char* limit_name, const char* usage_name) {
+std::uint64_t available_in(std::string_view root, std::string_view group, const GroupFiles& files) {
   std::uint64_t least = k_unknown;
   while (true) {
     char limit[512], usage[512];
-    *fmt::format_to_n(limit, sizeof limit - 1, "{}{}/{}", root, group, limit_name).out = '\0';
-    *fmt::format_to_n(usage, sizeof usage - 1, "{}{}/{}", root, group, usage_name).out = '\0';
-    least = std::min(least, left_of(number_in(limit), number_in(usage)));
+    *fmt::format_to_n(limit, sizeof limit - 1, "{}{}/{}", root, group, files.limit).out = '\0';
+    *fmt::format_to_n(usage, sizeof usage - 1, "{}{}/{}", root, group, files.usage).out = '\0';
+    const std::uint64_t most = number_in(limit);
+    // "max", and the huge number that v1 has for it, need no look at the rest.
+    if (most < k_unknown / 4) {
+      const std::uint64_t used = number_in(usage);
+      const std::uint64_t cached = page_cache_in(root, group, files.inactive, files.active);
+      least = std::min(least, left_of(most, used == k_unknown ? used : used - std::min(used, cached)));
+    }
     if (group.empty()) return least;
     group = group.substr(0, group.rfind('/'));
   }
@@ -72,9 +103,9 @@ std::uint64_t available_in_cgroups() {
     std::string_view group = line.substr(second + 1);
     if (group == "/") group = {};
     if (controllers.empty()) {
-      least = std::min(least, available_in("/sys/fs/cgroup", group, "memory.max", "memory.current"));
+      least = std::min(least, available_in("/sys/fs/cgroup", group, k_v2));
     } else if (controllers.find("memory") != std::string_view::npos) {
-      least = std::min(least, available_in("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes", "memory.usage_in_bytes"));
+      least = std::min(least, available_in("/sys/fs/cgroup/memory", group, k_v1));
     }
   }
   return least;

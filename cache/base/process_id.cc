@@ -12,6 +12,7 @@ namespace {
 
 struct StatLine {
   char state = '?';
+  std::uint64_t threads = 0;
   std::uint64_t start_time = 0;
 };
 
@@ -29,6 +30,7 @@ bool read_stat_line(const char* path, StatLine& line) {
     const std::size_t space = rest.find(' ');
     if (space == std::string_view::npos) return false;
     rest.remove_prefix(space + 1);
+    if (field + 1 == 20) std::from_chars(rest.data(), rest.data() + rest.size(), line.threads);
   }
   return std::from_chars(rest.data(), rest.data() + rest.size(), line.start_time).ec == std::errc{};
 }
@@ -57,7 +59,9 @@ Liveness liveness_of(const ProcessId& process) {
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/stat", process.pid).out = '\0';
   StatLine line;
   if (!read_stat_line(path, line)) return process.start_time == 0 ? Liveness::alive : Liveness::dead;
-  const bool same = line.start_time == process.start_time && line.state != 'Z' && line.state != 'X';
+  // A first thread that has ended is a zombie while the others live on.
+  const bool gone = (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
+  const bool same = line.start_time == process.start_time && !gone;
   return same ? Liveness::alive : Liveness::dead;
 }
 

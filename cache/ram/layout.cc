@@ -8,10 +8,9 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_mib = 1 << 20;
-// In all, the index has room for files that take this many bytes on average, header and path included; with the room
-// that two-choice hashing needs, a slot of 8 bytes costs 10. The first table is 1/8 of that: enough for a mean of 32 KiB.
-constexpr std::uint64_t k_least_mean_file = 4096;
-constexpr std::uint64_t k_table_shares[k_index_tables] = {1, 1, 2, 4};  // of 8
+// A file takes two slots of the index, by its path and by its inode, and two-choice hashing needs some room. Slots for each
+// 32 KiB of segments, in halves: the first table does for files of 45 KiB on average and more, all of them for 4 KiB.
+constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28};
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
   // A process leases one at a time, so that a small region needs small ones. All are multiples of a huge page.
@@ -24,7 +23,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   RegionLayout layout;
   layout.segment_bytes = segment_bytes;
   layout.segment_count = segment_count;
-  const std::uint64_t slots = std::uint64_t{segment_bytes} * segment_count / k_least_mean_file * 5 / 4;
+  const std::uint64_t units = std::uint64_t{segment_bytes} * segment_count / (32 << 10);
   std::uint64_t at = k_page;
   const auto table = [&](std::uint64_t& where, std::uint64_t row_bytes, std::uint64_t rows) {
     where = at;
@@ -41,7 +40,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
     // Each begins on a page, for its memory comes later than that of what lies before it.
     at = (at + k_page - 1) / k_page * k_page;
     layout.bucket_count[i] =
-        static_cast<std::uint32_t>(std::max<std::uint64_t>(slots * k_table_shares[i] / 8 / IndexBucket::k_slots, 64));
+        static_cast<std::uint32_t>(std::max<std::uint64_t>(units * k_table_half_slots[i] / 2 / IndexBucket::k_slots, 64));
     table(layout.index[i], sizeof(IndexBucket), layout.bucket_count[i]);
   }
   // Segments begin on 2 MiB, so that huge pages fit them.

@@ -56,7 +56,8 @@ struct RegionHeader {
   std::atomic<std::uint64_t> records;       // published, stale ones included
   std::atomic<std::uint64_t> used_bytes;    // by records
   std::atomic<std::uint64_t> devices[8];    // of cached files, plus one; when all are taken, any device counts as known
-  std::atomic<std::uint64_t> reserved_bytes;  // of segments that have memory
+  std::atomic<std::uint32_t> index_full;  // the last table is; nothing is ever taken out
+  std::atomic<std::uint64_t> name_changes;  // renames, removals and the like so far
 };
 
 // A job: the first process that loaded the shim, and its descendants.
@@ -64,6 +65,7 @@ struct JobRow {
   base::ProcessId leader;                                       // pid 0: the row is free
   std::uint64_t last_used;                                      // order of claims
   std::uint64_t started_ns;                                     // wall clock, when its first process attached
+  std::atomic<std::uint32_t> reported;  // its first process has let go: nobody waits for the report
   base::Stats finished;                                         // the sum over processes that are gone
   std::atomic<std::uint64_t> next_report_ns;                    // monotonic clock
   std::atomic<std::uint64_t> reported_requests, reported_hits;  // at the last report
@@ -73,6 +75,8 @@ struct alignas(64) ProcessSlot {
   // Held for life by a thread of the process, so that the kernel tells of its death (process_slots.h).
   pthread_mutex_t life;
   std::atomic<std::uint32_t> used;
+  std::atomic<std::uint32_t> generation;  // of its claims
+  std::atomic<std::uint32_t> seen_dead;   // somebody has found its holder dead, who cannot be found so twice
   std::uint32_t job;
   base::ProcessId process;
   base::Stats stats;
@@ -94,7 +98,7 @@ struct WriterStripe {
   std::atomic<std::uint32_t> epoch;   // changes of such files so far
 };
 
-// One fetch under way: path tag:48 | owner slot:16; 0 is free.
+// One fetch under way: path tag:40 | generation of the owner's claim:12 | owner slot + 1:12; 0 is free.
 struct FlightSlot {
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint32_t> wakeups;  // futex

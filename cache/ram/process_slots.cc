@@ -64,6 +64,7 @@ void clear_slot(Region& region, std::uint32_t index) {
   }
   auto* const pins = region.pin_row(index);
   for (std::uint32_t s = 0; s < region.layout().segment_count; ++s) pins[s].store(0, std::memory_order_release);
+  if (region.job_row(slot.job).leader == slot.process) region.job_row(slot.job).reported.store(1, std::memory_order_relaxed);
   slot.process = {};
   slot.used.store(0, std::memory_order_release);
 }
@@ -94,13 +95,23 @@ bool job_is_in_use(Region& region, std::uint32_t job) {
 
 base::Result<std::uint32_t> claim_job(Region& region, const base::ProcessId& job) {
   std::uint32_t best = k_job_rows;
-  std::uint64_t newest = 0;
+  std::uint64_t newest = 0, best_key = 0;
   for (std::uint32_t i = 0; i < k_job_rows; ++i) {
     JobRow& row = region.job_row(i);
     newest = row.last_used > newest ? row.last_used : newest;
     if (row.leader == job) return i;
-    if (row.leader.pid != 0 && (job_is_in_use(region, i) || base::liveness_of(row.leader) != base::Liveness::dead)) continue;
-    if (best == k_job_rows || row.last_used < region.job_row(best).last_used) best = i;
+    if (row.leader.pid == 0) {
+      if (best == k_job_rows || region.job_row(best).leader.pid != 0) best = i;
+      continue;
+    }
+    const auto liveness = base::liveness_of(row.leader);
+    if (job_is_in_use(region, i) || liveness == base::Liveness::alive) continue;
+    // One that is known to be dead rather than one that cannot be known of, and of each kind the oldest.
+    const std::uint64_t age_key = row.last_used | (liveness == base::Liveness::unknown ? 1ULL << 63 : 0);
+    if (best == k_job_rows || (region.job_row(best).leader.pid != 0 && age_key < best_key)) {
+      best = i;
+      best_key = age_key;
+    }
   }
   if (best == k_job_rows) return base::fail(EUSERS);
   JobRow& row = region.job_row(best);
@@ -125,14 +136,23 @@ base::Result<Claim> claim_process_slot(Region& region, const base::ProcessId& se
     const auto row = claim_job(region, job);
     if (!row) return base::fail(row.error().value);
     slot.job = *row;
+    if (job == self) region.job_row(*row).reported.store(0, std::memory_order_relaxed);
     slot.process = self;
+    slot.seen_dead.store(0, std::memory_order_relaxed);
+    slot.generation.fetch_add(1, std::memory_order_relaxed);
     slot.used.store(1, std::memory_order_release);
     return Claim{i, *row};
   }
   return base::fail(EUSERS);
 }
 
-void release_process_slot(Region& region, std::uint32_t slot) { clear_slot(region, slot); }
+void release_process_slot(Region& region, std::uint32_t slot) {
+  clear_slot(region, slot);
+  // Only the thread that holds it can; otherwise the kernel does when we are gone.
+  if (pthread_mutex_unlock(&region.process_slot(slot).life) != 0) return;
+  pthread_setspecific(g_key, nullptr);
+  g_held.store(false, std::memory_order_release);
+}
 
 std::uint32_t reap_dead_processes(Region& region, std::uint32_t except) {
   std::uint32_t left = 0;
@@ -149,11 +169,12 @@ std::uint32_t reap_dead_processes(Region& region, std::uint32_t except) {
 
 bool process_is_alive(Region& region, std::uint32_t index) {
   ProcessSlot& slot = region.process_slot(index);
-  if (slot.used.load(std::memory_order_acquire) == 0) return false;
+  if (slot.used.load(std::memory_order_acquire) == 0 || slot.seen_dead.load(std::memory_order_relaxed) != 0) return false;
   const int error = pthread_mutex_trylock(&slot.life);
   if (error != 0 && error != EOWNERDEAD) return true;
   if (error == EOWNERDEAD) pthread_mutex_consistent(&slot.life);
   const bool alive = alive_without_holder(slot, error == EOWNERDEAD);
+  if (!alive) slot.seen_dead.store(1, std::memory_order_relaxed);
   pthread_mutex_unlock(&slot.life);
   return alive;
 }
@@ -161,7 +182,7 @@ bool process_is_alive(Region& region, std::uint32_t index) {
 bool report_is_due(Region& region, const base::ProcessId& except) {
   for (std::uint32_t i = 0; i < k_job_rows; ++i) {
     const JobRow& row = region.job_row(i);
-    if (row.leader.pid == 0 || row.leader == except) continue;
+    if (row.leader.pid == 0 || row.leader == except || row.reported.load(std::memory_order_relaxed) != 0) continue;
     if (base::liveness_of(row.leader) == base::Liveness::alive) return true;
   }
   return false;

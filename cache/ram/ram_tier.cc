@@ -47,7 +47,7 @@ struct RamTier::Window {
 RamTier::RamTier(Region& region) : region_(&region), index_(region) {}
 
 RamTier::Reservation::~Reservation() {
-  if (window_ == nullptr) return;
+  if (window_ == nullptr || published_) return;
   const MutexGuard guard(&tier_->mutex_);
   SegmentRow& row = tier_->region_->segment_row(window_->segment);
   if (window_->count > 1) {
@@ -168,6 +168,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_run(std::size_t path_length,
 
 base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length, std::uint64_t data_size, bool mappable) {
   const std::uint64_t segment_bytes = region_->layout().segment_bytes;
+  if (data_size >= region_->layout().file_bytes) return base::fail(ENOSPC);
   if (plan_record(0, path_length, data_size).end > segment_bytes) return reserve_run(path_length, data_size);
   const MutexGuard guard(&mutex_);
   if (!guard) return base::fail(EBUSY);
@@ -205,7 +206,7 @@ base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
     if (old == nullptr) return false;
     const Pin held(counter, old);
     return old->magic == Record::k_magic && old->path_length < PATH_MAX && old->path() == record.path() &&
-           (old->is_stale() || (record.is_mappable() && !old->is_mappable()));
+           (old->stale.load(std::memory_order_acquire) == Record::k_changed || (record.is_mappable() && !old->is_mappable()));
   });
 }
 
@@ -226,10 +227,12 @@ void RamTier::note_device(std::uint64_t device) {
   }
 }
 
-base::Result<Pin> RamTier::publish(Reservation&& reservation, const RecordContent& content) {
+base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent& content) {
   const Window& window = *reservation.window_;
-  // Before the record can be found, so that a writer who sees none of its device has come before it.
+  RegionHeader& header = region_->header();
+  // Before the record can be found, so that a writer who sees none of its device, or no records at all, has come before it.
   note_device(content.stat.device());
+  header.records.fetch_add(1, std::memory_order_seq_cst);
   write_record(window.mapping.data(), reservation.plan_, content);
   // Before anybody can find it, so that a run that is still open when its writer dies was never found.
   if (window.count > 1) seal_segment(*region_, window.segment);
@@ -239,16 +242,26 @@ base::Result<Pin> RamTier::publish(Reservation&& reservation, const RecordConten
   std::atomic<std::uint32_t>* counter = &region_->pin_row(region_->own_slot())[place.segment];
   counter->fetch_add(1, std::memory_order_seq_cst);
   Pin pin(counter, reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
-  const auto inserted = insert(base::hash_path(content.path), place, *pin);
-  if (!inserted) return base::fail(inserted.error().value);
-  // By its inode too where a writer may come by another name; a failure here costs nothing but that.
-  if (!content.physical || content.stat.links > 1) {
-    (void)insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
+  // By its inode first: a writer may come by another name.
+  auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
+  if (inserted) inserted = insert(base::hash_path(content.path), place, *pin);
+  reservation.published_ = true;
+  if (!inserted) {
+    header.records.fetch_sub(1, std::memory_order_relaxed);
+    if (inserted.error().value == ENOSPC) header.index_full.store(1, std::memory_order_relaxed);
+    return base::fail(inserted.error().value);
   }
-  region_->header().records.fetch_add(1, std::memory_order_relaxed);
-  region_->header().used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
-  reservation.window_.reset();
+  header.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   return pin;
+}
+
+bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
+  auto& record = *reinterpret_cast<Record*>(reservation.window_->mapping.data() + reservation.plan_.start);
+  std::uint32_t unconfirmed = Record::k_unconfirmed;
+  // Release: pairs with the acquire in Record::is_stale.
+  const bool confirmed = record.stale.compare_exchange_strong(unconfirmed, 0, std::memory_order_acq_rel);
+  reservation.window_.reset();
+  return confirmed && !pin->is_stale();
 }
 
 template <typename Change>
@@ -270,9 +283,10 @@ std::size_t RamTier::mark_if(std::uint64_t hash, Wanted&& wanted) {
     const Record* const record = pin(place, counter);
     if (record == nullptr) return false;
     const Pin held(counter, record);
-    if (record->magic != Record::k_magic || record->is_stale() || !wanted(*record)) return false;
+    if (record->magic != Record::k_magic || record->stale.load(std::memory_order_acquire) == Record::k_changed) return false;
+    if (record->path_length >= PATH_MAX || !wanted(*record)) return false;
     // Pairs with the acquire in Record::is_stale.
-    if (change_marks(*record, [](Record& r) { r.stale.store(1, std::memory_order_release); })) ++marked;
+    if (change_marks(*record, [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); })) ++marked;
     return false;
   });
   return marked;
@@ -293,18 +307,20 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
     const Record* const record = pin(place, counter);
     if (record == nullptr) return;
     const Pin held(counter, record);
-    if (record->magic != Record::k_magic || record->is_stale() || record->path_length >= PATH_MAX) return;
+    if (record->magic != Record::k_magic || record->path_length >= PATH_MAX) return;
+    if (record->stale.load(std::memory_order_acquire) == Record::k_changed) return;
     const std::string_view path = record->path();
-    const bool below = path.starts_with(directory) && path.size() > directory.size() && path[directory.size()] == '/';
+    const bool below = directory == "/" ||
+                       (path.starts_with(directory) && path.size() > directory.size() && path[directory.size()] == '/');
     // A path through a link may lead below it without saying so.
     if (!below && record->is_physical()) return;
-    if (change_marks(*record, [](Record& r) { r.stale.store(1, std::memory_order_release); })) ++marked;
+    if (change_marks(*record, [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); })) ++marked;
   });
   return marked;
 }
 
 void RamTier::mark_record_stale(const Record& record) {
-  change_marks(record, [](Record& r) { r.stale.store(1, std::memory_order_release); });
+  change_marks(record, [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); });
 }
 
 void RamTier::mark_verified(const Record& record, std::uint64_t now_ns) {
@@ -312,6 +328,7 @@ void RamTier::mark_verified(const Record& record, std::uint64_t now_ns) {
 }
 
 bool RamTier::is_full() const {
+  if (region_->header().index_full.load(std::memory_order_relaxed) != 0) return true;
   const std::uint32_t until = region_->header().full_until.load(std::memory_order_relaxed);
   if (until == 0 || room_.load(std::memory_order_relaxed) >= k_worth_leasing) return false;
   return base::coarse_monotonic_ns() / 1'000'000'000ULL < until;

@@ -77,6 +77,7 @@ class RamTier {
     std::shared_ptr<Window> window_;
     RecordPlan plan_;
     std::uint64_t fill_before_ = 0;
+    bool published_ = false;
     RamTier* tier_ = nullptr;
   };
 
@@ -86,8 +87,10 @@ class RamTier {
 
   // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name.
   base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size, bool mappable = false);
-  // ENOSPC: the index has no room.
-  base::Result<Pin> publish(Reservation&& reservation, const RecordContent& content);
+  // Puts the record into the index, where changes of the file find it but nobody else does. ENOSPC: the index has no room.
+  base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
+  // Shows it to all, unless it was marked meanwhile; false then. Unconfirmed, it is never found.
+  bool confirm(Reservation&& reservation, const Pin& pin);
 
   // Marks every record of this path, or of this device and inode, or below this directory; returns how many.
   std::size_t mark_stale(std::string_view path);

@@ -263,7 +263,6 @@ base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t c
   if (!fd) return base::fail(fd.error().value);
   const auto reserved = reserve_memory(fd->get(), layout_.data + std::uint64_t{layout_.segment_bytes} * first, bytes);
   if (!reserved) return reserved;
-  header().reserved_bytes.fetch_add(bytes, std::memory_order_relaxed);
   return {};
 }
 
@@ -286,6 +285,8 @@ base::Result<void> Region::add_index_table(std::uint32_t known) {
 void Region::detach() {
   const RobustLock lock(&header().lifecycle);
   if (!lock) return;
+  JobRow& job = job_row(own_job_);
+  if (job.leader == process_slot(own_slot_).process) job.reported.store(1, std::memory_order_relaxed);
   const std::uint32_t others = reap_dead_processes(*this, own_slot_);
   const bool last = others == 0 && !report_is_due(*this, process_slot(own_slot_).process);
   if (last && !keep_) {

@@ -1,0 +1,115 @@
+"""What `make bench` has found: tables, targets, and how they are written to the terminal, Markdown and JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    what: str  # what is compared, and why its range is what it is
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+    def markdown(self) -> str:
+        lines = [self.header, tuple("---" for _ in self.header), *self.rows]
+        return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+    def text(self) -> str:
+        widths = [max(len(row[i]) for row in (self.header, *self.rows)) for i in range(len(self.header))]
+        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+                         for row in (self.header, *self.rows))
+
+
+@dataclass(frozen=True)
+class Target:
+    name: str
+    wanted: str
+    found: str
+    passed: bool
+    note: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        return ("yes" if self.passed else "NO", self.name, self.wanted, self.found, self.note)
+
+
+@dataclass
+class Section:
+    """What one suite has found."""
+
+    name: str
+    tables: list[Table] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    others: float = 0.0  # the share of all cores that others took meanwhile
+
+
+@dataclass(frozen=True)
+class Machine:
+    cpu: str
+    cores: int
+    memory_gb: float
+    kernel: str
+    date: str
+    command: str
+    file_system: str
+
+    def line(self) -> str:
+        return (f"{self.cpu}, {self.cores} cores, {self.memory_gb:.0f} GB; Linux {self.kernel}; data on {self.file_system};"
+                f" {self.date}")
+
+
+def describe_machine(command: str, data: Path) -> Machine:
+    cpu = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                if line.startswith("model name")), platform.processor())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return Machine(cpu, os.cpu_count() or 1, memory, platform.release(), time.strftime("%Y-%m-%d"), command,
+                   file_system_of(data))
+
+
+def file_system_of(path: Path) -> str:
+    """The type of the file system that holds `path`."""
+    best, kind = "", "unknown"
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, point, found = line.split()[:3]
+        if os.path.commonpath([point, path.resolve()]) == point and len(point) >= len(best):
+            best, kind = point, found
+    return kind
+
+
+def targets_table(sections: list[Section]) -> Table:
+    rows = [target.cells() for section in sections for target in section.targets]
+    return Table("Targets", "", ("reached", "target", "wanted", "found", "remark"), rows)
+
+
+def section_text(section: Section) -> str:
+    parts = [f"== {section.name}  ({section.seconds:.0f} s; others took {section.others:.0%} of the cores)"]
+    parts += [f"\n{table.title}\n{table.what}\n\n{table.text()}" for table in section.tables]
+    return "\n".join(parts) + "\n"
+
+
+def markdown(machine: Machine, sections: list[Section]) -> str:
+    parts = [f"Machine: {machine.line()}.\nCommand: `{machine.command}`.\n\n"
+             "Medians, with the quartiles in brackets. Microseconds are CPU time of the reading process a file, unless wall"
+             " time is said; ratios are taken round by round, of neighbours in time."]
+    parts.append("## Targets\n\n" + targets_table(sections).markdown())
+    for section in sections:
+        for table in section.tables:
+            parts.append(f"## {table.title}\n\n{table.what}\n\n{table.markdown()}\n\n"
+                         f"(Others took {section.others:.0%} of the cores meanwhile.)")
+    return "\n\n".join(parts) + "\n"
+
+
+def as_json(machine: Machine, sections: list[Section]) -> dict[str, Any]:
+    return {"machine": vars(machine),
+            "targets": [vars(target) for section in sections for target in section.targets],
+            "sections": {section.name: {"seconds": section.seconds, "others": section.others, **section.data,
+                                        "tables": [vars(table) for table in section.tables]}
+                         for section in sections}}

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""`make bench`: measures cubeshim against what it replaces and against its limit, and says which targets are reached.
+
+    run_bench.py --build DIR [--quick] [--work DIR] [--markdown FILE] [--only SUITE ...]
+
+Only like is compared with like: the same files, in the same order, with the bytes verified, timed in turn (A B A B ...)
+in one run. LD_PRELOAD is set for the measured children alone. The figures go to BUILD/bench.json too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench_calls import measure_calls, measure_start, measure_system_calls
+from bench_contest import BenchError
+from bench_memory import measure_memory
+from bench_real import measure_loaders
+from bench_reads import measure_full_region, measure_miss, measure_reads, measure_two_processes
+from bench_report import Section, as_json, describe_machine, markdown, section_text, targets_table
+from bench_sets import make_sets
+from bench_slow import measure_data_loader, measure_first_epoch, measure_second_epoch
+from bench_suite import Bench
+from demo_load import Load
+from demo_mount import DemoError
+
+SUITES: dict[str, Callable[[Bench], Section]] = {
+    "reads": measure_reads,
+    "two": measure_two_processes,
+    "miss": measure_miss,
+    "full": measure_full_region,
+    "syscalls": measure_system_calls,
+    "calls": measure_calls,
+    "start": measure_start,
+    "loaders": measure_loaders,
+    "memory": measure_memory,
+    "epoch2": measure_second_epoch,
+    "epoch1": measure_first_epoch,
+    "dataloader": measure_data_loader,
+}
+
+
+def measure(name: str, bench: Bench) -> Section:
+    load, start = Load(), time.monotonic()
+    section = SUITES[name](bench)
+    section.seconds, section.others = time.monotonic() - start, load.share_of_others()
+    print(section_text(section), flush=True)
+    return section
+
+
+def check(bench: Bench) -> None:
+    for file in (bench.library, bench.program, bench.lagfs):
+        if not file.exists():
+            raise BenchError(f"{file} is missing: build it first with make")
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--build", type=Path, required=True, metavar="DIR", help="where the library and the programs are")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="for the data sets; on a local disk (default: BUILD/bench)")
+    parser.add_argument("--quick", action="store_true", help="fewer files and rounds")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
+    parser.add_argument("--only", nargs="+", choices=SUITES, default=list(SUITES), metavar="SUITE",
+                        help=f"some of: {' '.join(SUITES)}")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace, command: str) -> int:
+    build = options.build.resolve()
+    bench = Bench(build, (options.work or build / "bench").resolve(), options.quick)
+    check(bench)
+    bench.data.mkdir(parents=True, exist_ok=True)
+    machine = describe_machine(command, bench.data)
+    print(f"{machine.line()}\n{command}\n", flush=True)
+    bench.sets = make_sets(bench.data, options.quick)
+    sections = [measure(name, bench) for name in SUITES if name in options.only]
+    print(targets_table(sections).text(), flush=True)
+    (build / "bench.json").write_text(json.dumps(as_json(machine, sections), indent=1) + "\n")
+    if options.markdown:
+        options.markdown.write_text(markdown(machine, sections))
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that mounts and children are ended too
+    options = parse_arguments(arguments)
+    command = shlex.join(["bench/run_bench.py", *arguments])
+    if os.environ.get("LD_PRELOAD"):
+        print("run_bench: LD_PRELOAD is set; children get a clean one", file=sys.stderr)
+    try:
+        return run(options, command)
+    except (BenchError, DemoError, OSError, subprocess.CalledProcessError) as error:
+        print(f"run_bench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

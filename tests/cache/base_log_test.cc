@@ -1,0 +1,78 @@
+// One report is one line, whatever is in it.
+#include "cache/base/log.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+namespace cube::base {
+namespace {
+
+// What `write` sends to stderr.
+template <typename Write>
+std::string stderr_of(Write&& write) {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) return "no pipe";
+  const int saved = dup(STDERR_FILENO);
+  dup2(fds[1], STDERR_FILENO);
+  write();
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  close(fds[1]);
+  std::string text(65536, '\0');
+  const ssize_t n = read(fds[0], text.data(), text.size());
+  close(fds[0]);
+  text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  return text;
+}
+
+struct Log : testing::Test {
+  ~Log() override { set_log_level(LogLevel::warn); }
+};
+
+TEST_F(Log, LineHasLevelAndText) {
+  EXPECT_EQ(stderr_of([] { log(LogLevel::warn, "{} is {}", "x", 3); }), "cubeshim: warn: x is 3\n");
+  EXPECT_EQ(stderr_of([] { log(LogLevel::error, "e"); }), "cubeshim: error: e\n");
+}
+
+TEST_F(Log, LevelsBelowTheSetOneAreSilent) {
+  EXPECT_EQ(stderr_of([] { log(LogLevel::info, "quiet"); }), "");
+  set_log_level(LogLevel::debug);
+  EXPECT_EQ(stderr_of([] { log(LogLevel::debug, "d"); }), "cubeshim: debug: d\n");
+  set_log_level(LogLevel::error);
+  EXPECT_EQ(stderr_of([] { log(LogLevel::warn, "quiet"); }), "");
+}
+
+TEST_F(Log, NewlinesInANameStayOneLine) {
+  EXPECT_EQ(stderr_of([] { log(LogLevel::warn, "file {}", "/a\nb\r\nc"); }), "cubeshim: warn: file /a?b??c\n");
+}
+
+TEST_F(Log, LongTextIsCutAndStillEndsInANewline) {
+  for (const std::size_t size : {1000U, 1023U, 1024U, 1025U, 5000U}) {
+    const std::string text(size, 'x');
+    const std::string line = stderr_of([&] { log(LogLevel::warn, "{}", text); });
+    EXPECT_TRUE(line.ends_with("x\n"));
+    EXPECT_EQ(line.find('\n'), line.size() - 1);
+    EXPECT_LE(line.size(), 1100U);
+    const std::string raw = stderr_of([&] { write_log_line(LogLevel::warn, text); });
+    EXPECT_TRUE(raw.ends_with("x\n"));
+    EXPECT_LE(raw.size(), 1100U);
+  }
+}
+
+TEST_F(Log, ErrnoStaysAsItWas) {
+  const int saved = dup(STDERR_FILENO);
+  close(STDERR_FILENO);
+  errno = ERANGE;
+  log(LogLevel::error, "nobody hears this");
+  const int after = errno;
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  EXPECT_EQ(after, ERANGE);
+}
+
+}  // namespace
+}  // namespace cube::base

@@ -1,0 +1,174 @@
+// CUBESHIM_CONSISTENCY: when the origin is asked again.
+#include <gtest/gtest.h>
+
+#include "cache/base/clock.h"
+#include "cache/file_cache.h"
+#include "tests/support/child.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+using base::ConsistencyKind;
+using base::Counter;
+using tests::request_for;
+using tests::TestCache;
+
+std::string bytes(const OpenOutcome& outcome) { return outcome.pin ? std::string(tests::bytes_of(*outcome.pin)) : "(no pin)"; }
+
+// A file that was written long ago, each version a second after the one before: it is not about to be written again.
+void write_old(const std::string& path, const char* content) {
+  static time_t version = 1'600'000'000;
+  const timespec times[2] = {{++version, 0}, {version, 0}};
+  tests::TempDir::write_file(path, content);
+  utimensat(AT_FDCWD, path.c_str(), times, 0);
+}
+std::string old_file(const tests::TempDir& dir, const char* content) {
+  write_old(dir / "f", content);
+  return dir / "f";
+}
+
+std::uint64_t stats_of(FileCache& cache) { return cache.stats().counters[static_cast<std::size_t>(Counter::origin_stats)].load(); }
+
+// Opens in a process of its own, which belongs to another job; how many stats did it ask, or -1 where bytes are wrong.
+int open_as_another_job(const base::Config& config, const std::string& path, const std::string& expected, std::uint64_t job = 1) {
+  return tests::run_in_child([&] {
+    base::ProcessId id = base::current_process();
+    id.start_time += job;
+    FileCache* const cache = tests::attach_cache(config, id);
+    CHILD_CHECK(cache != nullptr);
+    const std::uint64_t before = stats_of(*cache);
+    const OpenOutcome first = cache->open(request_for(path));
+    const int asked = static_cast<int>(stats_of(*cache) - before);
+    if (bytes(first) != expected) return 255;
+    const OpenOutcome second = cache->open(request_for(path));
+    if (bytes(second) != expected || static_cast<int>(stats_of(*cache) - before) != asked) return 254;
+    return 10 + asked;
+  });
+}
+
+TEST(Consistency, ImmutableAsksNothingWithinAJob) {
+  const tests::TempDir dir;
+  const TestCache cache;
+  const std::string path = old_file(dir, "one");
+  ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
+  write_old(path, "changed by another node");
+  const std::uint64_t before = stats_of(*cache.cache);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(bytes(cache->open(request_for(path))), "one");
+  EXPECT_EQ(stats_of(*cache.cache), before);
+}
+
+TEST(Consistency, ImmutableChecksRecordsOfAnotherJobOnce) {
+  const tests::TempDir dir;
+  const TestCache cache;
+  const std::string path = old_file(dir, "one");
+  ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
+  EXPECT_EQ(open_as_another_job(cache.config, path, "one"), 11);
+}
+
+TEST(Consistency, ImmutableSeesWhatHasChangedSinceAnotherJob) {
+  const tests::TempDir dir;
+  const TestCache cache;
+  const std::string path = old_file(dir, "one");
+  ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
+  write_old(path, "three");
+  const int asked = open_as_another_job(cache.config, path, "three");
+  EXPECT_GE(asked, 12);
+  EXPECT_LE(asked, 13);
+  unlink(path.c_str());
+  EXPECT_EQ(open_as_another_job(cache.config, path, "(no pin)", 2), 11);
+}
+
+// BUG 23: two jobs that run at the same time take each other's mark away.
+TEST(Consistency, ImmutableChecksOnceAlsoWhereTwoJobsTakeTurns) {
+  const tests::TempDir dir;
+  const TestCache cache;
+  const std::string path = old_file(dir, "one");
+  ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
+  tests::Gate ready, go;
+  tests::Child other([&] {
+    base::ProcessId id = base::current_process();
+    FileCache* const mine = tests::attach_cache(cache.config, id);
+    for (int i = 0; i < 10; ++i) {
+      if (mine == nullptr || !go.take() || bytes(mine->open(request_for(path))) != "one") return 1;
+      ready.give();
+    }
+    return static_cast<int>(stats_of(*mine)) + 10;
+  });
+  const std::uint64_t before = stats_of(*cache.cache);
+  for (int i = 0; i < 10; ++i) {
+    go.give();
+    ASSERT_TRUE(ready.take());
+    ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
+  }
+  EXPECT_LE(stats_of(*cache.cache) - before, 1U);
+  EXPECT_LE(other.wait(), 11);
+}
+
+TEST(Consistency, OpenAsksEachTime) {
+  const tests::TempDir dir;
+  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
+  const std::string path = old_file(dir, "one");
+  ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
+  const std::uint64_t before = stats_of(*cache.cache);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(bytes(cache->open(request_for(path))), "one");
+  EXPECT_EQ(stats_of(*cache.cache), before + 5);
+  write_old(path, "three");
+  EXPECT_EQ(bytes(cache->open(request_for(path))), "three");
+  EXPECT_FALSE(cache->find(request_for(dir / "other")));
+  unlink(path.c_str());
+  EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
+}
+
+TEST(Consistency, OpenSeesANewFileOfTheSameSizeAndTime) {
+  const tests::TempDir dir;
+  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
+  const std::string path = dir.write("f", "one"), other = dir.write("g", "two");
+  const timespec times[2] = {{1000, 0}, {1000, 0}};
+  for (const auto& p : {path, other}) utimensat(AT_FDCWD, p.c_str(), times, 0);
+  ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
+  ASSERT_EQ(rename(other.c_str(), path.c_str()), 0);
+  EXPECT_EQ(bytes(cache->open(request_for(path))), "two");
+}
+
+TEST(Consistency, TtlAsksAgainWhenItHasPassed) {
+  const tests::TempDir dir;
+  const TestCache cache(16 << 20, [](base::Config& config) {
+    config.consistency.kind = ConsistencyKind::ttl;
+    config.consistency.ttl_seconds = 100;
+  });
+  const std::string path = old_file(dir, "one");
+  const OpenOutcome first = cache->open(request_for(path));
+  ASSERT_TRUE(first.pin);
+  RamTier tier(cache->region());
+  const auto now = static_cast<std::uint32_t>(base::wall_ns() / 1'000'000'000ULL);
+  const auto asked_when_verified_at = [&](std::uint32_t seconds) {
+    tier.mark_verified(*first.pin, std::uint64_t{seconds} * 1'000'000'000);
+    const std::uint64_t before = stats_of(*cache.cache);
+    EXPECT_EQ(bytes(cache->open(request_for(path))), "one");
+    EXPECT_EQ(bytes(cache->open(request_for(path))), "one");
+    return stats_of(*cache.cache) - before;
+  };
+  EXPECT_EQ(asked_when_verified_at(now), 0U);
+  EXPECT_EQ(asked_when_verified_at(now - 90), 0U);
+  EXPECT_EQ(asked_when_verified_at(now - 101), 1U);
+  EXPECT_EQ(asked_when_verified_at(now + 5000), 1U) << "a clock that was set back";
+  EXPECT_EQ(asked_when_verified_at(0), 1U);
+  write_old(path, "three");
+  EXPECT_EQ(bytes(cache->open(request_for(path))), "one");
+  tier.mark_verified(*first.pin, std::uint64_t{now - 101} * 1'000'000'000);
+  EXPECT_EQ(bytes(cache->open(request_for(path))), "three");
+}
+
+TEST(Consistency, TtlOfZeroAsksEachTime) {
+  const tests::TempDir dir;
+  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::ttl; });
+  const std::string path = old_file(dir, "one");
+  ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
+  write_old(path, "three");
+  EXPECT_EQ(bytes(cache->open(request_for(path))), "three");
+}
+
+}  // namespace
+}  // namespace cube::cache

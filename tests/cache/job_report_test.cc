@@ -1,0 +1,210 @@
+// The report, to the letter.
+#include "cache/job_report.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "cache/base/clock.h"
+#include "tests/support/child.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+using tests::TestRegion;
+
+std::string content(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+JobTotals totals(std::initializer_list<std::pair<Counter, std::uint64_t>> counts) {
+  JobTotals job;
+  for (const auto& [counter, n] : counts) job.totals.counters[static_cast<std::size_t>(counter)] = n;
+  return job;
+}
+
+TEST(JobReport, TextHasTheTwoLinesThatTheFieldKnows) {
+  const JobTotals job = totals({{Counter::hits_ram, 200}, {Counter::misses, 100}});
+  EXPECT_EQ(report_as_text(job, 100, 50).view(),
+            "cubeshim: cycle request_count:200 hit_count:150 miss_count:50 hit_rate:75.00% miss_rate:25.00%\n"
+            "cubeshim: sum request_count:300 hit_count:200 miss_count:100 hit_rate:66.67% miss_rate:33.33%\n");
+}
+
+TEST(JobReport, TextNamesWhatWentPast) {
+  const JobTotals job = totals({{Counter::hits_ram, 1}, {Counter::bypassed_size, 2}, {Counter::bypassed_write, 3}, {Counter::bypassed_error, 4}});
+  EXPECT_EQ(report_as_text(job, 0, 0).view(),
+            "cubeshim: cycle request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
+            "cubeshim: sum request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
+            "cubeshim: bypassed write:3 size:2 error:4\n");
+}
+
+TEST(JobReport, TextOfNothingHasNoNan) {
+  const std::string zeros = "request_count:0 hit_count:0 miss_count:0 hit_rate:0.00% miss_rate:0.00%\n";
+  EXPECT_EQ(report_as_text({}, 0, 0).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros);
+  EXPECT_EQ(report_as_text({}, 10, 10).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros);
+}
+
+TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {
+  JobTotals job;
+  for (std::size_t i = 0; i < base::k_counters; ++i) job.totals.counters[i] = 1000 + i;
+  job.totals.hit_latency[base::Histogram::bucket_of(2000)] = 10;
+  job.totals.miss_latency[base::Histogram::bucket_of(2'000'000)] = 10;
+  job.ram_capacity = 77;
+  job.ram_used = 66;
+  job.ram_entries = 55;
+  const std::string text(report_as_json(job).view());
+  EXPECT_TRUE(text.ends_with("}\n"));
+  EXPECT_EQ(text.find('\n'), text.size() - 1);
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  const auto n = [&](Counter counter) { return job.totals[counter]; };
+  EXPECT_EQ(json["opens"], n(Counter::hits_ram) + n(Counter::misses) + n(Counter::bypassed_flags) + n(Counter::bypassed_write) +
+                               n(Counter::bypassed_kind) + n(Counter::bypassed_size) + n(Counter::bypassed_full) +
+                               n(Counter::bypassed_busy) + n(Counter::bypassed_error));
+  EXPECT_EQ(json["hits"]["ram"], n(Counter::hits_ram));
+  EXPECT_EQ(json["misses"], n(Counter::misses));
+  EXPECT_EQ(json["bypassed"].size(), 7U);
+  EXPECT_EQ(json["bypassed"]["flags"], n(Counter::bypassed_flags));
+  EXPECT_EQ(json["bypassed"]["write"], n(Counter::bypassed_write));
+  EXPECT_EQ(json["bypassed"]["kind"], n(Counter::bypassed_kind));
+  EXPECT_EQ(json["bypassed"]["size"], n(Counter::bypassed_size));
+  EXPECT_EQ(json["bypassed"]["full"], n(Counter::bypassed_full));
+  EXPECT_EQ(json["bypassed"]["busy"], n(Counter::bypassed_busy));
+  EXPECT_EQ(json["bypassed"]["error"], n(Counter::bypassed_error));
+  EXPECT_NEAR(json["hit_rate"].get<double>(), static_cast<double>(job.hits()) / static_cast<double>(job.requests()), 1e-6);
+  EXPECT_EQ(json["bytes_served"], n(Counter::bytes_served));
+  EXPECT_EQ(json["origin"]["opens"], n(Counter::origin_opens));
+  EXPECT_EQ(json["origin"]["reads"], n(Counter::origin_reads));
+  EXPECT_EQ(json["origin"]["bytes"], n(Counter::origin_bytes));
+  EXPECT_EQ(json["origin"]["stats"], n(Counter::origin_stats));
+  EXPECT_EQ(json["calls_saved"], n(Counter::calls_saved));
+  EXPECT_EQ(json["ram"]["capacity"], 77);
+  EXPECT_EQ(json["ram"]["used"], 66);
+  EXPECT_EQ(json["ram"]["entries"], 55);
+  EXPECT_NEAR(json["latency_us"]["hit"]["p50"].get<double>(), 2.0, 0.6);
+  EXPECT_NEAR(json["latency_us"]["miss"]["p99"].get<double>(), 2000.0, 600.0);
+}
+
+TEST(JobReport, GoesToItsFileWithThePidInItsName) {
+  const TestRegion region;
+  const tests::TempDir dir;
+  base::Config config = tests::config_for(region.options);
+  config.stats = dir / "%p-100%-%p%.txt";
+  region->stats().count(Counter::hits_ram, 3);
+  write_report(*region, region->own_job(), config, 4711);
+  EXPECT_TRUE(content(dir / "4711-100%-4711%.txt").starts_with("cubeshim: cycle request_count:3 hit_count:3 "));
+}
+
+TEST(JobReport, TheCycleIsWhatCameSinceTheLastReport) {
+  const TestRegion region;
+  const tests::TempDir dir;
+  base::Config config = tests::config_for(region.options);
+  config.stats = dir / "report";
+  for (int i = 0; i < 2; ++i) {
+    region->stats().count(Counter::hits_ram, 3);
+    write_report(*region, region->own_job(), config, 1);
+  }
+  const std::string text = content(config.stats);
+  EXPECT_NE(text.find("cycle request_count:3 hit_count:3 miss_count:0 hit_rate:100.00% miss_rate:0.00%\n"
+                      "cubeshim: sum request_count:6 "), std::string::npos) << text;
+}
+
+TEST(JobReport, IsAppendedAsJsonLines) {
+  const TestRegion region;
+  const tests::TempDir dir;
+  base::Config config = tests::config_for(region.options);
+  config.stats = dir / "report";
+  config.stats_format = base::StatsFormat::json;
+  for (int i = 0; i < 3; ++i) write_report(*region, region->own_job(), config, 1);
+  std::ifstream file(config.stats);
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    EXPECT_TRUE(nlohmann::json::parse(line, nullptr, false).is_object());
+  }
+  EXPECT_EQ(lines, 3);
+}
+
+TEST(JobReport, OffWritesNothingAndNoOpensNothingToStderr) {
+  const TestRegion region;
+  base::Config config = tests::config_for(region.options);
+  testing::internal::CaptureStderr();
+  config.stats = "stderr";
+  write_report(*region, region->own_job(), config, 1);
+  config.stats = "off";
+  region->stats().count(Counter::hits_ram, 3);
+  write_report(*region, region->own_job(), config, 1);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  config.stats = "stderr";
+  write_report(*region, region->own_job(), config, 1);
+  EXPECT_TRUE(testing::internal::GetCapturedStderr().starts_with("cubeshim: cycle "));
+}
+
+TEST(JobReport, AFileThatCannotBeWrittenIsOneClearLine) {
+  const TestRegion region;
+  base::Config config = tests::config_for(region.options);
+  config.stats = "/no/such/dir/report";
+  testing::internal::CaptureStderr();
+  write_report(*region, region->own_job(), config, 1);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "cubeshim: warn: CUBESHIM_STATS: cannot write /no/such/dir/report: No such file or directory\n");
+}
+
+TEST(JobReport, DoesNotFollowALink) {
+  const TestRegion region;
+  const tests::TempDir dir;
+  const std::string target = dir.write("target", "untouched");
+  base::Config config = tests::config_for(region.options);
+  config.stats = dir / "link";
+  ASSERT_EQ(symlink("target", config.stats.c_str()), 0);
+  testing::internal::CaptureStderr();
+  write_report(*region, region->own_job(), config, 1);
+  EXPECT_NE(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(content(target), "untouched");
+}
+
+TEST(JobReport, CoversLivingAndKilledProcesses) {
+  const TestRegion region;
+  tests::Gate ready;
+  const auto body = [&] {
+    Region* const mine = tests::attach(region.options);
+    CHILD_CHECK(mine != nullptr);
+    mine->stats().count(Counter::bytes_served, 10);
+    ready.give();
+    return tests::wait_for_death();
+  };
+  tests::Child living(body), killed(body);
+  ASSERT_TRUE(ready.take(2));
+  killed.kill();
+  EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served], 20U);
+}
+
+TEST(JobReport, OneCallerWritesWhenTheIntervalHasPassed) {
+  const TestRegion region;
+  const std::uint32_t job = region->own_job();
+  EXPECT_FALSE(report_interval_passed(*region, job, 5)) << "it begins with the first call";
+  EXPECT_FALSE(report_interval_passed(*region, job, 5));
+  for (int round = 0; round < 50; ++round) {
+    region->job_row(job).next_report_ns.store(1);
+    std::atomic<int> claimed{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) threads.emplace_back([&] { claimed += report_interval_passed(*region, job, 5) ? 1 : 0; });
+    for (auto& thread : threads) thread.join();
+    ASSERT_EQ(claimed.load(), 1);
+  }
+  EXPECT_GT(region->job_row(job).next_report_ns.load(), base::monotonic_ns());
+}
+
+}  // namespace
+}  // namespace cube::cache

@@ -1,0 +1,380 @@
+// Records in the shared region: reserve, fill in, publish, find, mark.
+#include "cache/ram/ram_tier.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <vector>
+
+#include "cache/ram/segments.h"
+#include "tests/support/child.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+using tests::k_mib;
+using tests::put;
+using tests::TestRegion;
+
+struct RamTierTest : testing::Test {
+  TestRegion region;
+  RamTier tier{*region};
+
+  std::uint64_t own_pins() const {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < region->layout().segment_count; ++i) sum += region->pin_row(region->own_slot())[i].load();
+    return sum;
+  }
+  std::uint32_t fill(std::uint32_t segment = 0) const { return region->segment_row(segment).fill.load(); }
+};
+
+TEST_F(RamTierTest, FindsWhatWasPublished) {
+  for (const std::size_t size : {0, 1, 100, 4096, 32767, 32768, 100'000, 900'000}) {
+    const std::string path = "/data/" + std::to_string(size);
+    const std::string data = tests::content_of(path, 1, size);
+    ASSERT_TRUE(put(tier, path, data));
+    const Pin pin = tests::find(tier, path);
+    ASSERT_TRUE(pin) << size;
+    EXPECT_EQ(pin->path(), path);
+    EXPECT_EQ(tests::bytes_of(*pin), data);
+    EXPECT_TRUE(tests::is_sound(*region, *pin));
+    if (pin->is_mappable()) {
+      EXPECT_EQ(region->offset_of(pin->data()) % k_page, 0U);
+    }
+  }
+  EXPECT_FALSE(tests::find(tier, "/data/none"));
+  EXPECT_FALSE(tests::find(tier, ""));
+  EXPECT_EQ(region->header().records.load(), 8U);
+}
+
+TEST_F(RamTierTest, APinIsCountedAsLongAsItLives) {
+  {
+    const auto published = put(tier, "/a", "x");
+    ASSERT_TRUE(published);
+    EXPECT_EQ(own_pins(), 1U);
+    const Pin second = tests::find(tier, "/a");
+    const Pin third = second.duplicate();
+    EXPECT_EQ(own_pins(), 3U);
+    EXPECT_FALSE(tests::find(tier, "/other"));
+    EXPECT_EQ(own_pins(), 3U);
+  }
+  EXPECT_EQ(own_pins(), 0U);
+}
+
+TEST_F(RamTierTest, AnAbandonedReservationIsUndone) {
+  ASSERT_TRUE(put(tier, "/a", "x"));
+  const std::uint32_t before = fill();
+  {
+    const auto room = tier.reserve(10, 5000);
+    ASSERT_TRUE(room);
+    EXPECT_GT(fill(), before);
+  }
+  EXPECT_EQ(fill(), before);
+  {
+    auto first = tier.reserve(10, 5000);
+    const auto second = tier.reserve(10, 5000);
+    const std::uint32_t both = fill();
+    { const auto gone = std::move(first); }
+    EXPECT_EQ(fill(), both) << "the second still lies there; a hole is no harm";
+  }
+  ASSERT_TRUE(put(tier, "/b", "y"));
+  EXPECT_EQ(tests::bytes_of(*tests::find(tier, "/a")), "x");
+}
+
+TEST_F(RamTierTest, ReservationsDoNotOverlap) {
+  std::vector<RamTier::Reservation> rooms;
+  for (int i = 0; i < 20; ++i) {
+    auto room = tier.reserve(5, 40'000);
+    ASSERT_TRUE(room);
+    std::memset(room->data(), i, 40'000);
+    rooms.push_back(std::move(*room));
+  }
+  for (int i = 0; i < 20; ++i) {
+    const std::string path = "/f" + std::to_string(i + 100);
+    ASSERT_TRUE(tests::publish(tier, std::move(rooms[static_cast<std::size_t>(i)]), tests::content_for(path, 40'000)));
+  }
+  for (int i = 0; i < 20; ++i) {
+    const Pin pin = tests::find(tier, "/f" + std::to_string(i + 100));
+    ASSERT_TRUE(pin);
+    EXPECT_EQ(tests::bytes_of(*pin), std::string(40'000, static_cast<char>(i)));
+  }
+}
+
+// BUG 16: what is left of a segment may be another's by the time the reservation is given up.
+TEST_F(RamTierTest, GivingUpAReservationInASegmentThatIsAnothersNowLeavesItsFillAlone) {
+  {
+    auto room = tier.reserve(10, 5000);
+    ASSERT_TRUE(room);
+    tier.release_lease();
+    const std::uint32_t before = fill();
+    const int status = tests::run_in_child([&] {
+      Region* const mine = tests::attach(region.options);
+      CHILD_CHECK(mine != nullptr);
+      RamTier other(*mine);
+      CHILD_CHECK(*lease_segment(*mine, 1000) == 0);  // it has read the fill and is about to write behind it
+      raise(SIGKILL);
+      return 0;
+    });
+    ASSERT_EQ(status, -SIGKILL);
+    *room = RamTier::Reservation();
+    EXPECT_EQ(fill(), before);
+  }
+}
+
+TEST_F(RamTierTest, AnotherPathWithTheSameHashIsNotTakenForIt) {
+  ASSERT_TRUE(put(tier, "/a", "right"));
+  EXPECT_FALSE(tier.find("/b", base::hash_path("/a")));
+  EXPECT_FALSE(tier.find("/aa", base::hash_path("/a")));
+  EXPECT_FALSE(tier.find("", base::hash_path("/a")));
+  EXPECT_EQ(own_pins(), 0U);
+}
+
+TEST_F(RamTierTest, ARecordOfASegmentThatIsUsedAgainIsNotFoundAndNotPinned) {
+  ASSERT_TRUE(put(tier, "/a", "x"));
+  auto& word = region->segment_row(0).word;
+  const SegmentWord before = SegmentWord::unpack(word.load());
+  for (const SegmentWord after : {SegmentWord{SegmentState::open, before.owner, before.generation + 1},
+                                  SegmentWord{SegmentState::evicting, before.owner, before.generation},
+                                  SegmentWord{SegmentState::free, before.owner, before.generation}}) {
+    word.store(after.pack());
+    EXPECT_FALSE(tests::find(tier, "/a"));
+    EXPECT_EQ(own_pins(), 0U);
+  }
+  word.store(before.pack());
+  EXPECT_TRUE(tests::find(tier, "/a"));
+}
+
+TEST_F(RamTierTest, ManyPathsOfFewTagsAreToldApart) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < 3000; ++i) paths.push_back("/dir/" + std::to_string(i));
+  for (const auto& path : paths) ASSERT_TRUE(put(tier, path, path));
+  for (const auto& path : paths) {
+    const Pin pin = tests::find(tier, path);
+    ASSERT_TRUE(pin);
+    ASSERT_EQ(tests::bytes_of(*pin), path);
+  }
+}
+
+TEST_F(RamTierTest, MarkStaleHidesThePath) {
+  ASSERT_TRUE(put(tier, "/a", "old"));
+  ASSERT_TRUE(put(tier, "/ab", "other"));
+  const Pin held = tests::find(tier, "/a");
+  EXPECT_EQ(tier.mark_stale("/a"), 1U);
+  EXPECT_TRUE(held->is_stale()) << "who holds it must see";
+  EXPECT_EQ(tests::bytes_of(*held), "old");
+  EXPECT_FALSE(tests::find(tier, "/a"));
+  EXPECT_TRUE(tests::find(tier, "/ab"));
+  EXPECT_EQ(tier.mark_stale("/a"), 0U);
+  ASSERT_TRUE(put(tier, "/a", "new"));
+  EXPECT_EQ(tests::bytes_of(*tests::find(tier, "/a")), "new");
+  EXPECT_EQ(own_pins(), 1U);
+}
+
+TEST_F(RamTierTest, AFileThatChangesOftenTakesOneIndexSlot) {
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(put(tier, "/a", std::to_string(i))) << i;
+    EXPECT_EQ(tests::bytes_of(*tests::find(tier, "/a")), std::to_string(i));
+    EXPECT_EQ(tier.mark_stale("/a"), 1U);
+  }
+}
+
+TEST_F(RamTierTest, MarkStaleByInodeFindsOtherSpellings) {
+  RecordContent content = tests::content_for("/link/a", 3);
+  content.physical = false;
+  auto room = tier.reserve(content.path.size(), 3);
+  ASSERT_TRUE(room);
+  ASSERT_TRUE(tests::publish(tier, std::move(*room), content));
+  EXPECT_TRUE(tests::find(tier, "/link/a"));
+  FileStat other = content.stat;
+  other.inode += 1;
+  EXPECT_EQ(tier.mark_stale_inode(other), 0U);
+  EXPECT_EQ(tier.mark_stale_inode(content.stat), 1U);
+  EXPECT_FALSE(tests::find(tier, "/link/a"));
+}
+
+TEST_F(RamTierTest, MarkStaleByInodeFindsEveryHardLink) {
+  for (const char* path : {"/one", "/two"}) {
+    RecordContent content = tests::content_for(path, 3);
+    content.stat = tests::stat_for("/same", 3);
+    content.stat.links = 2;
+    auto room = tier.reserve(content.path.size(), 3);
+    ASSERT_TRUE(room);
+    ASSERT_TRUE(tests::publish(tier, std::move(*room), content));
+  }
+  EXPECT_EQ(tier.mark_stale_inode(tests::stat_for("/same", 3)), 2U);
+  EXPECT_FALSE(tests::find(tier, "/one"));
+  EXPECT_FALSE(tests::find(tier, "/two"));
+}
+
+TEST_F(RamTierTest, MarkStaleTreeIsExactlyWhatLiesBelow) {
+  for (const char* path : {"/d/a", "/d/e/f", "/da", "/d", "/e/d/a"}) ASSERT_TRUE(put(tier, path, path));
+  EXPECT_EQ(tier.mark_stale_tree("/d"), 2U);
+  EXPECT_FALSE(tests::find(tier, "/d/a"));
+  EXPECT_FALSE(tests::find(tier, "/d/e/f"));
+  EXPECT_TRUE(tests::find(tier, "/da"));
+  EXPECT_TRUE(tests::find(tier, "/d"));
+  EXPECT_TRUE(tests::find(tier, "/e/d/a"));
+}
+
+TEST_F(RamTierTest, MarkStaleOfTheRootIsEverything) {  // BUG 19: "/" + "/" is looked for
+  ASSERT_TRUE(put(tier, "/a", "x"));
+  EXPECT_EQ(tier.mark_stale_tree("/"), 1U);
+}
+
+// BUG 3: a mark needs an fd and the name of the region. Without them old bytes are served.
+TEST_F(RamTierTest, MarkStaleWorksWithoutAFreeFd) {
+  ASSERT_TRUE(put(tier, "/a", "old"));
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit none{0, limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  tier.mark_stale("/a");
+  setrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_FALSE(tests::find(tier, "/a"));
+}
+
+TEST_F(RamTierTest, MarkStaleWorksWhenSomebodyHasRemovedTheRegionsFile) {  // BUG 3
+  ASSERT_TRUE(put(tier, "/a", "old"));
+  const Pin held = tests::find(tier, "/a");
+  unlink(region.path().c_str());
+  tier.mark_stale("/a");
+  EXPECT_FALSE(tests::find(tier, "/a"));
+  EXPECT_TRUE(held->is_stale());
+}
+
+TEST_F(RamTierTest, WithoutItsNameNoSegmentIsTakenAndNothingElseFails) {
+  ASSERT_TRUE(put(tier, "/a", "x"));
+  tier.release_lease();
+  unlink(region.path().c_str());
+  EXPECT_FALSE(tier.reserve(10, 3 * k_mib));
+  EXPECT_TRUE(tests::find(tier, "/a"));
+}
+
+TEST_F(RamTierTest, WithoutAFreeFdNoSegmentsAreLost) {
+  ASSERT_TRUE(put(tier, "/a", std::string(9000, 'x')));
+  const auto free_segments = [&] {
+    int n = 0;
+    for (std::uint32_t i = 0; i < region->layout().segment_count; ++i) {
+      n += SegmentWord::unpack(region->segment_row(i).word.load()).state == SegmentState::free ? 1 : 0;
+    }
+    return n;
+  };
+  const int before = free_segments();
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit none{0, limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  EXPECT_FALSE(tier.reserve(10, 3 * k_mib));
+  EXPECT_FALSE(tier.reserve(10, region->layout().segment_bytes - 10'000));
+  setrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_EQ(free_segments(), before);
+  EXPECT_TRUE(tier.reserve(10, 3 * k_mib));
+}
+
+TEST_F(RamTierTest, VerifiedMarksAreKept) {
+  const auto pin = put(tier, "/a", "x");
+  ASSERT_TRUE(pin);
+  tier.mark_verified(**pin, 77);
+  EXPECT_EQ((*pin)->verified_ns.load(), 77U);
+  EXPECT_TRUE(tests::is_sound(*region, **pin));
+}
+
+TEST_F(RamTierTest, MarksOfTheLastRecordOfTheRegionStayWithinIt) {
+  int n = 0;
+  const std::string data(30'000, 'x');
+  while (put(tier, "/f" + std::to_string(n), data)) ++n;
+  for (int i = 0; i < n; ++i) ASSERT_EQ(tier.mark_stale("/f" + std::to_string(i)), 1U);
+}
+
+TEST_F(RamTierTest, ARecordLargerThanASegmentIsWhole) {
+  const std::string data = tests::content_of("/big", 1, 5 * k_mib + 123);
+  ASSERT_TRUE(put(tier, "/small", "s"));
+  ASSERT_TRUE(put(tier, "/big", data));
+  ASSERT_TRUE(put(tier, "/small2", "s2"));
+  const Pin pin = tests::find(tier, "/big");
+  ASSERT_TRUE(pin);
+  EXPECT_TRUE(tests::bytes_of(*pin) == data);
+  EXPECT_TRUE(tests::is_sound(*region, *pin));
+  EXPECT_EQ(tests::bytes_of(*tests::find(tier, "/small")), "s");
+  EXPECT_EQ(tests::bytes_of(*tests::find(tier, "/small2")), "s2");
+  EXPECT_EQ(tier.mark_stale("/big"), 1U);
+}
+
+TEST_F(RamTierTest, RecordsAroundTheSegmentsSizeAllFit) {
+  for (int delta = -9000; delta <= 9000; delta += 1500) {
+    TestRegion own;
+    const std::uint64_t size = own->layout().segment_bytes + static_cast<std::uint64_t>(delta);
+    RamTier mine(*own);
+    const std::string data = tests::content_of("/x", size, size);
+    ASSERT_TRUE(put(mine, "/x", data)) << size;
+    EXPECT_TRUE(tests::bytes_of(*tests::find(mine, "/x")) == data) << size;
+  }
+}
+
+TEST_F(RamTierTest, AnAbandonedRunIsFreeAgain) {
+  for (int i = 0; i < 10; ++i) {
+    const auto room = tier.reserve(10, 8 * k_mib);
+    ASSERT_TRUE(room) << i;
+  }
+}
+
+TEST_F(RamTierTest, ARecordLargerThanTheRegionIsRefusedAndTheRestGoesOn) {
+  EXPECT_EQ(tier.reserve(10, 100 * k_mib).error().value, ENOSPC);
+  EXPECT_FALSE(tier.is_full());
+  EXPECT_TRUE(put(tier, "/a", "x"));
+}
+
+TEST_F(RamTierTest, SizesBeyondAnyMemoryAreRefused) {  // BUG 15: the number of segments is cut to 32 bits
+  for (const std::uint64_t size : {1ULL << 40, 1ULL << 52, (1ULL << 52) + 100, static_cast<unsigned long long>(INT64_MAX),
+                                   static_cast<unsigned long long>(UINT64_MAX - 4096)}) {
+    EXPECT_FALSE(tier.reserve(10, size)) << size;
+  }
+}
+
+TEST_F(RamTierTest, AFullRegionKeepsWhatItHas) {
+  const std::string data(50'000, 'x');
+  int n = 0;
+  while (put(tier, "/f" + std::to_string(n), data)) ++n;
+  EXPECT_TRUE(tier.is_full());
+  const double used = n * 50'000.0 / static_cast<double>(region->layout().file_bytes - region->layout().data);
+  EXPECT_GT(used, 0.85);
+  std::printf("files of 50,000 bytes fill %.1f %% of a small region\n", 100 * used);
+  for (int i = 0; i < n; ++i) {
+    const Pin pin = tests::find(tier, "/f" + std::to_string(i));
+    ASSERT_TRUE(pin);
+    ASSERT_EQ(tests::bytes_of(*pin), data);
+  }
+}
+
+TEST_F(RamTierTest, ALargeFileThatDoesNotFitLeavesRoomForSmallOnes) {  // BUG 13
+  const std::string data(400'000, 'x');
+  int n = 0;
+  while (put(tier, "/f" + std::to_string(n), data)) ++n;
+  ASSERT_TRUE(put(tier, "/small", "fits into what is left of the segment"));
+  EXPECT_FALSE(tier.is_full()) << "the file cache does not even try when this is set";
+}
+
+TEST_F(RamTierTest, AFullIndexIsAnErrorThatUndoesTheReservation) {
+  int n = 0;
+  int error = 0;
+  for (; n < 100'000; ++n) {
+    const std::uint32_t before = fill(0);
+    const auto pin = put(tier, "/f" + std::to_string(n), "x");
+    if (pin) continue;
+    error = pin.error().value;
+    (void)before;
+    break;
+  }
+  EXPECT_EQ(error, ENOSPC);
+  const double slots = static_cast<double>(tests::index_slots(*region));
+  EXPECT_GT(n, slots * 0.8);
+  EXPECT_EQ(own_pins(), 0U);
+  EXPECT_EQ(region->header().records.load(), static_cast<std::uint64_t>(n));
+}
+
+}  // namespace
+}  // namespace cube::cache

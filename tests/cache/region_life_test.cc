@@ -1,0 +1,249 @@
+// Who makes a region, who shares it, and who takes it away.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+#include "cache/ram/process_slots.h"
+#include "cache/ram/region.h"
+#include "tests/support/child.h"
+#include "tests/support/test_region.h"
+#include "tests/support/tracee.h"
+
+namespace cube::cache {
+namespace {
+
+using tests::Child;
+using tests::Gate;
+using tests::k_mib;
+using tests::RegionName;
+using tests::run_in_child;
+using tests::TestRegion;
+
+base::ProcessId some_dead_process() {
+  base::ProcessId id = base::current_process();
+  id.start_time -= 1;
+  return id;
+}
+
+TEST(RegionLife, ASecondProcessSharesWhatTheFirstHasMade) {
+  const TestRegion region;
+  RamTier tier(*region);
+  ASSERT_TRUE(tests::put(tier, "/a", "shared bytes"));
+  const int status = run_in_child([&] {
+    Region* const mine = tests::attach(region.options);
+    CHILD_CHECK(mine != nullptr);
+    CHILD_CHECK(mine->own_slot() != region->own_slot());
+    CHILD_CHECK(mine->own_job() == region->own_job());
+    RamTier other(*mine);
+    const Pin pin = tests::find(other, "/a");
+    CHILD_CHECK(pin && tests::bytes_of(*pin) == "shared bytes");
+    CHILD_CHECK(tests::put(other, "/b", "from the child"));
+    mine->detach();
+    return 0;
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(tests::bytes_of(*tests::find(tier, "/b")), "from the child");
+  EXPECT_TRUE(tests::exists(region.path()));
+}
+
+TEST(RegionLife, TheLastDetachTakesTheFileAway) {
+  RegionName name;
+  name.options.job = some_dead_process();
+  Region* const region = tests::attach(name.options);
+  ASSERT_NE(region, nullptr);
+  EXPECT_TRUE(tests::exists(name.path()));
+  region->detach();
+  EXPECT_FALSE(tests::exists(name.path()));
+}
+
+TEST(RegionLife, KeepLeavesTheFileAndWhatIsInIt) {
+  RegionName name;
+  name.options.keep = true;
+  for (int job = 0; job < 3; ++job) {
+    const int status = run_in_child([&] {
+      name.options.job = base::current_process();
+      Region* const region = tests::attach(name.options);
+      CHILD_CHECK(region != nullptr);
+      RamTier tier(*region);
+      if (job == 0) CHILD_CHECK(tests::put(tier, "/a", "kept"));
+      const Pin pin = tests::find(tier, "/a");
+      CHILD_CHECK(pin && tests::bytes_of(*pin) == "kept");
+      tier.release_lease();
+      region->detach();
+      return 0;
+    });
+    ASSERT_EQ(status, 0);
+    ASSERT_TRUE(tests::exists(name.path()));
+  }
+}
+
+TEST(RegionLife, ADeadProcessDoesNotKeepTheFile) {
+  TestRegion region;
+  Gate attached;
+  Child child([&] {
+    if (tests::attach(region.options) == nullptr) return 1;
+    attached.give();
+    return tests::wait_for_death();
+  });
+  ASSERT_TRUE(attached.take());
+  child.kill();
+  region->detach();
+  EXPECT_FALSE(tests::exists(region.path()));
+}
+
+TEST(RegionLife, ALivingProcessKeepsTheFile) {
+  TestRegion region;
+  Gate attached;
+  Child child([&] {
+    if (tests::attach(region.options) == nullptr) return 1;
+    attached.give();
+    return tests::wait_for_death();
+  });
+  ASSERT_TRUE(attached.take());
+  region->detach();
+  EXPECT_TRUE(tests::exists(region.path()));
+}
+
+TEST(RegionLife, WhatKilledProcessesLeftIsMadeAnew) {
+  RegionName name;
+  const int killed = run_in_child([&] {
+    name.options.job = base::current_process();
+    Region* const region = tests::attach(name.options);
+    CHILD_CHECK(region != nullptr);
+    RamTier tier(*region);
+    CHILD_CHECK(tests::put(tier, "/a", "old"));
+    raise(SIGKILL);
+    return 0;
+  });
+  ASSERT_EQ(killed, -SIGKILL);
+  ASSERT_TRUE(tests::exists(name.path()));
+  Region* const region = tests::attach(name.options);
+  ASSERT_NE(region, nullptr);
+  RamTier tier(*region);
+  EXPECT_FALSE(tests::find(tier, "/a"));
+  region->detach();
+}
+
+// BUG 6: `dead` is set, then the name is taken away; a death in between leaves a name that everybody refuses for ever.
+TEST(RegionLife, ADeathBetweenMarkingTheRegionDeadAndTakingItsNameBlocksNobody) {
+  RegionName name;
+  name.options.job = some_dead_process();
+  tests::Tracee last([&] {
+    Region* const region = tests::attach(name.options);
+    CHILD_CHECK(region != nullptr);
+    region->detach();
+    return 0;
+  });
+  ASSERT_TRUE(last.to_entry_of(SYS_unlinkat));
+  last.kill();
+  ASSERT_TRUE(tests::exists(name.path()));
+  std::string why;
+  Region* const region = tests::attach(name.options, &why);
+  EXPECT_NE(region, nullptr) << why;
+  if (region != nullptr) region->detach();
+}
+
+// BUG 9: the first of two jobs to end leaves its row; while it is still on its way out, the second believes that its
+// report is to come and leaves the file, and nobody comes to take it away.
+TEST(RegionLife, OfTwoJobsThatEndTogetherTheLastToDetachTakesTheFileAway) {
+  RegionName name;
+  Gate attached, go, detached;
+  Child first([&] {
+    name.options.job = base::current_process();
+    Region* const region = tests::attach(name.options);
+    attached.give();
+    if (region == nullptr || !go.take()) return 1;
+    region->detach();
+    detached.give();
+    return tests::wait_for_death();  // still in its exit handlers
+  });
+  ASSERT_TRUE(attached.take());
+  Region* const region = tests::attach(name.options);
+  ASSERT_NE(region, nullptr);
+  go.give();
+  ASSERT_TRUE(detached.take());
+  region->detach();
+  EXPECT_FALSE(tests::exists(name.path()));
+}
+
+TEST(RegionLife, ManyProcessesThatComeAndGoNeverFailAndLeaveNothing) {
+  RegionName name(32 * k_mib);
+  name.options.job = some_dead_process();
+  std::vector<Child> children;
+  for (int c = 0; c < 6; ++c) {
+    children.emplace_back([&] {
+      for (int i = 0; i < 40; ++i) {
+        const int status = run_in_child([&] {
+          std::string why;
+          Region* const region = tests::attach(name.options, &why);
+          if (region == nullptr) std::fprintf(stderr, "attach: %s\n", why.c_str());
+          CHILD_CHECK(region != nullptr);
+          RamTier tier(*region);
+          const std::string path = "/" + std::to_string(getpid());
+          const auto put = tests::put(tier, path, path);
+          // Somebody else may have been the last a moment ago only if we were not there.
+          CHILD_CHECK(put && tests::find(tier, path));
+          tier.release_lease();
+          return 0;
+        });
+        if (status != 0) return 1;
+      }
+      return 0;
+    });
+  }
+  for (auto& child : children) EXPECT_EQ(child.wait(), 0);
+  Region* const region = tests::attach(name.options);
+  ASSERT_NE(region, nullptr);
+  region->detach();
+  EXPECT_FALSE(tests::exists(name.path()));
+}
+
+TEST(RegionLife, DetachAndAttachAtOnceNeverSplitTheNode) {
+  RegionName name(8 * k_mib);
+  name.options.job = some_dead_process();
+  for (int round = 0; round < 30; ++round) {
+    std::vector<Child> children;
+    for (int c = 0; c < 4; ++c) {
+      children.emplace_back([&] {
+        Region* const region = tests::attach(name.options);
+        CHILD_CHECK(region != nullptr);
+        // While we are attached the name must be ours.
+        CHILD_CHECK(region->reopen(O_RDONLY));
+        region->detach();
+        return 0;
+      });
+    }
+    for (auto& child : children) ASSERT_EQ(child.wait(), 0) << "round " << round;
+    ASSERT_FALSE(tests::exists(name.path())) << "round " << round;
+  }
+}
+
+// BUG 17: the slot is given back, but its mutex stays locked by the thread of the process that has left.
+TEST(RegionLife, ASlotsMutexIsFreeForTheNextAfterDetach) {
+  TestRegion region;
+  Gate detached, go;
+  Child first([&] {
+    Region* const mine = tests::attach(region.options);
+    if (mine == nullptr) return 1;
+    mine->detach();
+    detached.give();
+    return tests::wait_for_death();
+  });
+  ASSERT_TRUE(detached.take());
+  Gate attached;
+  Child second([&] {
+    if (tests::attach(region.options) == nullptr) return 1;
+    attached.give();
+    return tests::wait_for_death();
+  });
+  ASSERT_TRUE(attached.take());
+  std::uint32_t slot = 0;
+  while (region->process_slot(slot).process.pid != static_cast<std::uint32_t>(second.pid())) ++slot;
+  second.kill();
+  EXPECT_FALSE(process_is_alive(*region, slot)) << "held up by a process that has left";
+}
+
+}  // namespace
+}  // namespace cube::cache

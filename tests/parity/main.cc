@@ -1,0 +1,130 @@
+// Runs itself once more, as the program under test: with the library preloaded (PARITY_MODE=virtual or real), in
+// directories of its own, under a cache name of its own. The outer process then checks what only it can: that the report
+// of the job shows the hits that were proven, and that the region is gone.
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/parity/totals.h"
+#include "tests/support/parity_case.h"
+
+namespace cube::parity {
+
+Totals& totals() {
+  static Totals* const totals = new Totals;
+  return *totals;
+}
+
+namespace {
+
+int run_tests(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  Totals& all = totals();
+  if (const char* const mode = getenv("PARITY_MODE"); mode != nullptr) all.mode = mode;
+  if (const char* const base = getenv("PARITY_BASE"); base != nullptr) all.base = base;
+  umask(022);
+  const int result = RUN_ALL_TESTS();
+  if (!all.base.empty()) {
+    std::printf("parity: %zu of %zu cases equal (%s: %zu tests, %zu of them skipped, %zu hits proven)\n", all.equal, all.compared,
+                all.mode.c_str(), all.tests, all.skipped, all.warmed);
+    std::fflush(stdout);
+    std::ofstream(all.base + "/warmed") << all.warmed;
+  }
+  return result;
+}
+
+long number_after(const std::string& text, const std::string& key) {
+  const std::size_t at = text.find("\"" + key + "\":");
+  return at == std::string::npos ? -1 : std::strtol(text.c_str() + at + key.size() + 3, nullptr, 10);
+}
+
+std::string content(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream all;
+  all << file.rdbuf();
+  return all.str();
+}
+
+std::string region_of(const std::string& name) { return "/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + name; }
+
+// 0 where the report and the region are as they should be.
+int check_what_is_left(const std::string& base, const std::string& name) {
+  int wrong = 0;
+  const std::string report = content(base + "/report.json");
+  const long warmed = std::atol(content(base + "/warmed").c_str());
+  const long hits = number_after(report, "ram");
+  std::printf("parity: the job's report: %ld hits, %ld misses, %ld materialised\n", hits, number_after(report, "misses"),
+              number_after(report, "materialized"));
+  if (hits < warmed) {
+    std::printf("parity: FAILED: %ld hits were proven, the report has %ld: %s\n", warmed, hits, report.c_str());
+    wrong = 1;
+  }
+  const std::string region = region_of(name);
+  if (access(region.c_str(), F_OK) == 0) {
+    std::printf("parity: FAILED: the region is still there: %s\n", region.c_str());
+    unlink(region.c_str());
+    wrong = 1;
+  }
+  return wrong;
+}
+
+int run_under_test(char** argv) {
+  const char* const mode_text = getenv("PARITY_MODE");
+  const std::string mode = mode_text != nullptr ? mode_text : "kernel";
+  const char* const where = getenv("PARITY_TMP");
+  std::string base = std::string(where != nullptr ? where : "/tmp") + "/cubeshim-parity-XXXXXX";
+  if (mkdtemp(base.data()) == nullptr || chmod(base.c_str(), 0755) != 0) return std::perror("mkdtemp"), 1;
+  std::filesystem::create_directory(base + "/plain");
+  std::filesystem::create_directory(base + "/cover");
+  const std::string name = "parity-" + std::to_string(getpid());
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setenv("PARITY_BASE", base.c_str(), 1);
+    // The tests count on fd numbers: nothing open but 0, 1 and 2, whoever has started us.
+    close_range(3, ~0U, 0);
+    unsetenv("CUBESHIM_JOB");
+    if (mode != "kernel") {
+      const char* const library = getenv("PARITY_LIBRARY");
+      setenv("LD_PRELOAD", library != nullptr ? library : CUBESHIM_LIBRARY, 1);
+      setenv("CUBESHIM_PREFIXES", (base + "/cover").c_str(), 1);
+      setenv("CUBESHIM_MODE", mode.c_str(), 1);
+      setenv("CUBESHIM_NAME", name.c_str(), 1);
+      setenv("CUBESHIM_RAM", "256M", 1);
+      setenv("CUBESHIM_MAX_FILE", "2M", 1);
+      setenv("CUBESHIM_STATS", (base + "/report.json").c_str(), 1);
+      setenv("CUBESHIM_STATS_FORMAT", "json", 1);
+    }
+    execv("/proc/self/exe", argv);
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  int result = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (WIFSIGNALED(status)) std::printf("parity: FAILED: ended by signal %d\n", WTERMSIG(status));
+  if (mode != "kernel") {
+    if (WIFEXITED(status)) {
+      result |= check_what_is_left(base, name);
+    } else {
+      unlink(region_of(name).c_str());
+    }
+  }
+  std::error_code error;
+  std::filesystem::remove_all(base, error);
+  return result;
+}
+
+}  // namespace
+}  // namespace cube::parity
+
+int main(int argc, char** argv) {
+  bool lists = false;
+  for (int i = 1; i < argc; ++i) lists = lists || std::string_view(argv[i]).starts_with("--gtest_list_tests");
+  if (lists || getenv("PARITY_BASE") != nullptr) return cube::parity::run_tests(argc, argv);
+  return cube::parity::run_under_test(argv);
+}

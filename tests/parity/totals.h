@@ -1,0 +1,16 @@
+// What one run of parity_tests has done; main prints it. Thread safety: the main thread's only.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace cube::parity {
+
+struct Totals {
+  std::string mode = "kernel";  // kernel, virtual or real
+  std::string base;             // holds plain/ and cover/
+  std::size_t tests = 0, skipped = 0, compared = 0, equal = 0, warmed = 0;
+};
+Totals& totals();
+
+}  // namespace cube::parity

@@ -1,0 +1,153 @@
+// The report of a job: whose counts are in it, however a process ended; its two forms; the life of the region.
+#include <fstream>
+#include <regex>
+
+#include "tests/support/preload_job.h"
+
+using cube::preload::Job;
+
+namespace {
+void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
+}  // namespace
+
+TEST(Report, HasTheFieldsOfTheContract) {
+  Job job;
+  expect_well(job.helper({"read", job.file(1), job.file(2), job.file(3), job.file(2), job.file(2)}));
+  EXPECT_EQ(job.report("opens"), 5);
+  EXPECT_EQ(job.report("misses"), 3);
+  EXPECT_EQ(job.report("hits.ram"), 2);
+  EXPECT_DOUBLE_EQ(job.report("hit_rate"), 0.4);
+  EXPECT_EQ(job.report("bytes_served"), 1 + 3 * 100 + 4096);
+  EXPECT_EQ(job.report("origin.opens"), 3);
+  EXPECT_EQ(job.report("origin.bytes"), 1 + 100 + 4096);
+  for (const char* field : {"origin.reads", "origin.stats", "calls_saved", "ram.capacity", "ram.used", "ram.entries", "latency_us.hit.p50",
+                            "latency_us.hit.p99", "latency_us.miss.p50", "latency_us.miss.p99"}) {
+    EXPECT_GE(job.report(field), 0) << field;
+  }
+  EXPECT_GT(job.report("latency_us.miss.p50"), 0);
+  EXPECT_EQ(job.report("ram.entries"), 3);
+}
+
+TEST(Report, CountsWhatWasPassedBy) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "64K";
+  expect_well(job.python(R"(
+os.close(os.open(path(2), os.O_RDWR))
+os.close(os.open(path(2), os.O_RDONLY | os.O_PATH))
+os.close(os.open(D, os.O_RDONLY))
+with open(path(7), 'rb') as f: assert f.read() == content(7)
+try: open(D + '/none', 'rb')
+except FileNotFoundError: pass
+)"));
+  EXPECT_EQ(job.report("bypassed.write"), 1) << job.report_text();
+  EXPECT_EQ(job.report("bypassed.flags"), 1);
+  EXPECT_EQ(job.report("bypassed.size"), 1);
+  EXPECT_EQ(job.report("bypassed.error"), 1);
+}
+
+TEST(Report, CountsProcessesHoweverTheyEnd) {
+  for (const char* how : {"return", "_exit", "_Exit", "quick_exit", "exit_group", "abort", "kill", "segv"}) {
+    SCOPED_TRACE(how);
+    Job job;
+    expect_well(job.helper({"children", how, job.file(4), "7", "3"}));
+    EXPECT_EQ(job.report("opens"), 21) << job.report_text();
+    EXPECT_EQ(job.report("misses"), 1);
+    EXPECT_EQ(job.report("hits.ram"), 20);
+    EXPECT_EQ(job.report("bytes_served"), 21 * 5000) << "served bytes of children that end so";
+    EXPECT_FALSE(cube::preload::exists(job.region()));
+  }
+}
+
+TEST(Report, IsWrittenHoweverTheFirstProcessEnds) {
+  for (const char* how : {"return", "_exit", "_Exit", "quick_exit"}) {
+    SCOPED_TRACE(how);
+    Job job;
+    job.helper({"end", how, job.file(4), "3"});
+    EXPECT_EQ(job.report("opens"), 3) << job.report_text();
+  }
+}
+
+TEST(Report, CoversProgramsStartedByTheFirst) {
+  Job job;
+  const std::string helper = cube::preload::helper_path();
+  const auto o = job.run({"/bin/sh", "-c", helper + " read " + job.file(4) + "; " + helper + " read " + job.file(4) + " & wait; " +
+                                               helper + " end kill " + job.file(4) + " 2; true"});
+  expect_well(o);
+  EXPECT_EQ(job.report("opens"), 4) << job.report_text();
+}
+
+TEST(Report, JobIsKnownByTheVariable) {
+  Job job;
+  const std::string helper = cube::preload::helper_path();
+  const auto o = job.run({"/bin/sh", "-c", "echo $CUBESHIM_JOB; " + helper + " job; " + helper + " job"});
+  std::stringstream lines(o.out);
+  std::string one, two, three;
+  lines >> one >> two >> three;
+  EXPECT_EQ(two, three);
+  EXPECT_NE(two, "none");
+  // A job that is over is no job: its name in the environment starts a new one.
+  job.env["CUBESHIM_JOB"] = two;
+  EXPECT_NE(job.helper({"job"}).out, two + "\n");
+  expect_well(job.helper({"read", job.file(2)}));
+  EXPECT_EQ(job.report("opens"), 1);
+  job.env["CUBESHIM_JOB"] = "nonsense";
+  expect_well(job.helper({"read", job.file(2)}));
+}
+
+TEST(Report, TextHasTheTwoLines) {
+  Job job;
+  job.env["CUBESHIM_STATS"] = "stderr";
+  job.env["CUBESHIM_STATS_FORMAT"] = "text";
+  const auto o = job.helper({"read", job.file(1), job.file(2), job.file(2), job.file(2)});
+  const std::regex line("request_count:4 hit_count:2 miss_count:2 hit_rate:50(\\.0+)?% miss_rate:50(\\.0+)?%");
+  EXPECT_EQ(std::distance(std::sregex_iterator(o.err.begin(), o.err.end(), line), std::sregex_iterator()), 2) << o.err;
+}
+
+TEST(Report, OffAndPerProcessFiles) {
+  Job job;
+  job.env["CUBESHIM_STATS"] = "off";
+  const auto o = job.helper({"read", job.file(1)});
+  EXPECT_EQ(o.err, "");
+  job.env["CUBESHIM_STATS"] = job.path("report-%p");
+  const auto python = job.python("check(1)\nprint(os.getpid())\n");
+  EXPECT_TRUE(cube::preload::exists(job.path("report-" + python.out.substr(0, python.out.size() - 1)))) << python.out << python.err;
+}
+
+TEST(Region, IsThereMeanwhileAndGoneAfter) {
+  Job job;
+  expect_well(job.helper({"region", job.region(), job.file(6)}));
+  EXPECT_FALSE(cube::preload::exists(job.region()));
+  job.helper({"end", "abort", job.file(6), "1"});
+  job.helper({"end", "kill", job.file(6), "1"});
+  // Nobody could remove it; the next job does, or takes it over.
+  expect_well(job.helper({"read", job.file(6)}));
+  EXPECT_FALSE(cube::preload::exists(job.region()));
+}
+
+TEST(Region, GoesWithTheLastOfForkedProcesses) {
+  Job job;
+  expect_well(job.python(R"(
+check(6)
+pids = []
+for i in range(4):
+  pid = os.fork()
+  if pid == 0:
+    check(6)
+    os._exit(0)
+  pids.append(pid)
+for pid in pids: os.waitpid(pid, 0)
+os._exit(0)
+)"));
+  EXPECT_FALSE(cube::preload::exists(job.region()));
+}
+
+TEST(Region, StaysWhereItShall) {
+  Job job;
+  job.env["CUBESHIM_RAM_KEEP"] = "1";
+  job.checks_region = false;
+  expect_well(job.helper({"read", job.file(6)}));
+  EXPECT_TRUE(cube::preload::exists(job.region()));
+  expect_well(job.helper({"read", job.file(6)}));
+  EXPECT_EQ(job.report("misses"), 0) << job.report_text();
+  EXPECT_EQ(job.report("hits.ram"), 1);
+}

@@ -1,0 +1,44 @@
+// Many threads, signal handlers, and fds that are closed under readers.
+#include "tests/support/preload_job.h"
+
+using cube::preload::Job;
+
+namespace {
+void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
+}  // namespace
+
+TEST(Threads, OpenReadMapAndCloseTheSameFiles) {
+  Job job;
+  expect_well(job.helper({"threads", job.data(), "10", "1500"}));
+  EXPECT_EQ(job.report("misses"), 10) << job.report_text();
+  EXPECT_EQ(job.report("hits.ram"), 8 * 1500 - 10) << job.report_text();
+}
+
+TEST(Threads, InModeReal) {
+  Job job;
+  job.env["CUBESHIM_MODE"] = "real";
+  expect_well(job.helper({"threads", job.data(), "10", "300"}));
+}
+
+TEST(Threads, WithARegionThatIsTooSmall) {
+  Job job(600);
+  job.env["CUBESHIM_RAM"] = "8M";
+  expect_well(job.helper({"threads", job.data(), "600", "600"}));
+  EXPECT_GT(job.report("bypassed.full"), 0) << job.report_text();
+}
+
+TEST(Threads, CloseWhatOthersRead) {
+  Job job;
+  expect_well(job.helper({"close-race", job.data(), "10", "20000"}));
+}
+
+TEST(Signals, HandlersOpenAndReadInTheMidstOfAll) {
+  Job job(300);
+  expect_well(job.helper({"signals", job.data(), "300"}));
+}
+
+TEST(Signals, HandlersInModeReal) {
+  Job job(300);
+  job.env["CUBESHIM_MODE"] = "real";
+  expect_well(job.helper({"signals", job.data(), "300"}));
+}

@@ -1,0 +1,143 @@
+// Processes for tests: a forked child that runs a function, and a pipe to say "go on" through. No sleeps.
+#pragma once
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "cache/ram/process_slots.h"
+
+namespace cube::tests {
+
+// In the body of a child, where EXPECT_* would be lost: says what failed and ends with 1.
+#define CHILD_CHECK(condition)                                                             \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      std::fprintf(stderr, "child: %s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+      return 1;                                                                            \
+    }                                                                                      \
+  } while (false)
+
+// Ends with its owner, by SIGKILL where it has not been waited for.
+class Child {
+ public:
+  Child() = default;
+  // The child ends with what `body` returns.
+  template <typename Body>
+  explicit Child(Body&& body) {
+    std::fflush(nullptr);
+    const pid_t parent = getpid();
+    pid_ = fork();
+    if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(99);
+    cache::forget_claim_after_fork();
+    _exit(body());
+  }
+  Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+  Child& operator=(Child&& other) noexcept {
+    if (this != &other) {
+      kill();
+      pid_ = std::exchange(other.pid_, -1);
+    }
+    return *this;
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() { kill(); }
+
+  pid_t pid() const { return pid_; }
+  void send(int signal) const { ::kill(pid_, signal); }
+  // The exit status, or -signal.
+  int wait() {
+    int status = 0;
+    if (pid_ <= 0 || waitpid(std::exchange(pid_, -1), &status, 0) < 0) return -1000;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  // Waits until it stands still after SIGSTOP.
+  void stop() const {
+    int status = 0;
+    send(SIGSTOP);
+    waitpid(pid_, &status, WUNTRACED);
+  }
+  void kill() {
+    if (pid_ <= 0) return;
+    send(SIGKILL);
+    wait();
+  }
+  // Dead, but its parent has not asked yet: a zombie.
+  void kill_without_reaping() const {
+    send(SIGKILL);
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT);
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+template <typename Body>
+int run_in_child(Body&& body) {
+  return Child(std::forward<Body>(body)).wait();
+}
+
+// One process gives, another takes; made before the fork.
+class Gate {
+ public:
+  Gate() {
+    if (pipe(fds_) != 0) std::perror("pipe");
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  ~Gate() {
+    close_side(0);
+    close_side(1);
+  }
+  void give(int n = 1) {
+    for (; n > 0; --n) {
+      if (write(fds_[1], "x", 1) != 1) std::perror("Gate::give");
+    }
+  }
+  bool take(int n = 1) {
+    char c = 0;
+    for (; n > 0; --n) {
+      // Who was to give may have failed; the test should say so and not hang.
+      pollfd waiting{fds_[0], POLLIN, 0};
+      if (poll(&waiting, 1, 30'000) != 1 || read(fds_[0], &c, 1) != 1) return false;
+    }
+    return true;
+  }
+
+ private:
+  void close_side(int i) {
+    if (fds_[i] >= 0) close(fds_[i]);
+    fds_[i] = -1;
+  }
+  int fds_[2] = {-1, -1};
+};
+
+// Until /proc shows the first thread of a process as a zombie.
+inline void wait_for_zombie(pid_t pid) {
+  char path[64], text[1024];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  while (true) {
+    std::FILE* const file = std::fopen(path, "r");
+    if (file == nullptr) return;
+    text[std::fread(text, 1, sizeof text - 1, file)] = '\0';
+    std::fclose(file);
+    if (std::strstr(text, ") Z ") != nullptr) return;
+  }
+}
+
+// Never returns; for a child that waits to be killed.
+inline int wait_for_death() {
+  while (true) pause();
+}
+
+}  // namespace cube::tests

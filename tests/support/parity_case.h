@@ -1,0 +1,144 @@
+// The parity harness. A test is a body that makes calls on files below a directory and writes down what it saw, line by
+// line. It runs three times in one process: in a directory that no prefix covers (the kernel is the yardstick), in a
+// covered one whose files nobody has opened yet (cold), and in a covered one whose files are all in the cache (warm,
+// proven for each file: it opens while the directory is not there). The three logs must be equal line by line.
+//
+//   PARITY(Read, StopsAtTheEnd) {
+//     const int fd = CALL(open(t.file("a", 100), O_RDONLY));   // logs the text of the call, its result and errno
+//     ...
+//   }
+// Files are made by raw system calls, so that the library under test has not seen them before; each name once.
+#pragma once
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace cube::parity {
+
+enum class Pass { plain, cold, warm };
+inline constexpr int k_errno_kept = 4242;
+inline constexpr std::size_t k_max_file = 2 << 20;  // CUBESHIM_MAX_FILE of the runs
+
+class Case {
+ public:
+  Case(Pass pass, std::string root);
+
+  // A path below the tree, by text alone.
+  const char* operator/(std::string_view name);
+  const std::string& root() const { return root_; }
+
+  // Make things, by raw system calls; a file's bytes follow from its name.
+  const char* file(std::string_view name, std::size_t size = 100, unsigned mode = 0644);
+  const char* text(std::string_view name, std::string_view content);
+  const char* sparse(std::string_view name, std::size_t size, std::size_t data_at);
+  const char* dir(std::string_view name);
+  const char* link(std::string_view name, std::string_view target);  // the target as it is given
+  const char* hard(std::string_view name, std::string_view of);
+  const char* fifo(std::string_view name);
+  // Opens a file once so that later opens are hits (warm pass only; `file`, `text` and `sparse` do it).
+  void warm(const std::string& path);
+
+  // ---- the log
+  void line(std::string text);
+  void path(const char* label, const char* value);  // the tree's own place is left out
+  void bytes(const char* label, const void* data, std::size_t n);
+  // All fields but atime and the inode; and that they are what the kernel says of `of` at this moment.
+  void stat(const char* label, const struct ::stat& st, const char* of, bool follow = true);
+  template <typename T>
+  T note(const char* what, T value) {
+    const int error = errno;
+    std::string text = std::string(what) + " = ";
+    bool failed = false;
+    if constexpr (std::is_pointer_v<T>) {
+      failed = value == nullptr || reinterpret_cast<void*>(value) == MAP_FAILED;
+      text += value == nullptr ? "null" : failed ? "MAP_FAILED" : "pointer";
+    } else {
+      failed = value == static_cast<T>(-1);
+      text += std::to_string(value);
+    }
+    end_note(std::move(text), failed, error);
+    errno = error;
+    return value;
+  }
+  // stdio may leave traces in errno where it succeeds; only a failure's errno counts.
+  template <typename T>
+  T note_loosely(const char* what, T value, bool failed) {
+    const int error = errno;
+    std::string text = std::string(what) + " = ";
+    if constexpr (std::is_pointer_v<T>) {
+      text += value == nullptr ? "null" : "pointer";
+    } else {
+      text += std::to_string(value);
+    }
+    end_note(std::move(text), failed, failed ? error : k_errno_kept);
+    errno = error;
+    return value;
+  }
+
+  // Is the shim there, and this the covered tree?
+  bool is_covered() const;
+  Pass pass() const { return pass_; }
+  // Proves that the fd is not the kernel's own file (covered passes), or that it is (t.expect_kernel).
+  void expect_served(int fd) const;
+  void expect_kernel(int fd) const;
+  // Runs the body in a forked child, whose log lines become ours. Returns the wait status.
+  int in_child(const std::function<void()>& body);
+
+  std::vector<std::string>& log() { return log_; }
+
+ private:
+  void end_note(std::string text, bool failed, int error);
+  void warm_made(const char* path, std::size_t size);
+  const char* keep(std::string text);
+
+  Pass pass_;
+  std::string root_;
+  std::vector<std::string> log_;
+  std::deque<std::string> texts_;
+};
+
+void run_parity(void (*body)(Case&));
+
+// What the kernel says the number is, past the shim.
+std::string raw_fd_target(int fd);
+bool is_preloaded();
+bool is_virtual();
+// libc's function (or the shim's) by name; ends the test process where there is none.
+void* symbol(const char* name);
+template <typename F>
+F* function(const char* name) {
+  return reinterpret_cast<F*>(symbol(name));
+}
+// Deterministic bytes of a file.
+std::string content_of(std::string_view name, std::size_t size);
+
+}  // namespace cube::parity
+
+#define PARITY(subject, behaviour)                                             \
+  static void parity_##subject##_##behaviour(::cube::parity::Case& t);         \
+  TEST(subject, behaviour) { ::cube::parity::run_parity(parity_##subject##_##behaviour); } \
+  static void parity_##subject##_##behaviour([[maybe_unused]] ::cube::parity::Case& t)
+
+// Makes the call and logs its text, its result, and errno (also that a success leaves it alone).
+#define CALL(...) (errno = ::cube::parity::k_errno_kept, t.note(#__VA_ARGS__, (__VA_ARGS__)))
+// A call that fails with null, EOF ... : only then errno counts.
+#define STDIO(failure, ...)                                                                \
+  ([&] {                                                                                   \
+    errno = ::cube::parity::k_errno_kept;                                                  \
+    const auto stdio_value_ = (__VA_ARGS__);                                               \
+    return t.note_loosely(#__VA_ARGS__, stdio_value_, stdio_value_ == (failure));          \
+  }())

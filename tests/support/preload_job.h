@@ -1,0 +1,55 @@
+// One job of a preload test: a data set under a prefix, a cache name of its own, programs run with the library preloaded.
+// At its end the region must be gone.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/preload_content.h"
+#include "tests/support/temp_dir.h"
+
+namespace cube::preload {
+
+struct Outcome {
+  int status = -1;  // exit status, or -signal
+  std::string out, err;
+};
+
+class Job {
+ public:
+  explicit Job(int files = k_files);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  std::map<std::string, std::string> env;
+  bool checks_region = true;
+
+  const std::string& data() const { return data_; }
+  std::string file(int number) const { return data_ + "/f" + std::to_string(number); }
+  std::string path(const std::string& name) const { return dir_ / name; }
+  const std::string& name() const { return name_; }
+  std::string region() const;
+
+  // Waits for its end; after a minute it is killed.
+  Outcome run(const std::vector<std::string>& command) const;
+  Outcome helper(const std::vector<std::string>& arguments) const;
+  Outcome python(const std::string& script) const;
+  // The last report: "hits.ram", "misses" ...; -1 where it has no such field, -2 where there is none.
+  double report(const std::string& field) const;
+  std::string report_text() const;
+
+ private:
+  tests::TempDir dir_;
+  std::string data_, name_;
+};
+
+std::string read_file(const std::string& path);
+bool exists(const std::string& path);
+std::string library_path();
+std::string helper_path();
+
+}  // namespace cube::preload

@@ -1,0 +1,31 @@
+// What a test must know about the sanitizer it runs under.
+#pragma once
+
+#if defined(__SANITIZE_THREAD__)
+#define CUBE_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CUBE_TSAN 1
+#endif
+#endif
+#ifndef CUBE_TSAN
+#define CUBE_TSAN 0
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#define CUBE_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CUBE_ASAN 1
+#endif
+#endif
+#ifndef CUBE_ASAN
+#define CUBE_ASAN 0
+#endif
+
+namespace cube::tests {
+
+inline constexpr bool k_tsan = CUBE_TSAN != 0;
+inline constexpr bool k_asan = CUBE_ASAN != 0;
+
+}  // namespace cube::tests

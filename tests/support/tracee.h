@@ -1,0 +1,88 @@
+// A child under ptrace: run to the next system call or for one instruction, and killed there.
+#pragma once
+
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "tests/support/child.h"
+
+namespace cube::tests {
+
+class Tracee {
+ public:
+  // Stops before `body`; each raise(SIGSTOP) of it is a stop too.
+  template <typename Body>
+  explicit Tracee(Body&& body)
+      : child_([&] {
+          ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+          raise(SIGSTOP);
+          return body();
+        }) {
+    wait_for_stop();
+    ptrace(PTRACE_SETOPTIONS, child_.pid(), nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
+  }
+  // False once it has ended; then `exit_status` says how.
+  bool to_system_call() { return resume(PTRACE_SYSCALL); }
+  bool step() { return resume(PTRACE_SINGLESTEP); }
+  // Up to the next raise(SIGSTOP), or its end.
+  bool to_stop() {
+    while (resume(PTRACE_CONT)) {
+      if (stopped_by_ == SIGSTOP) return true;
+    }
+    return false;
+  }
+  bool is_alive() const { return alive_; }
+  bool is_at_raise() const { return stopped_by_ == SIGSTOP; }
+  int exit_status() const { return exit_status_; }
+
+  // Of the system call at which it stands.
+  bool at_entry_of(long number) { return info().op == PTRACE_SYSCALL_INFO_ENTRY && static_cast<long>(info_.entry.nr) == number; }
+  // Runs on to the n-th entry of that system call.
+  bool to_entry_of(long number, int n = 1) {
+    while (to_system_call()) {
+      if (at_entry_of(number) && --n == 0) return true;
+    }
+    return false;
+  }
+  bool to_exit_of(long number, int n = 1) { return to_entry_of(number, n) && to_system_call(); }
+  void kill() {
+    child_.kill();
+    alive_ = false;
+  }
+
+ private:
+  const __ptrace_syscall_info& info() {
+    info_ = {};
+    ptrace(PTRACE_GET_SYSCALL_INFO, child_.pid(), sizeof info_, &info_);
+    return info_;
+  }
+  bool resume(__ptrace_request how) {
+    if (!alive_) return false;
+    const long signal = stopped_by_ == SIGTRAP || stopped_by_ == (SIGTRAP | 0x80) || stopped_by_ == SIGSTOP ? 0 : stopped_by_;
+    if (ptrace(how, child_.pid(), nullptr, signal) != 0) return alive_ = false;
+    return wait_for_stop();
+  }
+  bool wait_for_stop() {
+    int status = 0;
+    while (waitpid(child_.pid(), &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFSTOPPED(status)) {
+      stopped_by_ = WSTOPSIG(status);
+      return true;
+    }
+    exit_status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return alive_ = false;
+  }
+
+  Child child_;
+  bool alive_ = true;
+  int stopped_by_ = 0;
+  int exit_status_ = -1000;
+  __ptrace_syscall_info info_{};
+};
+
+}  // namespace cube::tests
