@@ -16,8 +16,8 @@ using base::Counter;
 namespace {
 
 // What openat takes and openat2 would refuse.
-constexpr int k_openat2_flags = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | O_DIRECTORY |
-                                O_DIRECT | O_NOATIME | O_ASYNC;
+constexpr int k_openat2_flags =
+    O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | O_DIRECTORY | O_DIRECT | O_NOATIME | O_ASYNC;
 
 // An open that fails with ELOOP where a component is a symbolic link. ENOSYS or EPERM (seccomp): not to be had here.
 long open_without_links(const char* path, int flags) {

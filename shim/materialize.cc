@@ -12,6 +12,23 @@ namespace {
 
 namespace sys = base::sys;
 
+// A memfd with the bytes of a record, or -errno.
+int write_memfd(const cache::Record& record) {
+  struct ::rlimit limit {};
+  // Beyond it a write brings SIGXFSZ.
+  if (!sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) && record.data_size > limit.rlim_cur)
+    return -EFBIG;
+  const long fd = sys::memfd_create("cubeshim", MFD_CLOEXEC);
+  if (sys::failed(fd)) return static_cast<int>(fd);
+  base::UniqueFd memfd(static_cast<int>(fd));
+  for (std::uint64_t done = 0; done < record.data_size;) {
+    const long n = sys::pwrite(memfd.get(), record.data() + done, record.data_size - done, static_cast<std::int64_t>(done));
+    if (sys::failed(n) || n == 0) return sys::failed(n) ? static_cast<int>(n) : -ENOSPC;
+    done += static_cast<std::uint64_t>(n);
+  }
+  return memfd.release();
+}
+
 // The origin's own file, if it is still the one that the program has opened.
 int open_origin(const OpenFile& file) {
   constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
@@ -37,15 +54,8 @@ int open_kernel_file(const OpenFile& file) {
 // BUSY, so nobody but the kernel can give it away meanwhile, and that gives it to us.
 int open_kernel_file_at_limit(const OpenFile& file, int number) {
   sys::close(number);
-  const int fd = open_kernel_file(file);
-  if (fd < 0) {
-    const long again = sys::open("/proc/self/exe", O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    if (!sys::failed(again) && again != number) {
-      sys::dup3(static_cast<int>(again), number, O_CLOEXEC);
-      sys::close(static_cast<int>(again));
-    }
-  }
-  return fd;
+  const int fd = open_origin(file);
+  return fd >= 0 ? fd : write_memfd(*file.record);
 }
 
 // The offset, taken away from those who still read in user space.
@@ -65,26 +75,15 @@ BlockSignals::BlockSignals() {
 BlockSignals::~BlockSignals() { sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&before_), 0, sizeof before_); }
 
 int copy_to_memfd(const cache::Record& record) {
-  struct ::rlimit limit {};
-  // Beyond it a write brings SIGXFSZ.
-  if (!sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) && record.data_size > limit.rlim_cur)
-    return -EFBIG;
-  const long fd = sys::memfd_create("cubeshim", MFD_CLOEXEC);
-  if (sys::failed(fd)) return static_cast<int>(fd);
-  base::UniqueFd writable(static_cast<int>(fd));
-  for (std::uint64_t done = 0; done < record.data_size;) {
-    const long n = sys::pwrite(writable.get(), record.data() + done, record.data_size - done, static_cast<std::int64_t>(done));
-    if (sys::failed(n) || n == 0) return sys::failed(n) ? static_cast<int>(n) : -ENOSPC;
-    done += static_cast<std::uint64_t>(n);
-  }
+  const int fd = write_memfd(record);
+  if (fd < 0) return fd;
   char path[64];
-  *fmt::format_to_n(path, sizeof path - 1, "/proc/self/fd/{}", writable.get()).out = '\0';
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/self/fd/{}", fd).out = '\0';
   const long read_only = sys::open(path, O_RDONLY | O_CLOEXEC);
-  if (sys::failed(read_only)) return static_cast<int>(read_only);
   // The lower of the two numbers is the one that the program would have got.
-  sys::dup3(static_cast<int>(read_only), writable.get(), O_CLOEXEC);
-  sys::close(static_cast<int>(read_only));
-  return writable.release();
+  if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
+  sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
+  return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
 }
 
 int materialize_slow(int fd) {
@@ -96,13 +95,14 @@ int materialize_slow(int fd) {
   // Somebody else is at it, or has changed the number; it is done when the row is no longer BUSY.
   if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_slow(fd);
 
+  const std::uint64_t offset = take_offset(*file, fd);
   int kernel_fd = open_kernel_file(*file);
-  if (kernel_fd == -EMFILE && !file->kernel_backed) kernel_fd = open_kernel_file_at_limit(*file, fd);
+  if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_at_limit(*file, fd);
   if (kernel_fd < 0) {
+    file->offset.fetch_and(~OpenFile::k_moved, std::memory_order_acq_rel);
     g_fds.unlock(fd, own_row);
     return kernel_fd;
   }
-  const std::uint64_t offset = take_offset(*file, fd);
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   const auto replace = [&](int number, std::uint64_t row) {
     const bool close_on_exec = (row & FdTable::k_close_on_exec) != 0;

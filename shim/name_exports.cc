@@ -65,11 +65,14 @@ void follow(const char* path) {
 }
 // readlink and stat on an fd by AT_EMPTY_PATH.
 void follow_at(int dir, const char* path) {
-  if (path != nullptr && *path == '\0') {
-    shim::materialize(dir);
-  } else {
-    follow(path);
-  }
+  if (path == nullptr) return;
+  if (*path == '\0') shim::materialize(dir);
+  follow(path);
+  // Relative to an open /proc/self/fd, perhaps.
+  if (*path < '0' || *path > '9') return;
+  int fd = 0;
+  for (; *path >= '0' && *path <= '9' && fd < shim::FdTable::k_capacity; ++path) fd = fd * 10 + (*path - '0');
+  if (*path == '\0') shim::materialize(fd);
 }
 
 }  // namespace

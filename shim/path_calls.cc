@@ -40,7 +40,6 @@ std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
   return sys::failed(n) ? std::string_view() : std::string_view(path, static_cast<std::size_t>(n));
 }
 
-
 }  // namespace
 
 void materialize_named(const char* path) {

@@ -76,10 +76,8 @@ void read_set(benchmark::State& state, const FileSet& set, const Options& option
   }
 }
 
-const std::map<std::string, ReaderKind> k_readers{{"posix", ReaderKind::posix},
-                                                  {"ifstream", ReaderKind::ifstream},
-                                                  {"fread", ReaderKind::fread},
-                                                  {"copy", ReaderKind::copy}};
+const std::map<std::string, ReaderKind> k_readers{
+    {"posix", ReaderKind::posix}, {"ifstream", ReaderKind::ifstream}, {"fread", ReaderKind::fread}, {"copy", ReaderKind::copy}};
 
 void add_options(CLI::App& app, Options& options) {
   app.add_option("--set", options.set, "directory whose files are read");

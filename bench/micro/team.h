@@ -19,9 +19,9 @@ struct TeamOptions {
   ReaderKind reader = ReaderKind::posix;
   int processes = 1;
   std::uint64_t seed = 1;
-  int loops = 1;        // times that a pass reads the set
-  bool cold = false;    // the first pass is the first look at the files; the digest is taken after
-  std::string filler;   // a directory that is read once before all else (to fill a region)
+  int loops = 1;       // times that a pass reads the set
+  bool cold = false;   // the first pass is the first look at the files; the digest is taken after
+  std::string filler;  // a directory that is read once before all else (to fill a region)
 };
 
 struct Pass {

@@ -187,7 +187,7 @@ bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
   for (const std::string_view suffix : {"iB", "B", "i"}) {
     if (!text.ends_with(suffix) || text.size() <= suffix.size()) continue;
     text.remove_suffix(suffix.size());
-    if (text.find_last_of("KMGTkmgt") != text.size() - 1) return false;
+    if (suffix != "B" && text.find_last_of("KMGTkmgt") != text.size() - 1) return false;
     break;
   }
   if (!text.empty()) {

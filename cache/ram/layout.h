@@ -56,7 +56,7 @@ struct RegionHeader {
   std::atomic<std::uint64_t> records;       // published, stale ones included
   std::atomic<std::uint64_t> used_bytes;    // by records
   std::atomic<std::uint64_t> devices[8];    // of cached files, plus one; when all are taken, any device counts as known
-  std::atomic<std::uint32_t> index_full;  // the last table is; nothing is ever taken out
+  std::atomic<std::uint32_t> index_full;    // the last table is; nothing is ever taken out
   std::atomic<std::uint64_t> name_changes;  // renames, removals and the like so far
 };
 
@@ -65,7 +65,7 @@ struct JobRow {
   base::ProcessId leader;                                       // pid 0: the row is free
   std::uint64_t last_used;                                      // order of claims
   std::uint64_t started_ns;                                     // wall clock, when its first process attached
-  std::atomic<std::uint32_t> reported;  // its first process has let go: nobody waits for the report
+  std::atomic<std::uint32_t> reported;                          // its first process has let go: nobody waits for the report
   base::Stats finished;                                         // the sum over processes that are gone
   std::atomic<std::uint64_t> next_report_ns;                    // monotonic clock
   std::atomic<std::uint64_t> reported_requests, reported_hits;  // at the last report

@@ -310,8 +310,8 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
     if (record->magic != Record::k_magic || record->path_length >= PATH_MAX) return;
     if (record->stale.load(std::memory_order_acquire) == Record::k_changed) return;
     const std::string_view path = record->path();
-    const bool below = directory == "/" ||
-                       (path.starts_with(directory) && path.size() > directory.size() && path[directory.size()] == '/');
+    const bool below =
+        directory == "/" || (path.starts_with(directory) && path.size() > directory.size() && path[directory.size()] == '/');
     // A path through a link may lead below it without saying so.
     if (!below && record->is_physical()) return;
     if (change_marks(*record, [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); })) ++marked;

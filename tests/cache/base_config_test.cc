@@ -207,7 +207,8 @@ TEST(Config, AnErrorIsOneLineThatStillSaysWhatIsTakenWhateverTheValueHolds) {  /
 }
 
 TEST(Config, UnknownVariablesAreNamed) {
-  const char* const environment[] = {"PATH=/bin", "CUBESHIM_RAM=1G", "CUBESHIM_PREFIX=/a", "CUBESHIM_JOB=1.2.3", "CUBESHIM_", nullptr};
+  const char* const environment[] = {"PATH=/bin",          "CUBESHIM_RAM=1G", "CUBESHIM_PREFIX=/a",
+                                     "CUBESHIM_JOB=1.2.3", "CUBESHIM_",       nullptr};
   const auto lines = unknown_variables(environment);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_TRUE(lines[0].starts_with("CUBESHIM_PREFIX is not a setting of this version"));

@@ -31,7 +31,8 @@ std::string make_group(std::string& limit_file) {
     const bool v1 = controllers.find("memory") != std::string::npos;
     if (!v1 && !controllers.empty()) continue;
     const std::string group = line.substr(second + 1);
-    const std::string dir = std::string("/sys/fs/cgroup") + (v1 ? "/memory" : "") + group + "/cubeshim-test-" + std::to_string(getpid());
+    const std::string dir =
+        std::string("/sys/fs/cgroup") + (v1 ? "/memory" : "") + group + "/cubeshim-test-" + std::to_string(getpid());
     if (mkdir(dir.c_str(), 0755) != 0) continue;
     limit_file = dir + (v1 ? "/memory.limit_in_bytes" : "/memory.max");
     if (access(limit_file.c_str(), W_OK) == 0) return dir;

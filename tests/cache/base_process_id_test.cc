@@ -33,7 +33,8 @@ ProcessId id_of(const Child& child) {
   text[n] = '\0';
   unsigned long long start = 0;
   const char* after = std::strrchr(text, ')');
-  if (after != nullptr) std::sscanf(after + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start);
+  if (after != nullptr)
+    std::sscanf(after + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start);
   id.start_time = start;
   return id;
 }
@@ -90,7 +91,8 @@ TEST(ProcessId, AProcessWhoseFirstThreadHasEndedIsAlive) {
   if (tests::k_tsan) GTEST_SKIP() << "pthread_exit of the first thread confuses TSan";
   Child child([]() -> int {
     pthread_t thread{};
-    pthread_create(&thread, nullptr, [](void*) -> void* { return tests::wait_for_death() != 0 ? nullptr : nullptr; }, nullptr);
+    pthread_create(
+        &thread, nullptr, [](void*) -> void* { return tests::wait_for_death() != 0 ? nullptr : nullptr; }, nullptr);
     syscall(SYS_exit, 0);  // of this thread alone
     return 1;
   });

@@ -26,7 +26,8 @@ TEST(Histogram, EveryDurationLiesBelowItsBucketsBound) {
 
 TEST(Histogram, BoundsAreWithinAQuarterOfTheDuration) {
   for (std::size_t b = 4; b + 1 < Histogram::k_buckets; ++b) {
-    const double below = static_cast<double>(Histogram::upper_bound_of(b)), above = static_cast<double>(Histogram::upper_bound_of(b + 1));
+    const double below = static_cast<double>(Histogram::upper_bound_of(b)),
+                 above = static_cast<double>(Histogram::upper_bound_of(b + 1));
     EXPECT_LE(above / below, 1.26) << b;
     EXPECT_GT(above, below);
   }
@@ -58,7 +59,8 @@ TEST(Quantile, FindsMedianAndTail) {
 TEST(Quantile, OfOneEntryIsThatEntry) {
   std::array<std::uint64_t, Histogram::k_buckets> counts{};
   counts[Histogram::bucket_of(500)] = 1;
-  for (const double q : {0.0, 0.5, 0.99, 1.0}) EXPECT_EQ(quantile_ns(counts, q), Histogram::upper_bound_of(Histogram::bucket_of(500)));
+  for (const double q : {0.0, 0.5, 0.99, 1.0})
+    EXPECT_EQ(quantile_ns(counts, q), Histogram::upper_bound_of(Histogram::bucket_of(500)));
 }
 
 TEST(Totals, AreTheSumOverProcesses) {

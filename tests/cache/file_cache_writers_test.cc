@@ -24,7 +24,9 @@ struct WritersTest : testing::Test {
   tests::TempDir dir;
   TestCache cache;
 
-  static std::string bytes(const OpenOutcome& outcome) { return outcome.pin ? std::string(tests::bytes_of(*outcome.pin)) : "(no pin)"; }
+  static std::string bytes(const OpenOutcome& outcome) {
+    return outcome.pin ? std::string(tests::bytes_of(*outcome.pin)) : "(no pin)";
+  }
   std::string open(const std::string& path) const {
     const OpenOutcome outcome = cache->open(request_for(path));
     if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);

@@ -70,7 +70,8 @@ void expect_as_kernel(const std::string& path, int flags = AT_SYMLINK_NOFOLLOW) 
   SCOPED_TRACE(path);
   const auto ours = stat_path(AT_FDCWD, path.c_str(), flags);
   ASSERT_TRUE(ours);
-  struct ::stat kernel {}, converted {};
+  struct ::stat kernel {
+  }, converted{};
   ASSERT_EQ(::fstatat(AT_FDCWD, path.c_str(), &kernel, flags), 0);
   std::memset(&converted, 0xff, sizeof converted);
   ours->copy_to(converted);
@@ -78,7 +79,8 @@ void expect_as_kernel(const std::string& path, int flags = AT_SYMLINK_NOFOLLOW) 
   for (const unsigned request : {0U, static_cast<unsigned>(STATX_BASIC_STATS), static_cast<unsigned>(STATX_SIZE),
                                  static_cast<unsigned>(STATX_BTIME), FileStat::k_request}) {
     SCOPED_TRACE(request);
-    struct ::statx x {}, y {};
+    struct ::statx x {
+    }, y{};
     ASSERT_EQ(::statx(AT_FDCWD, path.c_str(), flags, request, &x), 0);
     std::memset(&y, 0xff, sizeof y);
     ours->copy_to(y, request);

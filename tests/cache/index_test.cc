@@ -36,7 +36,8 @@ RecordPlace place_of(const Region& region, std::uint64_t i, std::uint32_t genera
 
 bool holds(const Index& index, std::uint64_t hash, const RecordPlace& wanted) {
   return index.visit(hash, [&](const RecordPlace& p) {
-    return p.segment == wanted.segment && p.offset == wanted.offset && p.generation == (wanted.generation & Index::k_generation_mask);
+    return p.segment == wanted.segment && p.offset == wanted.offset &&
+           p.generation == (wanted.generation & Index::k_generation_mask);
   });
 }
 
@@ -99,7 +100,8 @@ TEST(Index, ReplacesOnlyWhatItMay) {
 // Inserts [0, n) at `generation`; how many were refused?
 std::uint64_t fill(Index& index, const Region& region, std::uint64_t n, std::uint64_t seed, std::uint32_t generation) {
   std::uint64_t refused = 0;
-  for (std::uint64_t i = 0; i < n; ++i) refused += index.insert(hash_of(seed + i), place_of(region, i, generation), k_never) ? 0 : 1;
+  for (std::uint64_t i = 0; i < n; ++i)
+    refused += index.insert(hash_of(seed + i), place_of(region, i, generation), k_never) ? 0 : 1;
   return refused;
 }
 
@@ -185,9 +187,10 @@ TEST(Index, RefusesHardlyAnyAtTheLoadItIsMadeFor) {
       if (!index.insert(hash_of(n), place_of(*region, n), k_never) && refused++ == 0) first = n;
       if (n == wanted) at_80 = refused;
     }
-    std::printf("region of %4llu MiB: %7.0f slots, first refusal at %.1f %% full, %.3f %% refused up to 80 %%, %.1f %% full in the end\n",
-                static_cast<unsigned long long>(mib), slots, 100 * static_cast<double>(first) / slots,
-                100 * static_cast<double>(at_80) / static_cast<double>(wanted), 100 * static_cast<double>(n - refused) / slots);
+    std::printf(
+        "region of %4llu MiB: %7.0f slots, first refusal at %.1f %% full, %.3f %% refused up to 80 %%, %.1f %% full in the end\n",
+        static_cast<unsigned long long>(mib), slots, 100 * static_cast<double>(first) / slots,
+        100 * static_cast<double>(at_80) / static_cast<double>(wanted), 100 * static_cast<double>(n - refused) / slots);
     EXPECT_LE(at_80, wanted / 500);
     EXPECT_GT(static_cast<double>(n - refused) / slots, 0.9);
   }

@@ -42,7 +42,8 @@ TEST(JobReport, TextHasTheTwoLinesThatTheFieldKnows) {
 }
 
 TEST(JobReport, TextNamesWhatWentPast) {
-  const JobTotals job = totals({{Counter::hits_ram, 1}, {Counter::bypassed_size, 2}, {Counter::bypassed_write, 3}, {Counter::bypassed_error, 4}});
+  const JobTotals job =
+      totals({{Counter::hits_ram, 1}, {Counter::bypassed_size, 2}, {Counter::bypassed_write, 3}, {Counter::bypassed_error, 4}});
   EXPECT_EQ(report_as_text(job, 0, 0).view(),
             "cubeshim: cycle request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
             "cubeshim: sum request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
@@ -117,7 +118,9 @@ TEST(JobReport, TheCycleIsWhatCameSinceTheLastReport) {
   }
   const std::string text = content(config.stats);
   EXPECT_NE(text.find("cycle request_count:3 hit_count:3 miss_count:0 hit_rate:100.00% miss_rate:0.00%\n"
-                      "cubeshim: sum request_count:6 "), std::string::npos) << text;
+                      "cubeshim: sum request_count:6 "),
+            std::string::npos)
+      << text;
 }
 
 TEST(JobReport, IsAppendedAsJsonLines) {

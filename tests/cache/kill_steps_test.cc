@@ -11,10 +11,10 @@
 namespace cube::cache {
 namespace {
 
-using tests::KillCounts;
 using tests::k_mib;
-using tests::request_for;
+using tests::KillCounts;
 using tests::RegionName;
+using tests::request_for;
 using tests::Survivor;
 using tests::TestRegion;
 using tests::Tracee;
@@ -170,7 +170,8 @@ TEST(KillSteps, BetweenTheInstructionsOfPublish) {
     EXPECT_TRUE(again || k > 20) << "no room after " << k << " kills";
     if (again) survivor.check_record(path + "/next", content, counts);
   }
-  std::printf("publish has %ld instructions, the record appears at %ld; found after %d of %d kills\n", length, appears, bracketed, kills);
+  std::printf("publish has %ld instructions, the record appears at %ld; found after %d of %d kills\n", length, appears, bracketed,
+              kills);
   counts.print("within publish");
   EXPECT_GT(bracketed, kills / 10);
   EXPECT_LT(bracketed, kills * 9 / 10);

@@ -20,8 +20,8 @@ namespace {
 
 using tests::Child;
 using tests::Gate;
-using tests::KillCounts;
 using tests::k_mib;
+using tests::KillCounts;
 using tests::request_for;
 using tests::Survivor;
 using tests::TestRegion;
@@ -48,7 +48,9 @@ struct Files {
       tests::TempDir::write_file(path, file_content(path, 0, size_of(i)));
     }
   }
-  static std::size_t size_of(int i) { return i % 16 == 15 ? 2'200'000 + static_cast<std::size_t>(i) : 500 + static_cast<std::size_t>(i * 977 % 60'000); }
+  static std::size_t size_of(int i) {
+    return i % 16 == 15 ? 2'200'000 + static_cast<std::size_t>(i) : 500 + static_cast<std::size_t>(i * 977 % 60'000);
+  }
 };
 
 // A process that opens files at random, and now and then replaces one.
@@ -94,7 +96,8 @@ TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
     Gate ready;
     std::vector<Child> writers;
     for (unsigned w = 0; w < 2; ++w) {
-      writers.emplace_back([&, seed = static_cast<unsigned>(k) * 2 + w + 1] { return work_until_killed(*region, files, seed, ready); });
+      writers.emplace_back(
+          [&, seed = static_cast<unsigned>(k) * 2 + w + 1] { return work_until_killed(*region, files, seed, ready); });
     }
     ASSERT_TRUE(ready.take(2));
     timespec pause{0, static_cast<long>(random() % 4'000'000)};

@@ -69,7 +69,8 @@ TEST(Layout, FollowsFromSegmentSizeAndCount) {
     const RegionLayout layout = layout_for(bytes);
     ASSERT_EQ(layout, layout_of(layout.segment_bytes, layout.segment_count)) << bytes;
   }
-  for (const auto& [segment_bytes, count] : {std::pair{0U, 1U}, {4096U, 1U}, {2U << 20, 0U}, {2U << 20, 1U << 18}, {2U << 20, UINT32_MAX}}) {
+  for (const auto& [segment_bytes, count] :
+       {std::pair{0U, 1U}, {4096U, 1U}, {2U << 20, 0U}, {2U << 20, 1U << 18}, {2U << 20, UINT32_MAX}}) {
     EXPECT_EQ(layout_of(segment_bytes, count), RegionLayout{});
   }
 }
@@ -109,8 +110,9 @@ TEST(Layout, IndexAndSegmentTablesTakeAtMost32BytesAFile) {
     const double files = static_cast<double>(l.file_bytes - l.data) / 4096;
     double buckets = 0;
     for (const std::uint32_t n : l.bucket_count) buckets += n;
-    const double table_bytes = static_cast<double>(sizeof(IndexBucket)) * buckets +
-                               static_cast<double>(sizeof(SegmentRow) + sizeof(std::uint32_t) * k_process_slots) * l.segment_count;
+    const double table_bytes =
+        static_cast<double>(sizeof(IndexBucket)) * buckets +
+        static_cast<double>(sizeof(SegmentRow) + sizeof(std::uint32_t) * k_process_slots) * l.segment_count;
     most = std::max(most, table_bytes / files);
     ASSERT_GE(buckets * IndexBucket::k_slots, files) << "fewer slots than files";
   }

@@ -138,7 +138,13 @@ TEST(ProcessSlots, AProcessWhoseFirstThreadHasEndedIsAlive) {
   Child child([&]() -> int {
     if (tests::attach(region.options) == nullptr) return 1;
     pthread_t thread{};
-    pthread_create(&thread, nullptr, [](void*) -> void* { tests::wait_for_death(); return nullptr; }, nullptr);
+    pthread_create(
+        &thread, nullptr,
+        [](void*) -> void* {
+          tests::wait_for_death();
+          return nullptr;
+        },
+        nullptr);
     ready.give();
     syscall(SYS_exit, 0);  // of this thread alone
     return 1;
@@ -159,7 +165,8 @@ TEST(ProcessSlots, CountersOfTheDeadGoToTheirJobExactlyOnce) {
     });
     EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served], 5U + 100U * static_cast<unsigned>(i + 1));
     child.kill();
-    EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served], 5U + 100U * static_cast<unsigned>(i + 1)) << "before it is reaped";
+    EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served], 5U + 100U * static_cast<unsigned>(i + 1))
+        << "before it is reaped";
     reap(*region);
     reap(*region);
     const JobTotals totals = collect(*region, region->own_job());
@@ -200,7 +207,8 @@ TEST(ProcessSlots, AProcessThatExecsTakesItsOwnSlotAgain) {
       new Pin(tests::find(tier, "/a"));
     }).join();
     Region* const mine = tests::attach(region.options);
-    CHILD_CHECK(mine != nullptr && mine->own_slot() == slot);
+    CHILD_CHECK(mine != nullptr);
+    CHILD_CHECK(mine->own_slot() == slot);
     CHILD_CHECK(mine->stats().counters[static_cast<std::size_t>(Counter::bytes_served)].load() == 0);
     for (std::uint32_t i = 0; i < mine->layout().segment_count; ++i) CHILD_CHECK(mine->pin_row(slot)[i].load() == 0);
     ready.give();
@@ -251,7 +259,8 @@ TEST(ProcessSlots, ADeadProcessOfAnotherPidNamespaceStaysDead) {
   const TestRegion region;
   Gate ready;
   std::uint32_t slot = region->own_slot() == 0 ? 1 : 0;
-  Child child = attached_child(region, ready, [](Region& mine) { mine.process_slot(mine.own_slot()).process.pid_namespace += 1; });
+  Child child =
+      attached_child(region, ready, [](Region& mine) { mine.process_slot(mine.own_slot()).process.pid_namespace += 1; });
   ASSERT_TRUE(process_is_alive(*region, slot));
   EXPECT_EQ(reap(*region), 1U);
   child.kill();

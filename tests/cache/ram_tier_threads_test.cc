@@ -95,13 +95,15 @@ TEST(RamTierThreads, LargeAndSmallRecordsOfSeveralProcessesAtOnce) {
         const std::string path = "/c" + std::to_string(c) + "/" + std::to_string(i);
         const std::size_t size = i % 12 == 0 ? 5 * k_mib / 2 + i : 20'000 + i;
         if (i % 12 == 6) (void)tier.reserve(10, 3 * k_mib);  // given up at once
-        if (tests::put(tier, path, tests::content_of(path, i, size))) done.push_back(path + "\n" + std::to_string(i) + "\n" + std::to_string(size));
+        if (tests::put(tier, path, tests::content_of(path, i, size)))
+          done.push_back(path + "\n" + std::to_string(i) + "\n" + std::to_string(size));
       }
       for (const auto& line : done) {
         const std::size_t a = line.find('\n'), b = line.rfind('\n');
         const std::string path = line.substr(0, a);
         const Pin pin = tests::find(tier, path);
-        CHILD_CHECK(pin && tests::bytes_of(*pin) == tests::content_of(path, std::stoull(line.substr(a + 1)), std::stoull(line.substr(b + 1))));
+        CHILD_CHECK(pin && tests::bytes_of(*pin) ==
+                               tests::content_of(path, std::stoull(line.substr(a + 1)), std::stoull(line.substr(b + 1))));
       }
       CHILD_CHECK(done.size() > 20);
       return 0;

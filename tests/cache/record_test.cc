@@ -91,14 +91,15 @@ TEST(Record, HoldsWhatItWasGiven) {
   EXPECT_EQ(r.stat.inode, 42U);
   EXPECT_TRUE(r.is_physical());
   EXPECT_FALSE(r.is_mappable());
-  EXPECT_FALSE(r.is_stale());
+  EXPECT_EQ(r.stale.load(), Record::k_unconfirmed);
   EXPECT_EQ(r.verified_ns.load(), 9U);
   EXPECT_EQ(r.data(), sample.bytes + sample.plan.data);
   EXPECT_EQ(r.data_hash, base::hash_bytes(r.data(), 1000));
 }
 
 TEST(Record, PaddingIsZeroAroundPathAndData) {
-  for (const std::size_t size : {std::size_t{1}, std::size_t{77}, std::size_t{k_mappable_from}, std::size_t{k_mappable_from + 5}}) {
+  for (const std::size_t size :
+       {std::size_t{1}, std::size_t{77}, std::size_t{k_mappable_from}, std::size_t{k_mappable_from + 5}}) {
     Sample sample("/some/path", size, 128);
     const auto all_zero = [&](std::uint64_t from, std::uint64_t to) {
       for (; from < to; ++from) {
@@ -172,7 +173,8 @@ TEST(Record, AHeaderThatPointsOutsideIsRefusedBeforeItsPathIsRead) {
   record.magic = Record::k_magic;
   record.version = Record::k_version;
   record.record_size = room;
-  for (const std::uint32_t length : {64U, 1000U, static_cast<unsigned>(PATH_MAX) - 1, static_cast<unsigned>(PATH_MAX), UINT32_MAX}) {
+  for (const std::uint32_t length :
+       {64U, 1000U, static_cast<unsigned>(PATH_MAX) - 1, static_cast<unsigned>(PATH_MAX), UINT32_MAX}) {
     record.path_length = length;
     for (const std::uint32_t offset : {0U, 256U, 320U, static_cast<unsigned>(sizeof(Record)) + length + 1, UINT32_MAX}) {
       record.data_offset = offset;

@@ -38,7 +38,8 @@ std::uint32_t count_state(const TestRegion& region, SegmentState state) {
 }
 
 TEST(Segments, WordSurvivesPacking) {
-  for (const SegmentWord w : {SegmentWord{}, SegmentWord{SegmentState::evicting, 255, UINT32_MAX}, SegmentWord{SegmentState::open, k_no_owner, 1}}) {
+  for (const SegmentWord w :
+       {SegmentWord{}, SegmentWord{SegmentState::evicting, 255, UINT32_MAX}, SegmentWord{SegmentState::open, k_no_owner, 1}}) {
     const SegmentWord back = SegmentWord::unpack(w.pack());
     EXPECT_EQ(back.state, w.state);
     EXPECT_EQ(back.owner, w.owner);

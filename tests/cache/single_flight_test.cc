@@ -183,7 +183,7 @@ TEST(SingleFlight, AKilledFetchersTurnIsFreeAlsoWhenItsSlotIsAnothers) {
   Child next([&] {
     Region* const mine = tests::attach(region.options);
     CHILD_CHECK(mine != nullptr);
-    CHILD_CHECK((word & 0xffff) - 1 == mine->own_slot());
+    CHILD_CHECK((word & 0xfff) - 1 == mine->own_slot());
     ready.give();
     return tests::wait_for_death();
   });

@@ -103,11 +103,27 @@ PARITY(OneFd, FileSystemQuestions) {
     struct statvfs vfs {};
     struct statvfs64 vfs64 {};
     switch (which) {
-      case 0: CALL(fstatfs(fd, &fs)); t.line(std::to_string(fs.f_type) + " " + std::to_string(fs.f_bsize)); break;
-      case 1: CALL(fstatfs64(fd, &fs64)); t.line(std::to_string(fs64.f_type)); break;
-      case 2: CALL(fstatvfs(fd, &vfs)); t.line(std::to_string(vfs.f_namemax) + " " + std::to_string(vfs.f_fsid)); break;
-      case 3: CALL(fstatvfs64(fd, &vfs64)); t.line(std::to_string(vfs64.f_flag)); break;
-      case 4: CALL(fpathconf(fd, _PC_NAME_MAX)); CALL(fpathconf(fd, _PC_LINK_MAX)); CALL(fpathconf(fd, 9999)); break;
+      case 0:
+        CALL(fstatfs(fd, &fs));
+        t.line(std::to_string(fs.f_type) + " " + std::to_string(fs.f_bsize));
+        break;
+      case 1:
+        CALL(fstatfs64(fd, &fs64));
+        t.line(std::to_string(fs64.f_type));
+        break;
+      case 2:
+        CALL(fstatvfs(fd, &vfs));
+        t.line(std::to_string(vfs.f_namemax) + " " + std::to_string(vfs.f_fsid));
+        break;
+      case 3:
+        CALL(fstatvfs64(fd, &vfs64));
+        t.line(std::to_string(vfs64.f_flag));
+        break;
+      case 4:
+        CALL(fpathconf(fd, _PC_NAME_MAX));
+        CALL(fpathconf(fd, _PC_LINK_MAX));
+        CALL(fpathconf(fd, 9999));
+        break;
       case 5: CALL(fsync(fd)); break;
       case 6: CALL(fdatasync(fd)); break;
       case 7: CALL(sync_file_range(fd, 0, 100, SYNC_FILE_RANGE_WAIT_BEFORE)); break;

@@ -31,7 +31,8 @@ PARITY(Name, ReadlinkOfAnFd) {
     EXPECT_EQ(errno, ENOENT);
   }
   const int fd = CALL(open(t.file("chk"), O_RDONLY));
-  ssize_t n = function<ssize_t(const char*, char*, size_t, size_t)>("__readlink_chk")(of_fd("/proc/self/fd/%d", fd).c_str(), got, 4000, 4096);
+  ssize_t n = function<ssize_t(const char*, char*, size_t, size_t)>("__readlink_chk")(of_fd("/proc/self/fd/%d", fd).c_str(), got,
+                                                                                      4000, 4096);
   got[n > 0 ? n : 0] = 0;
   t.path("__readlink_chk", got);
   n = readlinkat(AT_FDCWD, of_fd("/proc/self/fd/%d", fd).c_str(), got, 4000);
@@ -59,7 +60,8 @@ PARITY(Name, RealpathInItsForms) {
   made = canonicalize_file_name(of_fd("/dev/fd/%d", CALL(open(t / "a", O_RDONLY))).c_str());
   t.path("canonicalize_file_name", made);
   free(made);
-  t.path("__realpath_chk", function<char*(const char*, char*, size_t)>("__realpath_chk")(of_fd("/proc/self/fd/%d", CALL(open(t / "a", O_RDONLY))).c_str(), got, sizeof got));
+  t.path("__realpath_chk", function<char*(const char*, char*, size_t)>("__realpath_chk")(
+                               of_fd("/proc/self/fd/%d", CALL(open(t / "a", O_RDONLY))).c_str(), got, sizeof got));
   CALL(realpath(t / "none", nullptr));
   CALL(realpath(nullptr, nullptr));
   CALL(realpath("", nullptr));

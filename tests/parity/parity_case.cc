@@ -129,7 +129,8 @@ void Case::line(std::string text) { log_.push_back(std::move(text)); }
 void Case::path(const char* label, const char* value) {
   if (value == nullptr) return line(std::string(label) + ": null");
   std::string text = value;
-  for (std::size_t at = text.find(root_); at != std::string::npos; at = text.find(root_)) text.replace(at, root_.size(), "<tree>");
+  for (std::size_t at = text.find(root_); at != std::string::npos; at = text.find(root_))
+    text.replace(at, root_.size(), "<tree>");
   line(std::string(label) + ": " + text);
 }
 void Case::bytes(const char* label, const void* data, std::size_t n) {

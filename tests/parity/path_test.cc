@@ -32,9 +32,26 @@ void make_tree(cube::parity::Case& t) {
 
 PARITY(Path, DotsAndSlashesMeanTheSameFile) {
   make_tree(t);
-  for (const char* name : {"./a", ".//a", "/a", "//a", "././a", "d/./b", "d//b", "d/.//./b", "d/e/../b", "d/../a", "d/e/../../a",
-                           "./d/../d/./e/..//b", "to_e/c", "to_e/../b", "to_e/../e/c", "d/up/a", "d/up/d/b", "d/to_other/c",
-                           "d/to_other/../a", "d/up/../a"}) {
+  for (const char* name : {"./a",
+                           ".//a",
+                           "/a",
+                           "//a",
+                           "././a",
+                           "d/./b",
+                           "d//b",
+                           "d/.//./b",
+                           "d/e/../b",
+                           "d/../a",
+                           "d/e/../../a",
+                           "./d/../d/./e/..//b",
+                           "to_e/c",
+                           "to_e/../b",
+                           "to_e/../e/c",
+                           "d/up/a",
+                           "d/up/d/b",
+                           "d/to_other/c",
+                           "d/to_other/../a",
+                           "d/up/../a"}) {
     const int fd = CALL(open(t / name, O_RDONLY));
     read_one(t, name, fd, false);
   }

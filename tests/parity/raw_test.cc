@@ -24,10 +24,22 @@ PARITY(Raw, ReadsThroughSyscall) {
       case 1: CALL(syscall(SYS_readv, fd, &part, 1L)); break;
       case 2: CALL(syscall(SYS_preadv, fd, &part, 1L, 7L, 0L)); break;
       case 3: CALL(syscall(SYS_lseek, fd, 7L, 0L)); break;
-      case 4: CALL(syscall(SYS_fstat, fd, &st)); t.stat("fstat", st, t / "a"); break;
-      case 5: CALL(syscall(SYS_newfstatat, fd, "", &st, static_cast<long>(AT_EMPTY_PATH))); t.stat("fstatat", st, t / "a"); break;
-      case 6: CALL(syscall(SYS_statx, fd, "", static_cast<long>(AT_EMPTY_PATH), 0x7ffL, &x)); t.line(std::to_string(x.stx_size)); break;
-      case 7: CALL(syscall(SYS_ioctl, fd, 0x541BL /* FIONREAD */, got)); t.bytes("FIONREAD", got, 4); break;
+      case 4:
+        CALL(syscall(SYS_fstat, fd, &st));
+        t.stat("fstat", st, t / "a");
+        break;
+      case 5:
+        CALL(syscall(SYS_newfstatat, fd, "", &st, static_cast<long>(AT_EMPTY_PATH)));
+        t.stat("fstatat", st, t / "a");
+        break;
+      case 6:
+        CALL(syscall(SYS_statx, fd, "", static_cast<long>(AT_EMPTY_PATH), 0x7ffL, &x));
+        t.line(std::to_string(x.stx_size));
+        break;
+      case 7:
+        CALL(syscall(SYS_ioctl, fd, 0x541BL /* FIONREAD */, got));
+        t.bytes("FIONREAD", got, 4);
+        break;
       case 8: CALL(syscall(SYS_fcntl, fd, static_cast<long>(F_GETFL))); break;
       case 9: CALL(syscall(SYS_fadvise64, fd, 0L, 0L, 0L)); break;
       case 10: CALL(syscall(SYS_fsync, fd)); break;

@@ -21,8 +21,8 @@ void compare_statx(cube::parity::Case& t, const char* label, struct statx got, c
   got.stx_mask &= ~0U;
   t.line(std::string(label) + (std::memcmp(&got, &kernel, sizeof got) == 0 ? ": as the kernel's" : ": not the kernel's"));
   char text[200];
-  std::snprintf(text, sizeof text, "mask=%x kernel=%x mode=%o size=%llu nlink=%u mnt=%d btime=%d dio=%u/%u attributes=%llx", got.stx_mask,
-                kernel.stx_mask, got.stx_mode, got.stx_size, got.stx_nlink, got.stx_mnt_id == kernel.stx_mnt_id,
+  std::snprintf(text, sizeof text, "mask=%x kernel=%x mode=%o size=%llu nlink=%u mnt=%d btime=%d dio=%u/%u attributes=%llx",
+                got.stx_mask, kernel.stx_mask, got.stx_mode, got.stx_size, got.stx_nlink, got.stx_mnt_id == kernel.stx_mnt_id,
                 got.stx_btime.tv_sec == kernel.stx_btime.tv_sec && got.stx_btime.tv_nsec == kernel.stx_btime.tv_nsec,
                 got.stx_dio_mem_align, got.stx_dio_offset_align, got.stx_attributes);
   t.line(text);
@@ -170,7 +170,8 @@ PARITY(Stat, KindsOfFiles) {
 PARITY(Stat, HardLinksShareTheInode) {
   t.file("a", 10);
   t.hard("b", "a");
-  struct stat a {}, b {};
+  struct stat a {
+  }, b{};
   const int fd_a = CALL(open(t / "a", O_RDONLY));
   const int fd_b = CALL(open(t / "b", O_RDONLY));
   CALL(fstat(fd_a, &a));
@@ -185,8 +186,8 @@ PARITY(Stat, StatxMasksByFd) {
   const char* const path = t.file("a", 5000);
   const int fd = CALL(open(path, O_RDONLY));
   for (const unsigned mask : {0U, unsigned{STATX_SIZE}, unsigned{STATX_BASIC_STATS}, unsigned{STATX_BTIME}, unsigned{STATX_ALL},
-                              unsigned{STATX_MNT_ID}, STATX_ALL | STATX_MNT_ID, 0x2000U /* DIOALIGN */, 0x4000U /* MNT_ID_UNIQUE */,
-                              0xfffU | 0x2000U, 0x10000U /* WRITE_ATOMIC */, 0x8000U /* SUBVOL */}) {
+                              unsigned{STATX_MNT_ID}, STATX_ALL | STATX_MNT_ID, 0x2000U /* DIOALIGN */,
+                              0x4000U /* MNT_ID_UNIQUE */, 0xfffU | 0x2000U, 0x10000U /* WRITE_ATOMIC */, 0x8000U /* SUBVOL */}) {
     struct statx x {};
     char label[40];
     std::snprintf(label, sizeof label, "mask %x", mask);

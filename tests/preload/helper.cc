@@ -29,12 +29,12 @@ using Arguments = std::vector<std::string>;
 
 namespace {
 
-#define CHECK(condition)                                                                                         \
-  do {                                                                                                           \
-    if (!(condition)) {                                                                                          \
-      std::fprintf(stderr, "helper: line %d: %s: %s\n", __LINE__, #condition, strerror(errno));                  \
-      _exit(1);                                                                                                  \
-    }                                                                                                            \
+#define CHECK(condition)                                                                        \
+  do {                                                                                          \
+    if (!(condition)) {                                                                         \
+      std::fprintf(stderr, "helper: line %d: %s: %s\n", __LINE__, #condition, strerror(errno)); \
+      _exit(1);                                                                                 \
+    }                                                                                           \
   } while (false)
 
 void check_fd(int fd, int number, std::size_t from = 0) {
@@ -446,11 +446,21 @@ int do_exec(const Arguments& a) {
 }
 
 const std::map<std::string, int (*)(const Arguments&)> k_commands = {
-    {"read", do_read},         {"check", do_check},           {"end", do_end},
-    {"children", do_children}, {"threads", do_threads},       {"close-race", do_close_race},
-    {"vfork", do_vfork},       {"fork-threads", do_fork_threads}, {"signals", do_signals},
-    {"limit", do_limit},       {"hits", do_hits},             {"identity", do_identity},
-    {"region", do_region},     {"vfork-threads", do_vfork_threads}, {"job", do_job},
+    {"read", do_read},
+    {"check", do_check},
+    {"end", do_end},
+    {"children", do_children},
+    {"threads", do_threads},
+    {"close-race", do_close_race},
+    {"vfork", do_vfork},
+    {"fork-threads", do_fork_threads},
+    {"signals", do_signals},
+    {"limit", do_limit},
+    {"hits", do_hits},
+    {"identity", do_identity},
+    {"region", do_region},
+    {"vfork-threads", do_vfork_threads},
+    {"job", do_job},
     {"exec", do_exec},
     {"nothing", [](const Arguments&) { return 0; }},
 };

@@ -88,7 +88,9 @@ Outcome Job::helper(const std::vector<std::string>& arguments) const {
 Outcome Job::python(const std::string& script) const {
   const std::string common =
       "import os, sys, subprocess\n"
-      "D = '" + data_ + "'\n"
+      "D = '" +
+      data_ +
+      "'\n"
       "SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 700]\n"
       "def path(n): return f'{D}/f{n}'\n"
       "def content(n): return bytes((i * 31 + n * 7 + (i >> 8)) & 255 for i in range(SIZES[n % 10]))\n"

@@ -20,8 +20,8 @@ TEST(Report, HasTheFieldsOfTheContract) {
   EXPECT_EQ(job.report("bytes_served"), 1 + 3 * 100 + 4096);
   EXPECT_EQ(job.report("origin.opens"), 3);
   EXPECT_EQ(job.report("origin.bytes"), 1 + 100 + 4096);
-  for (const char* field : {"origin.reads", "origin.stats", "calls_saved", "ram.capacity", "ram.used", "ram.entries", "latency_us.hit.p50",
-                            "latency_us.hit.p99", "latency_us.miss.p50", "latency_us.miss.p99"}) {
+  for (const char* field : {"origin.reads", "origin.stats", "calls_saved", "ram.capacity", "ram.used", "ram.entries",
+                            "latency_us.hit.p50", "latency_us.hit.p99", "latency_us.miss.p50", "latency_us.miss.p99"}) {
     EXPECT_GE(job.report(field), 0) << field;
   }
   EXPECT_GT(job.report("latency_us.miss.p50"), 0);
@@ -70,8 +70,9 @@ TEST(Report, IsWrittenHoweverTheFirstProcessEnds) {
 TEST(Report, CoversProgramsStartedByTheFirst) {
   Job job;
   const std::string helper = cube::preload::helper_path();
-  const auto o = job.run({"/bin/sh", "-c", helper + " read " + job.file(4) + "; " + helper + " read " + job.file(4) + " & wait; " +
-                                               helper + " end kill " + job.file(4) + " 2; true"});
+  const auto o = job.run({"/bin/sh", "-c",
+                          helper + " read " + job.file(4) + "; " + helper + " read " + job.file(4) + " & wait; " + helper +
+                              " end kill " + job.file(4) + " 2; true"});
   expect_well(o);
   EXPECT_EQ(job.report("opens"), 4) << job.report_text();
 }
@@ -110,7 +111,8 @@ TEST(Report, OffAndPerProcessFiles) {
   EXPECT_EQ(o.err, "");
   job.env["CUBESHIM_STATS"] = job.path("report-%p");
   const auto python = job.python("check(1)\nprint(os.getpid())\n");
-  EXPECT_TRUE(cube::preload::exists(job.path("report-" + python.out.substr(0, python.out.size() - 1)))) << python.out << python.err;
+  EXPECT_TRUE(cube::preload::exists(job.path("report-" + python.out.substr(0, python.out.size() - 1))))
+      << python.out << python.err;
 }
 
 TEST(Region, IsThereMeanwhileAndGoneAfter) {

@@ -13,7 +13,8 @@ using cube::preload::Job;
 
 namespace {
 
-constexpr const char* k_allocators[] = {"/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2"};
+constexpr const char* k_allocators[] = {"/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
+                                        "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2"};
 void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
 
 }  // namespace
@@ -123,8 +124,8 @@ TEST(Calls, AThousandHitsCostOnlyThePlaceholders) {
   const std::string trace = job.path("trace");
   const std::string preload = job.env["LD_PRELOAD"];
   job.env.erase("LD_PRELOAD");
-  const auto o = job.run({"/usr/bin/strace", "-f", "-o", trace, "-E", "LD_PRELOAD=" + preload, cube::preload::helper_path(), "hits",
-                          job.file(4), "1000"});
+  const auto o = job.run({"/usr/bin/strace", "-f", "-o", trace, "-E", "LD_PRELOAD=" + preload, cube::preload::helper_path(),
+                          "hits", job.file(4), "1000"});
   ASSERT_EQ(o.status, 0) << o.err;
   std::ifstream lines(trace);
   int marks = 0;
@@ -148,8 +149,8 @@ TEST(Calls, AThousandHitsCostOnlyThePlaceholders) {
     if (name == "openat") {
       EXPECT_LE(n, 2);
     }
-    EXPECT_TRUE(name != "read" && name != "pread64" && name != "newfstatat" && name != "fstat" && name != "statx" && name != "lseek" &&
-                name != "ioctl" && name != "getpid")
+    EXPECT_TRUE(name != "read" && name != "pread64" && name != "newfstatat" && name != "fstat" && name != "statx" &&
+                name != "lseek" && name != "ioctl" && name != "getpid")
         << name << " " << n;
   }
   EXPECT_LE(total, 4 * 1000) << text;

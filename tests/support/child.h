@@ -16,12 +16,12 @@
 namespace cube::tests {
 
 // In the body of a child, where EXPECT_* would be lost: says what failed and ends with 1.
-#define CHILD_CHECK(condition)                                                             \
-  do {                                                                                     \
-    if (!(condition)) {                                                                    \
+#define CHILD_CHECK(condition)                                                            \
+  do {                                                                                    \
+    if (!(condition)) {                                                                   \
       std::fprintf(stderr, "child: %s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
-      return 1;                                                                            \
-    }                                                                                      \
+      return 1;                                                                           \
+    }                                                                                     \
   } while (false)
 
 // Ends with its owner, by SIGKILL where it has not been waited for.

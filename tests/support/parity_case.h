@@ -128,17 +128,17 @@ std::string content_of(std::string_view name, std::size_t size);
 
 }  // namespace cube::parity
 
-#define PARITY(subject, behaviour)                                             \
-  static void parity_##subject##_##behaviour(::cube::parity::Case& t);         \
+#define PARITY(subject, behaviour)                                                         \
+  static void parity_##subject##_##behaviour(::cube::parity::Case& t);                     \
   TEST(subject, behaviour) { ::cube::parity::run_parity(parity_##subject##_##behaviour); } \
   static void parity_##subject##_##behaviour([[maybe_unused]] ::cube::parity::Case& t)
 
 // Makes the call and logs its text, its result, and errno (also that a success leaves it alone).
 #define CALL(...) (errno = ::cube::parity::k_errno_kept, t.note(#__VA_ARGS__, (__VA_ARGS__)))
 // A call that fails with null, EOF ... : only then errno counts.
-#define STDIO(failure, ...)                                                                \
-  ([&] {                                                                                   \
-    errno = ::cube::parity::k_errno_kept;                                                  \
-    const auto stdio_value_ = (__VA_ARGS__);                                               \
-    return t.note_loosely(#__VA_ARGS__, stdio_value_, stdio_value_ == (failure));          \
+#define STDIO(failure, ...)                                                       \
+  ([&] {                                                                          \
+    errno = ::cube::parity::k_errno_kept;                                         \
+    const auto stdio_value_ = (__VA_ARGS__);                                      \
+    return t.note_loosely(#__VA_ARGS__, stdio_value_, stdio_value_ == (failure)); \
   }())

@@ -18,8 +18,8 @@ struct KillCounts {
   int kills = 0, reads = 0, records_found = 0, wrong_bytes = 0, hangs = 0, leaked_pins = 0, leaked_leases = 0;
   bool is_clean() const { return wrong_bytes == 0 && hangs == 0 && leaked_pins == 0 && leaked_leases == 0; }
   void print(const char* what) const {
-    std::printf("%s: kills %d, reads %d, records found %d, wrong bytes %d, hangs %d, leaked pins %d, leaked leases %d\n", what, kills,
-                reads, records_found, wrong_bytes, hangs, leaked_pins, leaked_leases);
+    std::printf("%s: kills %d, reads %d, records found %d, wrong bytes %d, hangs %d, leaked pins %d, leaked leases %d\n", what,
+                kills, reads, records_found, wrong_bytes, hangs, leaked_pins, leaked_leases);
   }
 };
 
@@ -46,12 +46,14 @@ class Survivor {
     if (base::monotonic_ns() - began > 1'000'000'000) ++counts.hangs;
     for (std::uint32_t p = 0; p < cache::k_process_slots; ++p) {
       if (region_.process_slot(p).used.load() != 0) continue;
-      for (std::uint32_t s = 0; s < region_.layout().segment_count; ++s) counts.leaked_pins += region_.pin_row(p)[s].load() != 0 ? 1 : 0;
+      for (std::uint32_t s = 0; s < region_.layout().segment_count; ++s)
+        counts.leaked_pins += region_.pin_row(p)[s].load() != 0 ? 1 : 0;
     }
     for (std::uint32_t s = 0; s < region_.layout().segment_count; ++s) {
       const auto word = cache::SegmentWord::unpack(region_.segment_row(s).word.load());
       const bool owned = word.state == cache::SegmentState::open && word.owner != cache::k_no_owner;
-      if (owned && (word.owner >= cache::k_process_slots || region_.process_slot(word.owner).used.load() == 0)) ++counts.leaked_leases;
+      if (owned && (word.owner >= cache::k_process_slots || region_.process_slot(word.owner).used.load() == 0))
+        ++counts.leaked_leases;
     }
   }
   // The turn to fetch that path can be had.

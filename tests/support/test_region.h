@@ -68,7 +68,8 @@ struct RegionName {
 struct TestRegion : RegionName {
   cache::Region* region = nullptr;
 
-  explicit TestRegion(std::uint64_t bytes = 16 * k_mib, const std::string& directory = "/dev/shm") : RegionName(bytes, directory) {
+  explicit TestRegion(std::uint64_t bytes = 16 * k_mib, const std::string& directory = "/dev/shm")
+      : RegionName(bytes, directory) {
     std::string why;
     region = attach(options, &why);
     if (region == nullptr) {
@@ -120,9 +121,7 @@ struct TestCache : RegionName {
     if (getpid() == owner) cache->detach();
   }
   cache::FileCache* operator->() const { return cache; }
-  std::uint64_t count(base::Counter counter) const {
-    return cache->stats().counters[static_cast<std::size_t>(counter)].load();
-  }
+  std::uint64_t count(base::Counter counter) const { return cache->stats().counters[static_cast<std::size_t>(counter)].load(); }
 };
 
 inline cache::OpenRequest request_for(const std::string& path, int flags = O_RDONLY) {
@@ -150,10 +149,12 @@ inline cache::FileStat stat_for(std::string_view path, std::uint64_t size) {
 }
 
 inline cache::RecordContent content_for(std::string_view path, std::uint64_t size) {
-  return {.path = path, .stat = stat_for(path, size), .physical = true, .fetched_ns = 1'700'000'000'000'000'000ULL, .verified_ns = 1};
+  return {
+      .path = path, .stat = stat_for(path, size), .physical = true, .fetched_ns = 1'700'000'000'000'000'000ULL, .verified_ns = 1};
 }
 
-inline base::Result<cache::Pin> publish(cache::RamTier& tier, cache::RamTier::Reservation&& room, const cache::RecordContent& content) {
+inline base::Result<cache::Pin> publish(cache::RamTier& tier, cache::RamTier::Reservation&& room,
+                                        const cache::RecordContent& content) {
   auto pin = tier.publish(room, content);
   if (pin && !tier.confirm(std::move(room), *pin)) return base::fail(ESTALE);
   return pin;
