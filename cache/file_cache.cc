@@ -212,6 +212,7 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   const FetchingMark mark;
   WriterStripe& stripe = stripe_of(record.stat);
   const std::uint32_t epoch = stripe.epoch.load(std::memory_order_seq_cst);
+  const std::uint64_t names = region_->header().name_changes.load(std::memory_order_seq_cst);
   auto reservation = ram_.reserve(record.path_length, record.data_size, /*mappable=*/true);
   if (!reservation) return base::fail(reservation.error().value);
   std::memcpy(reservation->data(), record.data(), record.data_size);
@@ -225,7 +226,8 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   if (!pin) return pin;
   // As in fetch. The index has forgotten the old record, so a later change could not mark it: those who have it open turn
   // to the origin from now on.
-  const bool unchanged = !record.is_stale() && stripe.epoch.load(std::memory_order_seq_cst) == epoch;
+  const bool unchanged = !record.is_stale() && stripe.epoch.load(std::memory_order_seq_cst) == epoch &&
+                         region_->header().name_changes.load(std::memory_order_seq_cst) == names;
   const bool confirmed = unchanged && ram_.confirm(std::move(*reservation), *pin);
   ram_.mark_record_stale(record);
   if (!confirmed) return base::fail(ESTALE);

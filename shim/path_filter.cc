@@ -115,11 +115,12 @@ bool has_dot_dot(std::string_view path) {
 }
 
 long read_fd_path(int fd, char* to) {
+  to[0] = '\0';
   char link[64];
   *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
   const long n = sys::readlink(link, to, PATH_MAX - 1);
   // Not a path of this mount namespace, or of a removed directory.
-  return sys::failed(n) || n == 0 || to[0] != '/' ? -1 : n;
+  return n <= 0 || to[0] != '/' ? -1 : n;
 }
 
 std::string_view working_directory(char* buffer) {

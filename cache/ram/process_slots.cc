@@ -34,25 +34,20 @@ bool alive_without_holder(const ProcessSlot& slot, bool holder_died) {
   return true;
 }
 
-void add_to_job(Region& region, const ProcessSlot& slot) {
+// Moves the counters, one by one: whoever is killed in between loses the one in hand, and counts none twice.
+void move_to_job(Region& region, ProcessSlot& slot) {
   base::Stats& sum = region.job_row(slot.job).finished;
-  base::Totals totals;
-  totals.add(slot.stats);
-  for (std::size_t i = 0; i < base::k_counters; ++i) {
-    sum.counters[i].fetch_add(totals.counters[i], std::memory_order_relaxed);
-  }
+  const auto move = [](auto& from, auto& to) { to.fetch_add(from.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed); };
+  for (std::size_t i = 0; i < base::k_counters; ++i) move(slot.stats.counters[i], sum.counters[i]);
   for (std::size_t i = 0; i < base::Histogram::k_buckets; ++i) {
-    sum.hit_latency.counts[i].fetch_add(static_cast<std::uint32_t>(totals.hit_latency[i]), std::memory_order_relaxed);
-    sum.miss_latency.counts[i].fetch_add(static_cast<std::uint32_t>(totals.miss_latency[i]), std::memory_order_relaxed);
+    move(slot.stats.hit_latency.counts[i], sum.hit_latency.counts[i]);
+    move(slot.stats.miss_latency.counts[i], sum.miss_latency.counts[i]);
   }
 }
 
 void clear_slot(Region& region, std::uint32_t index) {
   ProcessSlot& slot = region.process_slot(index);
-  add_to_job(region, slot);
-  for (auto& counter : slot.stats.counters) counter.store(0, std::memory_order_relaxed);
-  for (auto& n : slot.stats.hit_latency.counts) n.store(0, std::memory_order_relaxed);
-  for (auto& n : slot.stats.miss_latency.counts) n.store(0, std::memory_order_relaxed);
+  move_to_job(region, slot);
   release_leases_of(region, index);
   auto* const writers = region.own_writers(index);
   for (std::uint32_t i = 0; i < k_writer_stripes; ++i) {
