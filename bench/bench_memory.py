@@ -15,9 +15,9 @@ from bench_suite import Bench
 PROCESSES = 8
 MIB = 1 << 20
 BUCKET_BYTES, SLOTS = 64, 8
-# magic, version, header_bytes; segment_bytes, segment_count, four bucket counts; six offsets of tables, four of the index,
+# magic, version, header_bytes; segment_bytes, segment_count, four bucket counts; seven offsets of tables, four of the index,
 # the first segment's and the end (cache/ram/layout.h).
-HEADER = "<QII2I4I12Q"
+HEADER = "<QII2I4I13Q"
 # One copy: the bytes, headers, paths and padding to pages for each file, the control tables, and for each process the
 # segment that it was filling.
 MOST_PADDING = 0.06
@@ -96,7 +96,7 @@ def read_layout(region: Path) -> Layout:
 
 def rows_of_layout(layout: Layout, record_bytes: float) -> list[tuple[str, ...]]:
     files = layout.capacity / record_bytes
-    return [("index, bytes a file in use (one slot)", str(BUCKET_BYTES // SLOTS)),
+    return [("index, bytes a file in use (two slots)", str(2 * BUCKET_BYTES // SLOTS)),
             (f"first index table, bytes a file when {mib(layout.capacity)} are full of such files",
              f"{layout.bucket_counts[0] * BUCKET_BYTES / files:.0f}"),
             ("all index tables, had each of them memory, bytes a file", f"{layout.index_bytes / files:.0f}"),

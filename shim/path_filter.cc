@@ -124,6 +124,7 @@ long read_fd_path(int fd, char* to) {
 }
 
 std::string_view working_directory(char* buffer) {
+  buffer[0] = '\0';
   const long n = sys::getcwd(buffer, PATH_MAX);
   if (sys::failed(n) || n < 2 || buffer[0] != '/') return {};
   return {buffer, static_cast<std::size_t>(n) - 1};

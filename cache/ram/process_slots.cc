@@ -37,7 +37,9 @@ bool alive_without_holder(const ProcessSlot& slot, bool holder_died) {
 // Moves the counters, one by one: whoever is killed in between loses the one in hand, and counts none twice.
 void move_to_job(Region& region, ProcessSlot& slot) {
   base::Stats& sum = region.job_row(slot.job).finished;
-  const auto move = [](auto& from, auto& to) { to.fetch_add(from.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed); };
+  const auto move = [](auto& from, auto& to) {
+    to.fetch_add(from.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
+  };
   for (std::size_t i = 0; i < base::k_counters; ++i) move(slot.stats.counters[i], sum.counters[i]);
   for (std::size_t i = 0; i < base::Histogram::k_buckets; ++i) {
     move(slot.stats.hit_latency.counts[i], sum.hit_latency.counts[i]);
