@@ -59,7 +59,7 @@ bench: deps-demo all
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 lint: deps-test $(BUILD)/build.ninja
 	clang-format-$(CLANG) --dry-run --Werror $(SOURCES)
-	run-clang-tidy-$(CLANG) -quiet -p $(BUILD) -j $(JOBS) '/(cache|shim)/.*\.cc$$' > $(BUILD)/clang-tidy.log 2>&1 \
+	run-clang-tidy-$(CLANG) -quiet -p $(BUILD) -j $(JOBS) '^$(CURDIR)/(cache|shim)/.*\.cc$$' > $(BUILD)/clang-tidy.log 2>&1 \
 	  || { grep -E 'warning|error' $(BUILD)/clang-tidy.log; exit 1; }
 format: deps-test
 	clang-format-$(CLANG) -i $(SOURCES)
