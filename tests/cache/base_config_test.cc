@@ -138,7 +138,7 @@ TEST(Config, BytesTakeTheUsualSpellings) {
   }
 }
 
-TEST(Config, BytesDoNotTakeAUnitThatIsNone) {  // BUG 21
+TEST(Config, BytesDoNotTakeAUnitThatIsNone) {
   std::uint64_t bytes = 0;
   for (const char* text : {"5i", "5iB", "5Ki"}) {
     const bool taken = parse_bytes(text, bytes);
@@ -196,7 +196,7 @@ TEST(Config, EachWrongVariableHasItsOwnLine) {
   EXPECT_TRUE(errors[1].starts_with("CUBESHIM_LOG=\"y\""));
 }
 
-TEST(Config, AnErrorIsOneLineThatStillSaysWhatIsTakenWhateverTheValueHolds) {  // BUG 22
+TEST(Config, AnErrorIsOneLineThatStillSaysWhatIsTakenWhateverTheValueHolds) {
   for (const std::string& value : {std::string("a\nb"), std::string(100'000, '/') + ":relative"}) {
     const auto errors = parse_one("CUBESHIM_PREFIXES", value).errors;
     ASSERT_EQ(errors.size(), 1U);

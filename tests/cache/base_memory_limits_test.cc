@@ -58,7 +58,7 @@ TEST(MemoryLimits, TheControlGroupsLimitCounts) {
   EXPECT_EQ(status, 0);
 }
 
-// BUG 14: the page cache of the group, which the kernel gives back at need, counts as used.
+// Once a bug: the page cache of the group, which the kernel gives back at need, counts as used.
 TEST(MemoryLimits, PageCacheOfTheControlGroupIsNotTakenForUsed) {
   std::string limit_file;
   const std::string dir = make_group(limit_file);

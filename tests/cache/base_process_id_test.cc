@@ -86,7 +86,7 @@ TEST(ProcessId, ACommandNameWithParenthesesIsNoTrap) {
   EXPECT_EQ(status, 0);
 }
 
-// BUG 5: /proc/PID/stat says Z of a process whose first thread has ended while others run.
+// Once a bug: /proc/PID/stat says Z of a process whose first thread has ended while others run.
 TEST(ProcessId, AProcessWhoseFirstThreadHasEndedIsAlive) {
   if (tests::k_tsan) GTEST_SKIP() << "pthread_exit of the first thread confuses TSan";
   Child child([]() -> int {

@@ -82,7 +82,7 @@ TEST(Consistency, ImmutableSeesWhatHasChangedSinceAnotherJob) {
   EXPECT_EQ(open_as_another_job(cache.config, path, "(no pin)", 2), 11);
 }
 
-// BUG 23: two jobs that run at the same time take each other's mark away.
+// Once a bug: two jobs that run at the same time take each other's mark away.
 TEST(Consistency, ImmutableChecksOnceAlsoWhereTwoJobsTakeTurns) {
   const tests::TempDir dir;
   const TestCache cache;

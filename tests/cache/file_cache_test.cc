@@ -117,7 +117,7 @@ TEST_F(FileCacheTest, TheProgramsFlagsReachTheKernel) {
   const OpenOutcome outcome = open(dir.path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   EXPECT_EQ(fcntl(outcome.kernel_fd, F_GETFD), FD_CLOEXEC);
   close(outcome.kernel_fd);
-  EXPECT_EQ(open(dir.write("f", "x"), O_RDONLY | O_DIRECTORY).error, ENOTDIR);  // BUG 30
+  EXPECT_EQ(open(dir.write("f", "x"), O_RDONLY | O_DIRECTORY).error, ENOTDIR);
   ASSERT_EQ(symlink("f", (dir / "link").c_str()), 0);
   EXPECT_EQ(open(dir / "link", O_RDONLY | O_NOFOLLOW).error, ELOOP);
 }
@@ -175,7 +175,7 @@ TEST_F(FileCacheTest, AFullRegionPassesFilesOn) {
   EXPECT_EQ(cache.count(Counter::bypassed_full), static_cast<std::uint64_t>(passed));
 }
 
-// BUG 12: the origin gives all the bytes before the index is asked whether it has room, at every open for ever.
+// Once a bug: the origin gives all the bytes before the index is asked whether it has room, at every open for ever.
 TEST_F(FileCacheTest, AFullIndexDoesNotMakeEveryOpenReadTheWholeFileFirst) {
   Region& region = cache->region();
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {

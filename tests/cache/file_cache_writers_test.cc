@@ -85,7 +85,7 @@ TEST_F(WritersTest, ContentChangedByItsRealNameDropsWhatWasReadThroughALink) {
   EXPECT_EQ(open(dir / "link"), "new");
 }
 
-// BUG 24: a record read by its real name is not found by its inode.
+// Once a bug: a record read by its real name is not found by its inode.
 TEST_F(WritersTest, ContentChangedThroughALinkDropsWhatWasReadByItsRealName) {
   const std::string path = dir.write("f", "old");
   ASSERT_EQ(symlink("f", (dir / "link").c_str()), 0);
@@ -96,7 +96,7 @@ TEST_F(WritersTest, ContentChangedThroughALinkDropsWhatWasReadByItsRealName) {
   EXPECT_EQ(open(path), "new");
 }
 
-TEST_F(WritersTest, ContentChangedByAHardLinkMadeAfterTheReadDropsTheRecord) {  // BUG 24
+TEST_F(WritersTest, ContentChangedByAHardLinkMadeAfterTheReadDropsTheRecord) {
   const std::string path = dir.write("f", "old"), other = dir / "g";
   EXPECT_EQ(open(path), "old");
   ASSERT_EQ(link(path.c_str(), other.c_str()), 0);
@@ -147,7 +147,7 @@ TEST_F(WritersTest, OtherProcessesSeeTheWriter) {
   EXPECT_EQ(status, 0);
 }
 
-// BUG 25: nobody takes the count of a dead writer back; its file and all of its stripe are never cached again.
+// Once a bug: nobody takes the count of a dead writer back; its file and all of its stripe are never cached again.
 TEST_F(WritersTest, AKilledWriterDoesNotKeepItsFileOutOfTheCache) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -178,7 +178,7 @@ TEST_F(WritersTest, AFetchThatHasReadOldBytesDoesNotCacheThem) {
   EXPECT_EQ(open(path), "new");
 }
 
-// BUG 26: the record is found before the epoch is looked at.
+// Once a bug: the record is found before the epoch is looked at.
 TEST_F(WritersTest, ARecordIsNotFoundBeforeItsFetcherHasLookedForWriters) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
@@ -198,7 +198,7 @@ TEST_F(WritersTest, ARecordIsNotFoundBeforeItsFetcherHasLookedForWriters) {
   EXPECT_EQ(shown, 0) << "instructions for which the old bytes could be found";
 }
 
-// BUG 26, and worse: a death at that point leaves the old bytes for ever.
+// Once a bug: a death at that point leaves the old bytes for ever.
 TEST_F(WritersTest, AFetcherThatIsKilledBeforeItHasLookedForWritersLeavesNothing) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
@@ -213,7 +213,7 @@ TEST_F(WritersTest, AFetcherThatIsKilledBeforeItHasLookedForWritersLeavesNothing
   EXPECT_EQ(open(path), "new");
 }
 
-TEST_F(WritersTest, AFetchThatRacesWithUnlinkDoesNotCacheTheFile) {  // BUG 27: without a stat there is no epoch
+TEST_F(WritersTest, AFetchThatRacesWithUnlinkDoesNotCacheTheFile) {  // Once a bug: without a stat there is no epoch
   const std::string path = dir.write("f", "old");
   tests::Tracee child = fetcher_that_has_read(path);
   unlink(path.c_str());
@@ -223,7 +223,7 @@ TEST_F(WritersTest, AFetchThatRacesWithUnlinkDoesNotCacheTheFile) {  // BUG 27: 
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-TEST_F(WritersTest, AFetchThatRacesWithARenameOfItsDirectoryDoesNotCacheTheFile) {  // BUG 27
+TEST_F(WritersTest, AFetchThatRacesWithARenameOfItsDirectoryDoesNotCacheTheFile) {
   mkdir((dir / "d").c_str(), 0755);
   const std::string path = dir.write("d/f", "old");
   EXPECT_EQ(open(dir.write("g", "x")), "x");
@@ -235,7 +235,7 @@ TEST_F(WritersTest, AFetchThatRacesWithARenameOfItsDirectoryDoesNotCacheTheFile)
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-// BUG 28: a death between the index and the count of records makes the cache look empty.
+// Once a bug: a death between the index and the count of records makes the cache look empty.
 TEST_F(WritersTest, TreeChangedSeesARecordWhosePublisherWasKilledBeforeCountingIt) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   mkdir((dir / "d").c_str(), 0755);
@@ -250,7 +250,7 @@ TEST_F(WritersTest, TreeChangedSeesARecordWhosePublisherWasKilledBeforeCountingI
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-// BUG 29: the writer has found the old record but not yet marked it; the copy that takes its place is never marked.
+// Once a bug: the writer has found the old record but not yet marked it; the copy that takes its place is never marked.
 TEST_F(WritersTest, ACopyForMappingMadeWhileAWriterMarksTheRecordIsNotFoundLater) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
@@ -291,7 +291,7 @@ TEST_F(WritersTest, ACopyForMappingTakesTheRecordsPlace) {
   EXPECT_EQ(bytes(second), "old");
 }
 
-// BUG 31: the index has lost the old record, so its mark is never set: files that are open on it serve the old bytes,
+// Once a bug: the index has lost the old record, so its mark is never set: files that are open on it serve the old bytes,
 // and a second copy of it brings them back.
 TEST_F(WritersTest, ARecordWhosePlaceACopyHasTakenIsStillMarked) {
   const std::string path = dir.write("f", "old");

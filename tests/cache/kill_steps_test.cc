@@ -66,7 +66,7 @@ TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
     ++counts.reads;
     const int status = open_as_survivor(config, path, content);
     counts.hangs += status == 2 ? 1 : 0;
-    EXPECT_EQ(status, 0) << "killed at system call stop " << n;  // BUG 2, BUG 6
+    EXPECT_EQ(status, 0) << "killed at system call stop " << n;
     if (counts.hangs > 2) break;
   }
   counts.print("at every system call");
@@ -102,7 +102,7 @@ TEST(KillSteps, AtEverySystemCallBesideALivingProcess) {
     // The file's turn, from a process that takes the dead one's slot.
     const int status = open_as_survivor(config, path, content);
     counts.hangs += status == 2 ? 1 : 0;
-    EXPECT_TRUE(status == 0) << "killed at system call stop " << n;  // BUG 2
+    EXPECT_TRUE(status == 0) << "killed at system call stop " << n;
     if (counts.hangs > 3) break;
   }
   counts.print("at every system call, beside a living process");

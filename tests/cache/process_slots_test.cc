@@ -130,7 +130,6 @@ TEST(ProcessSlots, AThreadThatEndsWhileItsProcessLivesIsNotTheProcess) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-// BUG 5
 TEST(ProcessSlots, AProcessWhoseFirstThreadHasEndedIsAlive) {
   if (tests::k_tsan) GTEST_SKIP() << "the end of the first thread confuses TSan";
   const TestRegion region;
@@ -235,7 +234,7 @@ TEST(ProcessSlots, AllTakenByTheLivingIsOneClearLine) {
   EXPECT_EQ(claim.error().value, EUSERS);
 }
 
-// BUG 10: the row of a job whose leader was in another pid namespace (a container that is gone) is never free again.
+// Once a bug: the row of a job whose leader was in another pid namespace (a container that is gone) is never free again.
 TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
   const TestRegion region;
   for (std::uint32_t i = 0; i < k_job_rows + 5; ++i) {
@@ -254,7 +253,7 @@ TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
   }
 }
 
-// BUG 11: the kernel tells of a death once; whoever only asks (SingleFlight) takes the news away from the reaper.
+// Once a bug: the kernel tells of a death once; whoever only asks (SingleFlight) takes the news away from the reaper.
 TEST(ProcessSlots, ADeadProcessOfAnotherPidNamespaceStaysDead) {
   const TestRegion region;
   Gate ready;

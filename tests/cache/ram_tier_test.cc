@@ -104,7 +104,7 @@ TEST_F(RamTierTest, ReservationsDoNotOverlap) {
   }
 }
 
-// BUG 16: what is left of a segment may be another's by the time the reservation is given up.
+// Once a bug: what is left of a segment may be another's by the time the reservation is given up.
 TEST_F(RamTierTest, GivingUpAReservationInASegmentThatIsAnothersNowLeavesItsFillAlone) {
   {
     auto room = tier.reserve(10, 5000);
@@ -220,12 +220,12 @@ TEST_F(RamTierTest, MarkStaleTreeIsExactlyWhatLiesBelow) {
   EXPECT_TRUE(tests::find(tier, "/e/d/a"));
 }
 
-TEST_F(RamTierTest, MarkStaleOfTheRootIsEverything) {  // BUG 19: "/" + "/" is looked for
+TEST_F(RamTierTest, MarkStaleOfTheRootIsEverything) {  // Once a bug: "/" + "/" is looked for
   ASSERT_TRUE(put(tier, "/a", "x"));
   EXPECT_EQ(tier.mark_stale_tree("/"), 1U);
 }
 
-// BUG 3: a mark needs an fd and the name of the region. Without them old bytes are served.
+// Once a bug: a mark needs an fd and the name of the region. Without them old bytes are served.
 TEST_F(RamTierTest, MarkStaleWorksWithoutAFreeFd) {
   ASSERT_TRUE(put(tier, "/a", "old"));
   rlimit limit{};
@@ -237,7 +237,7 @@ TEST_F(RamTierTest, MarkStaleWorksWithoutAFreeFd) {
   EXPECT_FALSE(tests::find(tier, "/a"));
 }
 
-TEST_F(RamTierTest, MarkStaleWorksWhenSomebodyHasRemovedTheRegionsFile) {  // BUG 3
+TEST_F(RamTierTest, MarkStaleWorksWhenSomebodyHasRemovedTheRegionsFile) {
   ASSERT_TRUE(put(tier, "/a", "old"));
   const Pin held = tests::find(tier, "/a");
   unlink(region.path().c_str());
@@ -328,7 +328,7 @@ TEST_F(RamTierTest, ARecordLargerThanTheRegionIsRefusedAndTheRestGoesOn) {
   EXPECT_TRUE(put(tier, "/a", "x"));
 }
 
-TEST_F(RamTierTest, SizesBeyondAnyMemoryAreRefused) {  // BUG 15: the number of segments is cut to 32 bits
+TEST_F(RamTierTest, SizesBeyondAnyMemoryAreRefused) {  // Once a bug: the number of segments is cut to 32 bits
   for (const std::uint64_t size : {1ULL << 40, 1ULL << 52, (1ULL << 52) + 100, static_cast<unsigned long long>(INT64_MAX),
                                    static_cast<unsigned long long>(UINT64_MAX - 4096)}) {
     EXPECT_FALSE(tier.reserve(10, size)) << size;
@@ -350,7 +350,7 @@ TEST_F(RamTierTest, AFullRegionKeepsWhatItHas) {
   }
 }
 
-TEST_F(RamTierTest, ALargeFileThatDoesNotFitLeavesRoomForSmallOnes) {  // BUG 13
+TEST_F(RamTierTest, ALargeFileThatDoesNotFitLeavesRoomForSmallOnes) {
   const std::string data(400'000, 'x');
   int n = 0;
   while (put(tier, "/f" + std::to_string(n), data)) ++n;

@@ -126,7 +126,7 @@ TEST(RegionLife, WhatKilledProcessesLeftIsMadeAnew) {
   region->detach();
 }
 
-// BUG 6: `dead` is set, then the name is taken away; a death in between leaves a name that everybody refuses for ever.
+// Once a bug: `dead` is set, then the name is taken away; a death in between leaves a name that everybody refuses for ever.
 TEST(RegionLife, ADeathBetweenMarkingTheRegionDeadAndTakingItsNameBlocksNobody) {
   RegionName name;
   name.options.job = some_dead_process();
@@ -145,7 +145,7 @@ TEST(RegionLife, ADeathBetweenMarkingTheRegionDeadAndTakingItsNameBlocksNobody) 
   if (region != nullptr) region->detach();
 }
 
-// BUG 9: the first of two jobs to end leaves its row; while it is still on its way out, the second believes that its
+// Once a bug: the first of two jobs to end leaves its row; while it is still on its way out, the second believes that its
 // report is to come and leaves the file, and nobody comes to take it away.
 TEST(RegionLife, OfTwoJobsThatEndTogetherTheLastToDetachTakesTheFileAway) {
   RegionName name;
@@ -220,7 +220,7 @@ TEST(RegionLife, DetachAndAttachAtOnceNeverSplitTheNode) {
   }
 }
 
-// BUG 17: the slot is given back, but its mutex stays locked by the thread of the process that has left.
+// Once a bug: the slot is given back, but its mutex stays locked by the thread of the process that has left.
 TEST(RegionLife, ASlotsMutexIsFreeForTheNextAfterDetach) {
   TestRegion region;
   Gate detached, go;

@@ -176,7 +176,7 @@ TEST(Segments, OfTheDeadMayBeLeasedAgainAndTheirRecordsStay) {
   EXPECT_EQ(region->segment_row(0).fill.load(), 4096U);
 }
 
-// BUG 4: the segment is taken first and gets its memory then; whoever takes over after a death in between writes into a
+// Once a bug: the segment is taken first and gets its memory then; whoever takes over after a death in between writes into a
 // hole, and on a full tmpfs that is SIGBUS in the host.
 TEST(Segments, TakenOverFromOneWhoDiedBeforeReservingHasMemory) {
   const tests::TmpfsMount tmpfs("32m");
@@ -202,7 +202,7 @@ TEST(Segments, TakenOverFromOneWhoDiedBeforeReservingHasMemory) {
   EXPECT_EQ(status, 0) << (status == -SIGBUS ? "SIGBUS" : "");
 }
 
-// BUG 8: what a dead writer of a large file had leased is lost for good.
+// Once a bug: what a dead writer of a large file had leased is lost for good.
 TEST(Segments, ARunWhoseWriterDiedBeforePublishingIsFreeAgain) {
   const TestRegion region;
   const std::uint32_t free_before = count_state(region, SegmentState::free);
@@ -239,7 +239,7 @@ TEST(Segments, ARunThatWasPublishedOutlivesItsWriter) {
   EXPECT_EQ(tests::bytes_of(*pin), data);
 }
 
-// BUG 7: a run that is being looked for holds all free segments for a moment. Who finds none just then says "full", and
+// Once a bug: a run that is being looked for holds all free segments for a moment. Who finds none just then says "full", and
 // nothing ever unsays it.
 TEST(Segments, FullIsUnsaidWhenARunGivesSegmentsBack) {
   const TestRegion region;

@@ -170,7 +170,7 @@ TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
   EXPECT_LT(took, 2 * k_second);
 }
 
-// BUG 2: the next process gets the dead one's slot, so the dead fetcher looks alive for ever: every open of its file
+// Once a bug: the next process gets the dead one's slot, so the dead fetcher looks alive for ever: every open of its file
 // takes a second and is never cached.
 TEST(SingleFlight, AKilledFetchersTurnIsFreeAlsoWhenItsSlotIsAnothers) {
   const TestRegion region;
