@@ -346,7 +346,6 @@ int export_tcgetattr(int fd, struct ::termios* t) {
 // ---- one fd, not answered; fds from elsewhere ------------------------------------------------------------------------
 
 #define CUBE_HOOK(result, name, parameters)
-#define CUBE_EARLY_HOOK(result, name, parameters)
 #define CUBE_FD_CALL(result, name, parameters, arguments) \
   result export_##name parameters {                       \
     shim::materialize(fd);                                \
@@ -365,11 +364,6 @@ int export_tcgetattr(int fd, struct ::termios* t) {
     return shim::noted(real::name arguments);            \
   }
 #include "shim/hooks.def"
-#undef CUBE_HOOK
-#undef CUBE_EARLY_HOOK
-#undef CUBE_FD_CALL
-#undef CUBE_FD_CHANGE
-#undef CUBE_NEW_FD
 
 int export_socketpair(int family, int type, int protocol, int* fds) {
   shim::expect_new_fd();

@@ -53,16 +53,7 @@ class Function {
 };
 
 #define CUBE_HOOK(result, name, parameters) extern Function<result parameters> name;
-#define CUBE_EARLY_HOOK CUBE_HOOK
-#define CUBE_FD_CALL(result, name, parameters, arguments) CUBE_HOOK(result, name, parameters)
-#define CUBE_FD_CHANGE CUBE_FD_CALL
-#define CUBE_NEW_FD CUBE_FD_CALL
 #include "shim/hooks.def"
-#undef CUBE_HOOK
-#undef CUBE_EARLY_HOOK
-#undef CUBE_FD_CALL
-#undef CUBE_FD_CHANGE
-#undef CUBE_NEW_FD
 
 void resolve_all();
 

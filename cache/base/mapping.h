@@ -55,18 +55,10 @@ class Mapping {
     if (sys::failed(error)) return fail(static_cast<int>(-error));
     return mapping;
   }
-  static Result<Mapping> anonymous(std::size_t bytes) {
-    return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
-  }
 
   std::byte* data() const { return address_; }
   std::size_t size() const { return bytes_; }
   explicit operator bool() const { return address_ != nullptr; }
-  // For memory that must outlive every destructor of the process.
-  std::byte* leak() {
-    bytes_ = 0;
-    return std::exchange(address_, nullptr);
-  }
   void reset() {
     if (address_ != nullptr) sys::munmap(address_, bytes_);
     address_ = nullptr;

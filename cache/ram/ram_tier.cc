@@ -116,31 +116,22 @@ base::Result<std::shared_ptr<RamTier::Window>> RamTier::open_window(std::uint32_
 }
 
 base::Result<void> RamTier::next_segment(std::uint64_t bytes) {
+  // Small files may still fit into the one we have; it is given up only for a better one.
+  const auto next = lease_segment(*region_, bytes);
+  if (!next) return base::fail(next.error().value);
   if (window_ != nullptr) {
     const std::uint64_t left =
         region_->layout().segment_bytes - region_->segment_row(window_->segment).fill.load(std::memory_order_relaxed);
-    // Small files may still fit; it is given up only for a better one.
-    auto next = lease_segment(*region_, bytes);
-    if (!next) return base::fail(next.error().value);
     if (left >= k_worth_leasing) {
       cube::cache::release_lease(*region_, window_->segment);
     } else {
       seal_segment(*region_, window_->segment);
     }
-    auto window = open_window(*next, 1);
-    if (!window) {
-      window_.reset();
-      cube::cache::release_lease(*region_, *next);
-      return base::fail(window.error().value);
-    }
-    window_ = std::move(*window);
-    return {};
+    window_.reset();
   }
-  const auto first = lease_segment(*region_, bytes);
-  if (!first) return base::fail(first.error().value);
-  auto window = open_window(*first, 1);
+  auto window = open_window(*next, 1);
   if (!window) {
-    cube::cache::release_lease(*region_, *first);
+    cube::cache::release_lease(*region_, *next);
     return base::fail(window.error().value);
   }
   window_ = std::move(*window);
