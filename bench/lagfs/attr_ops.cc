@@ -70,6 +70,7 @@ void getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info*) {
   if (call.refused()) return;
   struct stat st {};
   if (const int error = stat_node(node, st)) return call.finish(error);
+  origin_of(request).script.lie(st);
   call.wait();
   fuse_reply_attr(request, &st, origin_of(request).options.attr_timeout);
 }
@@ -82,6 +83,7 @@ void setattr(fuse_req_t request, fuse_ino_t id, struct stat* attributes, int to_
   int error = apply(node, *attributes, to_set, file);
   if (error == 0) error = stat_node(node, st);
   if (error != 0) return call.finish(error);
+  origin_of(request).script.lie(st);
   call.wait();
   fuse_reply_attr(request, &st, origin_of(request).options.attr_timeout);
 }

@@ -15,6 +15,12 @@ bool Call::refused() {
   int error = 0;
   if (seconds > 0 && !hang(seconds)) error = EINTR;
   if (error == 0) error = origin_.faults.error_for(op_);
+  if (error == 0) {
+    error = origin_.script.meet(op_, [this] {
+      Workers::mark_counted();
+      return fuse_req_interrupted(request_) != 0;
+    });
+  }
   if (error == 0) return false;
   finish(error);
   return true;

@@ -18,8 +18,11 @@ struct File {
   const char* name;
   Id id;
 };
-constexpr File k_files[] = {{"counters", k_counters}, {"counters.json", k_counters_json}, {"reset", k_reset}};
+constexpr File k_files[] = {
+    {"counters", k_counters}, {"counters.json", k_counters_json}, {"held", k_held}, {"script", k_script}, {"reset", k_reset}};
 constexpr double k_timeout = 3600;  // these never change
+
+bool is_written(fuse_ino_t id) { return id == k_reset || id == k_script; }
 
 // The snapshot that one open file shows.
 struct Snapshot {
@@ -33,7 +36,7 @@ struct stat attributes_of(fuse_ino_t id) {
   struct stat st {};
   // Far above any inode number of a source.
   st.st_ino = ~ino_t{0} - id;
-  st.st_mode = id == k_directory ? S_IFDIR | 0755 : id == k_reset ? S_IFREG | 0222 : S_IFREG | 0444;
+  st.st_mode = id == k_directory ? S_IFDIR | 0755 : is_written(id) ? S_IFREG | 0222 : S_IFREG | 0444;
   st.st_nlink = id == k_directory ? 2 : 1;
   return st;
 }
@@ -67,7 +70,7 @@ void setattr(fuse_req_t request, fuse_ino_t id, struct stat*, int, fuse_file_inf
 
 void open(fuse_req_t request, fuse_ino_t id, fuse_file_info* file) {
   const int access = file->flags & O_ACCMODE;
-  if (id == k_directory || (id == k_reset ? access == O_RDONLY : access != O_RDONLY)) {
+  if (id == k_directory || (is_written(id) ? access == O_RDONLY : access != O_RDONLY)) {
     fuse_reply_err(request, EACCES);
     return;
   }
@@ -83,7 +86,10 @@ void read(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_fil
   {
     Snapshot& snapshot = *snapshot_of(file);
     const std::lock_guard lock(snapshot.mutex);
-    if (offset == 0) {
+    if (offset == 0 && id == k_held) {
+      Workers::mark_counted();
+      snapshot.text = std::to_string(origin.script.wait_for_held([&] { return fuse_req_interrupted(request) != 0; })) + "\n";
+    } else if (offset == 0) {
       origin.workers.settle();
       snapshot.text = id == k_counters_json ? origin.counters.json() : origin.counters.text();
     }
@@ -93,8 +99,16 @@ void read(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_fil
   fuse_reply_buf(request, part.data(), part.size());
 }
 
-void write(fuse_req_t request, fuse_ino_t, const char*, size_t size, off_t, fuse_file_info*) {
+void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off_t, fuse_file_info*) {
   Origin& origin = origin_of(request);
+  if (id == k_script) {
+    if (!origin.script.write({data, size})) {
+      fuse_reply_err(request, EINVAL);
+    } else {
+      fuse_reply_write(request, size);
+    }
+    return;
+  }
   // First: a RELEASE from before the reset must not be counted after it.
   origin.workers.settle();
   origin.counters.reset();

@@ -1,4 +1,5 @@
-// The virtual directory `.lagfs` in the root of the mount: `counters`, `counters.json`, `reset`.
+// The virtual directory `.lagfs` in the root of the mount: `counters`, `counters.json`, `held` to read, `script`, `reset` to
+// write.
 //
 // Its operations are neither counted nor delayed, and its files are never cached. Reading a file from its start takes a
 // new snapshot. The directory is found by name only: no listing of the root shows it, and it hides a source's own.
@@ -15,7 +16,7 @@ namespace cube::lagfs::control {
 inline constexpr const char* k_directory_name = ".lagfs";
 
 // Node ids are addresses, so small numbers are free.
-enum Id : fuse_ino_t { k_directory = 2, k_counters, k_counters_json, k_reset };
+enum Id : fuse_ino_t { k_directory = 2, k_counters, k_counters_json, k_held, k_script, k_reset };
 
 inline bool is_control(fuse_ino_t id) { return id >= k_directory && id <= k_reset; }
 // Does this name lead to the directory, or into it?

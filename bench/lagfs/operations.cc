@@ -27,6 +27,7 @@ int find_entry(Origin& origin, const Node& parent, const char* name, fuse_entry_
     return error;
   }
   entry.ino = origin.nodes.acquire(fd, entry.attr);
+  origin.script.lie(entry.attr);
   entry.attr_timeout = origin.options.attr_timeout;
   entry.entry_timeout = origin.options.entry_timeout;
   return 0;

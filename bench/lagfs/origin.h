@@ -12,6 +12,7 @@
 #include "latency.h"
 #include "node_table.h"
 #include "options.h"
+#include "script.h"
 #include "workers.h"
 
 namespace cube::lagfs {
@@ -27,6 +28,7 @@ struct Origin {
   Options options;
   Counters counters;
   Faults faults;
+  Script script;
   Latency latency;
   NodeTable nodes;
   Workers workers;

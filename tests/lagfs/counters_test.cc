@@ -137,7 +137,7 @@ TEST_F(Counters, LeaveTheirOwnFilesOut) {
   mount_.start(fast({"--attr-timeout=0", "--entry-timeout=0", "--fail=open:EIO", "--fail=lookup:EIO"}));
   mount_.reset();
   for (int i = 0; i < 3; ++i) mount_.json();
-  EXPECT_EQ(list(mount_.at(".lagfs")), (std::vector<std::string>{"counters", "counters.json", "reset"}));
+  EXPECT_EQ(list(mount_.at(".lagfs")), (std::vector<std::string>{"counters", "counters.json", "held", "reset", "script"}));
   EXPECT_EQ(mount_.counters(), Counts{});
 }
 
