@@ -10,13 +10,17 @@ BENCH_FLAGS ?=
 
 CLANG := 16
 BUILD_PACKAGES := g++ make cmake ninja-build pkg-config libfmt-dev libxxhash-dev libexpected-dev nlohmann-json3-dev \
-  libcli11-dev libfuse3-dev fuse3 libgtest-dev libbenchmark-dev
+  libcli11-dev libfuse3-dev fuse3 libgtest-dev libbenchmark-dev liburing-dev
 RUN_PACKAGES := python3-torch python3-torchvision python3-opencv python3-pil python3-numpy python3-matplotlib
 TEST_PACKAGES := clang-$(CLANG) clang-tidy-$(CLANG) clang-format-$(CLANG) libclang-rt-$(CLANG)-dev libjemalloc2 \
-  libmimalloc2.0 strace
+  libmimalloc2.0 strace libpython3.11-testsuite libcap2-bin bc bsdextrautils busybox-static bzip2 cpio curl dash ed \
+  ffmpeg file gdb git less nodejs openssh-client openssl patch perl procps python3-h5py python3-lmdb rsync ruby \
+  sqlite3 unzip vim xz-utils zip zstd eatmydata faketime valgrind linux-perf musl-tools libaio1 man-db mandoc zsh fish
+# A mount over sshfs, by a server of the bench's own on the loopback.
+BENCH_PACKAGES := openssh-server openssh-client sshfs
 SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 
-.PHONY: all demo test bench lint format deps deps-build deps-demo deps-test install clean
+.PHONY: all demo test bench lint format deps deps-build deps-demo deps-test deps-bench install clean
 all: deps-build $(BUILD)/build.ninja
 	cmake --build $(BUILD) -j $(JOBS)
 
@@ -25,9 +29,9 @@ $(BUILD)/build.ninja: | deps-build
 
 # Installs what is missing, and asks apt for nothing where nothing is.
 define install_packages
-	@missing=$$(for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+	@missing=$$(for p in $(1); do dpkg -s $$p 2>/dev/null | grep -q '^Status: .* installed$$' || echo $$p; done); \
 	if [ -n "$$missing" ]; then echo "installing: $$missing"; \
-	  $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $$missing; fi
+	  $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; fi
 endef
 deps-build:
 	$(call install_packages,$(BUILD_PACKAGES))
@@ -35,7 +39,9 @@ deps-demo: deps-build
 	$(call install_packages,$(RUN_PACKAGES))
 deps-test: deps-demo
 	$(call install_packages,$(TEST_PACKAGES))
-deps: deps-test
+deps-bench: deps-demo
+	$(call install_packages,$(BENCH_PACKAGES))
+deps: deps-test deps-bench
 
 # The main job on a real data set over a slow mount, with and without the shim.
 demo: deps-demo all
@@ -53,13 +59,14 @@ test: deps-test lint all
 	ctest --test-dir $(BUILD)-tsan --output-on-failure -j $(JOBS)
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
-bench: deps-demo all
+bench: deps-bench all
 	$(PYTHON) bench/run_bench.py --build $(BUILD) $(BENCH_FLAGS)
 
-SOURCES = $(shell git ls-files '*.cc' '*.h')
+# A checkout may be another user's, as in a container.
+SOURCES = $(shell git -c safe.directory='*' ls-files '*.cc' '*.h')
 lint: deps-test $(BUILD)/build.ninja
 	clang-format-$(CLANG) --dry-run --Werror $(SOURCES)
-	run-clang-tidy-$(CLANG) -quiet -p $(BUILD) -j $(JOBS) '^$(CURDIR)/(cache|shim)/.*\.cc$$' > $(BUILD)/clang-tidy.log 2>&1 \
+	run-clang-tidy-$(CLANG) -quiet -p $(BUILD) -j $(JOBS) '^$(CURDIR)/(cache|prefetch|shim)/.*\.cc$$' > $(BUILD)/clang-tidy.log 2>&1 \
 	  || { grep -E 'warning|error' $(BUILD)/clang-tidy.log; exit 1; }
 format: deps-test
 	clang-format-$(CLANG) -i $(SOURCES)

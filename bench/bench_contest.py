@@ -30,11 +30,12 @@ class Shim:
     ram: str = "1500M"
     stats: Path | None = None
     mode: str = "virtual"
+    more: tuple[tuple[str, str], ...] = ()  # of the environment
 
     def environment(self) -> dict[str, str]:
         return {"LD_PRELOAD": str(self.library), "CUBESHIM_PREFIXES": str(self.prefix), "CUBESHIM_NAME": self.name,
                 "CUBESHIM_RAM": self.ram, "CUBESHIM_MODE": self.mode,
-                "CUBESHIM_STATS": str(self.stats) if self.stats else "off", "CUBESHIM_STATS_FORMAT": "json"}
+                "CUBESHIM_STATS": str(self.stats) if self.stats else "off", "CUBESHIM_STATS_FORMAT": "json", **dict(self.more)}
 
 
 def child_environment(shim: Shim | None) -> dict[str, str]:

@@ -37,6 +37,9 @@ class Mount:
     def data_operations(self) -> int:
         return count_data_operations(self.counters())
 
+    def bytes_read(self) -> int:
+        return self.counters()["read"]["bytes"]
+
     def on_data(self, operation: str) -> int:
         return self.counters().get(operation, {}).get("data_files", 0)
 

@@ -43,9 +43,11 @@ class Bench:
     def rounds(self, full: int, quick: int) -> int:
         return quick if self.quick else full
 
-    def shim(self, prefix: Path | None = None, ram: str = "1500M", stats: Path | None = None) -> Shim:
+    def shim(self, prefix: Path | None = None, ram: str = "1500M", stats: Path | None = None,
+             more: dict[str, str] | None = None) -> Shim:
         """With a cache of its own, that nobody has filled."""
-        return Shim(self.library, prefix or self.data, f"bench-{os.getpid()}-{next(self._numbers)}", ram, stats)
+        return Shim(self.library, prefix or self.data, f"bench-{os.getpid()}-{next(self._numbers)}", ram, stats,
+                    more=tuple((more or {}).items()))
 
     def reader(self, name: str, data: Path, shim: Shim | None = None, reader: str = "posix", processes: int = 1,
                loops: int = 1, limit: int = 0, options: tuple[str | Path, ...] = (), names: Path | None = None) -> Contender:

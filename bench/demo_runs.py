@@ -18,6 +18,7 @@ from demo_mount import DemoError, SlowMount, end
 from demo_report import Row
 
 TRAIN = Path(__file__).resolve().with_name("train.py")
+PACKAGE = Path(__file__).resolve().parents[1] / "prefetch" / "python"
 EPOCH_LINE = re.compile(r"epoch (\d+) ")
 # Long enough for the counters to be read between two epochs; train.py does not time it.
 PAUSE_SECONDS = 0.05
@@ -44,7 +45,10 @@ class Shim:
     name: str
 
     def environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": ":".join(filter(None, [str(self.library), os.environ.get("LD_PRELOAD")])),
+        """As `cubeshim run` makes it: the job's data loader tells what it will read, and the job itself is as it was."""
+        python = [str(PACKAGE / "site"), str(PACKAGE), os.environ.get("PYTHONPATH")]
+        return {"PYTHONPATH": ":".join(filter(None, python)),
+                "LD_PRELOAD": ":".join(filter(None, [str(self.library), os.environ.get("LD_PRELOAD")])),
                 "CUBESHIM_PREFIXES": str(self.prefix), "CUBESHIM_NAME": self.name,
                 "CUBESHIM_STATS": str(self.stats), "CUBESHIM_STATS_FORMAT": "json"}
 

@@ -23,10 +23,12 @@ from pathlib import Path
 from bench_calls import measure_calls, measure_start, measure_system_calls
 from bench_contest import BenchError
 from bench_memory import measure_memory
+from bench_prefetch import measure_prefetch
 from bench_real import measure_loaders
 from bench_reads import measure_full_region, measure_miss, measure_reads, measure_two_processes
 from bench_report import Section, as_json, describe_machine, markdown, section_text, targets_table
 from bench_sets import make_sets
+from bench_sidecar import measure_sidecar
 from bench_slow import measure_data_loader, measure_first_epoch, measure_second_epoch
 from bench_suite import Bench
 from demo_load import Load
@@ -45,6 +47,8 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "epoch2": measure_second_epoch,
     "epoch1": measure_first_epoch,
     "dataloader": measure_data_loader,
+    "prefetch": measure_prefetch,
+    "sidecar": measure_sidecar,
 }
 
 

@@ -6,16 +6,16 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/fetch.h"
+#include "cache/origin.h"
 #include "cache/ram/process_slots.h"
+#include "cache/recent_misses.h"
 
 namespace cube::cache {
 namespace {
 
 using base::Counter;
 
-// A file that was written this recently may be written again within the grain of its mtime, or by a clock that differs.
-constexpr std::uint64_t k_recent_seconds = 60;
-constexpr std::uint64_t k_racy_seconds = 2;
 // One open in this many is timed if it is a hit; a miss always is.
 constexpr std::uint64_t k_timed_hits = 32;
 
@@ -29,11 +29,24 @@ struct FetchingMark {
   ~FetchingMark() { t_fetching = false; }
 };
 
-bool is_recent(const FileTime& time, std::uint64_t now_ns, std::uint64_t seconds) {
-  const auto now = static_cast<std::int64_t>(now_ns / 1'000'000'000ULL);
-  const std::int64_t age = now > time.seconds ? now - time.seconds : time.seconds - now;
-  return age < static_cast<std::int64_t>(seconds);
-}
+// Tells the prefetcher that the program waits for the origin, and how long it did.
+class DemandWait {
+ public:
+  explicit DemandWait(ProcessSlot& process) : process_(process), began_(base::monotonic_ns()) {
+    process_.demand_waits.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~DemandWait() {
+    process_.demand_waits.fetch_sub(1, std::memory_order_relaxed);
+    process_.demand_fetches.fetch_add(1, std::memory_order_relaxed);
+    process_.demand_ns.fetch_add(base::monotonic_ns() - began_, std::memory_order_relaxed);
+  }
+  DemandWait(const DemandWait&) = delete;
+  DemandWait& operator=(const DemandWait&) = delete;
+
+ private:
+  ProcessSlot& process_;
+  std::uint64_t began_;
+};
 
 }  // namespace
 
@@ -56,29 +69,34 @@ base::Result<FileCache*> FileCache::attach(const base::Config& config, const bas
 }
 
 FileCache::FileCache(Region& region, const base::Config& config)
-    : region_(&region), ram_(region), flights_(region), max_file_(config.max_file), consistency_(config.consistency) {}
+    : region_(&region),
+      ram_(region),
+      flights_(region),
+      rules_{config.max_file, config.consistency.kind},
+      consistency_(config.consistency) {}
 
-bool FileCache::is_fresh(const Record& record, const char* path) {
+bool FileCache::needs_no_look(const Record& record) const {
   using base::ConsistencyKind;
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   switch (consistency_.kind) {
-    case ConsistencyKind::immutable:
-      // What was fetched or checked since this job began is good for this job.
-      if (verified >= job_start_ns_) return true;
-      break;
+    // What was fetched or checked since this job began is good for this job.
+    case ConsistencyKind::immutable: return verified >= job_start_ns_;
     case ConsistencyKind::ttl: {
-      const std::uint64_t now = base::wall_ns();
-      // A clock that was set back makes a record old, not eternal.
-      if (now >= verified && now - verified < consistency_.ttl_seconds * 1'000'000'000ULL) return true;
-      break;
+      const std::uint64_t now = base::boot_ns();
+      return now >= verified && now - verified < consistency_.ttl_seconds * 1'000'000'000ULL;
     }
     case ConsistencyKind::open: break;
   }
+  return false;
+}
+
+bool FileCache::is_fresh(const Record& record, const char* path) {
+  if (needs_no_look(record)) return true;
   stats().count(Counter::origin_stats);
-  const std::uint64_t now = base::wall_ns();
+  const std::uint64_t now = base::boot_ns();
   const auto current = stat_path(AT_FDCWD, path, 0);
-  if (current && current->same_content(record.stat)) {
-    if (consistency_.kind != ConsistencyKind::open) ram_.mark_verified(record, now);
+  if (current && current->same_content(record.stat) && current->same_rights(record.stat)) {
+    if (consistency_.kind != base::ConsistencyKind::open) ram_.mark_verified(record, now);
     return true;
   }
   ram_.mark_stale(record.path());
@@ -101,33 +119,50 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
   outcome.pin = ram_.find(request.key, hash);
   if (outcome.pin && is_fresh(*outcome.pin, request.path)) {
     stats.count(Counter::hits_ram);
+    if (outcome.pin->is_prefetched()) note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
     if (timed) stats.hit_latency.add(base::monotonic_ns() - began);
     return outcome;
   }
   outcome.pin.release();
   if (t_fetching) return open_plain(request, Counter::bypassed_busy);
-  if (ram_.is_full()) return open_plain(request, Counter::bypassed_full);
+  return open_missing(request, hash);
+}
+
+void FileCache::note_opened(const Record& record, bool waited_for_prefetch) {
+  if (!ram_.ring().note_opened(record)) return;
+  stats().count(waited_for_prefetch ? Counter::prefetch_late : Counter::prefetch_early);
+}
+
+OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t hash) {
+  const bool has_room = !ram_.is_full() || ram_.find_of_others(request.key, hash);
+  // Without room, and without anybody who may be about to bring it, it is the origin's at once.
+  if (!has_room && !ram_.ring().is_made()) return open_plain(request, Counter::bypassed_full);
 
   const FetchingMark mark;
   keep_alive(*region_);
   SingleFlight::Ticket ticket;
-  switch (flights_.begin(hash, ticket)) {
-    case SingleFlight::Turn::mine: break;
-    case SingleFlight::Turn::waited:
-      outcome.pin = ram_.find(request.key, hash);
-      if (outcome.pin) {
-        stats.count(Counter::hits_ram);
-        return outcome;
-      }
-      break;
-    case SingleFlight::Turn::too_long: return open_plain(request, Counter::bypassed_busy);
+  OpenOutcome outcome;
+  bool waited_for_prefetch = false;
+  const SingleFlight::Turn turn = flights_.begin(hash, ticket, &waited_for_prefetch);
+  if (turn == SingleFlight::Turn::too_long) return open_plain(request, Counter::bypassed_busy);
+  // Somebody may have fetched it since we looked, whether we have waited for him or not.
+  outcome.pin = ram_.find(request.key, hash);
+  if (outcome.pin && (turn == SingleFlight::Turn::waited || needs_no_look(*outcome.pin))) {
+    stats().count(Counter::hits_ram);
+    if (outcome.pin->is_prefetched()) note_opened(*outcome.pin, waited_for_prefetch);
+    return outcome;
   }
-  const std::uint64_t fetch_began = base::monotonic_ns();
+  outcome.pin.release();
+  // From here on the program waits for the origin, not for a prefetch.
+  const DemandWait wait(region_->own_process());
+  if (!has_room) {
+    note_miss(*region_, hash);
+    // It is not going to be there for those who wait for their turn: they need not open it one after the other.
+    ticket = {};
+    return open_plain(request, Counter::bypassed_full);
+  }
   outcome = fetch(request);
-  if (outcome.pin) {
-    stats.count(Counter::misses);
-    stats.miss_latency.add(base::monotonic_ns() - fetch_began);
-  }
+  outcome.used_fd = static_cast<bool>(outcome.pin);
   return outcome;
 }
 
@@ -152,68 +187,48 @@ OpenOutcome FileCache::hand_over(OriginFile&& file, Counter reason) {
   return outcome;
 }
 
-std::uint32_t FileCache::stripe_index(const FileStat& stat) {
-  return static_cast<std::uint32_t>(base::hash_inode(stat.device(), stat.inode) % k_writer_stripes);
-}
-WriterStripe& FileCache::stripe_of(const FileStat& stat) { return region_->writer_stripe(stripe_index(stat)); }
-
 OpenOutcome FileCache::fetch(const OpenRequest& request) {
   base::Stats& stats = this->stats();
-  request.before_kernel_open();
-  // A name that changes from here on may no longer be that of what we fetch.
-  const std::uint64_t names = region_->header().name_changes.load(std::memory_order_seq_cst);
-  const std::uint64_t began = base::wall_ns();
-  auto file = OriginFile::open(request.path, request.flags, stats);
-  if (!file) {
+  const std::uint64_t began = base::monotonic_ns();
+  OpenOutcome outcome;
+  const auto fail = [&](int error) {
     stats.count(Counter::bypassed_error);
-    OpenOutcome outcome;
-    outcome.error = file.error().value;
-    return outcome;
+    outcome.error = error;
+    return std::move(outcome);
+  };
+  request.before_kernel_open();
+  Fetch fetch(ram_, rules_, request.key);
+  auto file = OriginFile::open(request.path, request.flags, stats);
+  if (!file) return fail(file.error().value);
+  switch (fetch.accept(file->stat(), file->is_physical(request.key))) {
+    case Fetch::Next::refuse: return hand_over(std::move(*file), fetch.reason());
+    case Fetch::Next::done:
+      stats.count(Counter::hits_ram);
+      outcome.pin = std::move(fetch.pin());
+      if (outcome.pin->is_prefetched()) note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
+      return outcome;
+    case Fetch::Next::read: break;
   }
-  const FileStat& stat = file->stat();
-  if (!stat.is_regular()) return hand_over(std::move(*file), Counter::bypassed_kind);
-  if (stat.size > max_file_) return hand_over(std::move(*file), Counter::bypassed_size);
-
-  // Writers of this node: seen before the read, or by the epoch after it (see writing_begins).
-  WriterStripe& stripe = stripe_of(stat);
-  const std::uint32_t epoch = stripe.epoch.load(std::memory_order_seq_cst);
-  if (stripe.active.load(std::memory_order_seq_cst) != 0) return hand_over(std::move(*file), Counter::bypassed_busy);
-
-  auto reservation = ram_.reserve(request.key.size(), stat.size);
-  if (!reservation) return hand_over(std::move(*file), Counter::bypassed_full);
-  if (!file->read_whole(reservation->data(), stats)) return hand_over(std::move(*file), Counter::bypassed_busy);
-
-  RecordContent content;
-  content.path = request.key;
-  content.stat = stat;
-  content.physical = file->is_physical(request.key);
-  content.fetched_ns = began;
-  content.verified_ns = began;
-  // Where changes are expected, a file may be written twice within the grain of its mtime: then it is not for caching yet.
-  if (consistency_.kind != base::ConsistencyKind::immutable && is_recent(stat.modified, began, k_racy_seconds)) {
+  if (const auto read = file->read_whole(fetch.room(), stats); !read) {
+    // The program has taken a signal that was to end its waiting: were the file handed over, its own read would begin to
+    // wait anew.
+    if (read.error().value == EINTR) return fail(EINTR);
     return hand_over(std::move(*file), Counter::bypassed_busy);
   }
-  const bool doubtful = is_recent(stat.modified, began, k_recent_seconds) || is_recent(stat.changed, began, k_recent_seconds);
-  if (doubtful && !file->is_unchanged(stats)) return hand_over(std::move(*file), Counter::bypassed_busy);
-
-  auto pin = ram_.publish(*reservation, content);
-  if (!pin) return hand_over(std::move(*file), Counter::bypassed_full);
-  // Either we see the change here, or who made it has seen the record and marked it, and it cannot be confirmed.
-  const bool unchanged = stripe.epoch.load(std::memory_order_seq_cst) == epoch &&
-                         region_->header().name_changes.load(std::memory_order_seq_cst) == names;
-  if (!unchanged || !ram_.confirm(std::move(*reservation), *pin)) return hand_over(std::move(*file), Counter::bypassed_busy);
-  OpenOutcome outcome;
-  outcome.pin = std::move(*pin);
+  if (fetch.wants_second_look() && !file->is_unchanged(stats)) return hand_over(std::move(*file), Counter::bypassed_busy);
+  if (!fetch.publish()) return hand_over(std::move(*file), fetch.reason());
+  stats.count(Counter::misses);
+  stats.miss_latency.add(base::monotonic_ns() - began);
+  outcome.pin = std::move(fetch.pin());
   return outcome;
 }
 
 base::Result<Pin> FileCache::make_mappable(const Record& record) {
-  if (t_fetching) return base::fail(EBUSY);
+  if (t_fetching || !ram_.is_within_region(record) || record.stat.size != record.data_size) return base::fail(EBUSY);
   const FetchingMark mark;
-  WriterStripe& stripe = stripe_of(record.stat);
-  const std::uint32_t epoch = stripe.epoch.load(std::memory_order_seq_cst);
-  const std::uint64_t names = region_->header().name_changes.load(std::memory_order_seq_cst);
-  auto reservation = ram_.reserve(record.path_length, record.data_size, /*mappable=*/true);
+  ChangeWatch watch(*region_);
+  watch.watch(record.stat);
+  auto reservation = ram_.reserve(record.path_length, record.data_size, RecordShape::mappable);
   if (!reservation) return base::fail(reservation.error().value);
   std::memcpy(reservation->data(), record.data(), record.data_size);
   RecordContent content;
@@ -222,13 +237,12 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   content.physical = record.is_physical();
   content.fetched_ns = record.fetched_ns;
   content.verified_ns = record.verified_ns.load(std::memory_order_relaxed);
+  content.views = record.views.load(std::memory_order_relaxed);
   auto pin = ram_.publish(*reservation, content);
   if (!pin) return pin;
-  // As in fetch. The index has forgotten the old record, so a later change could not mark it: those who have it open turn
+  // As in a fetch. The index has forgotten the old record, so a later change could not mark it: those who have it open turn
   // to the origin from now on.
-  const bool unchanged = !record.is_stale() && stripe.epoch.load(std::memory_order_seq_cst) == epoch &&
-                         region_->header().name_changes.load(std::memory_order_seq_cst) == names;
-  const bool confirmed = unchanged && ram_.confirm(std::move(*reservation), *pin);
+  const bool confirmed = !record.is_stale() && watch.is_unchanged() && ram_.confirm(std::move(*reservation), *pin);
   ram_.mark_record_stale(record);
   if (!confirmed) return base::fail(ESTALE);
   return pin;
@@ -237,7 +251,7 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
 void FileCache::content_changed(std::string_view key, const FileStat* stat) {
   if (!key.empty()) region_->header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   // The epoch first: a fetch that has read the old bytes and publishes them now sees that it must not.
-  if (stat != nullptr) stripe_of(*stat).epoch.fetch_add(1, std::memory_order_seq_cst);
+  if (stat != nullptr) writer_stripe_of(*region_, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   std::size_t marked = key.empty() ? 0 : ram_.mark_stale(key);
   if (stat != nullptr) marked += ram_.mark_stale_inode(*stat);
   stats().count(Counter::stale_marked, marked);
@@ -249,18 +263,13 @@ void FileCache::tree_changed(std::string_view directory) {
 }
 
 void FileCache::writing_begins(std::string_view key, const FileStat& stat) {
-  const std::uint32_t stripe = stripe_index(stat);
-  // Our own row last: killed in between, the stripe stays closed, which is only slow.
-  region_->writer_stripe(stripe).active.fetch_add(1, std::memory_order_seq_cst);
-  region_->own_writers(region_->own_slot())[stripe].fetch_add(1, std::memory_order_seq_cst);
+  cube::cache::writing_begins(*region_, stat);
   content_changed(key, &stat);
 }
 
 void FileCache::writing_ends(const FileStat& stat) {
   content_changed({}, &stat);
-  const std::uint32_t stripe = stripe_index(stat);
-  region_->own_writers(region_->own_slot())[stripe].fetch_sub(1, std::memory_order_seq_cst);
-  region_->writer_stripe(stripe).active.fetch_sub(1, std::memory_order_seq_cst);
+  cube::cache::writing_ends(*region_, stat);
 }
 
 void FileCache::detach() {

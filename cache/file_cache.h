@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "cache/base/config.h"
+#include "cache/fetch.h"
 #include "cache/origin.h"
 #include "cache/ram/ram_tier.h"
 #include "cache/single_flight.h"
@@ -27,6 +28,7 @@ struct OpenRequest {
 // Exactly one of pin, kernel_fd and error is set.
 struct OpenOutcome {
   Pin pin;
+  bool used_fd = false;  // a fetch has opened and closed one
   int kernel_fd = -1;
   bool is_directory = false;  // of kernel_fd
   int error = 0;
@@ -59,22 +61,38 @@ class FileCache {
   void detach();
   // In a forked child: takes the parent's mappings out of the way, by system calls alone. The object is then dead.
   void abandon();
+  // Caches that are done with are never freed (a fork may have left the allocator locked). They are chained, for a leak
+  // checker takes what nothing points at for the program's leak.
+  FileCache* former = nullptr;
+
+  // Does the record need no look at the origin before it is served?
+  bool needs_no_look(const Record& record) const;
+  // Is anything prefetched on this node?
+  bool is_prefetching() const { return region_->header().prefetch_wanted.load(std::memory_order_relaxed) != 0; }
+  Ring& ring() { return ram_.ring(); }
+  // Is there no room for what is to stay?
+  bool is_full() const { return ram_.is_full(); }
+  // Bytes that the ring has room for.
+  std::uint64_t ring_room() { return ram_.ring_room(); }
+  // When this process does not lead any more.
+  void end_prefetching() { ram_.release_ring_lease(); }
 
  private:
+  friend class BackgroundFetch;
   FileCache(Region& region, const base::Config& config);
   bool is_fresh(const Record& record, const char* path);
+  OpenOutcome open_missing(const OpenRequest& request, std::uint64_t hash);
+  void note_opened(const Record& record, bool waited_for_prefetch);
   OpenOutcome fetch(const OpenRequest& request);
   OpenOutcome open_plain(const OpenRequest& request, base::Counter reason);
   OpenOutcome hand_over(OriginFile&& file, base::Counter reason);
-  static std::uint32_t stripe_index(const FileStat& stat);
-  WriterStripe& stripe_of(const FileStat& stat);
 
   Region* region_;
   RamTier ram_;
   SingleFlight flights_;
-  std::uint64_t max_file_;
+  FetchRules rules_;
   base::Consistency consistency_;
-  std::uint64_t job_start_ns_ = 0;  // wall clock
+  std::uint64_t job_start_ns_ = 0;  // base::boot_ns
 };
 
 }  // namespace cube::cache

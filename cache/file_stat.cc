@@ -2,12 +2,14 @@
 
 #include <sys/sysmacros.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace cube::cache {
 namespace {
 
 FileTime time_from(const struct ::statx_timestamp& t) { return {t.tv_sec, t.tv_nsec, 0}; }
+FileTime time_from(const struct ::timespec& t) { return {t.tv_sec, static_cast<std::uint32_t>(t.tv_nsec), 0}; }
 struct ::timespec timespec_from(const FileTime& t) { return {t.seconds, static_cast<long>(t.nanoseconds)}; }
 struct ::statx_timestamp statx_time_from(const FileTime& t) {
   struct ::statx_timestamp out {};
@@ -18,9 +20,15 @@ struct ::statx_timestamp statx_time_from(const FileTime& t) {
 
 base::Result<FileStat> stat_any(int dir, const char* path, int flags) {
   struct ::statx x {};
-  const long error = base::sys::statx(dir, path, flags, FileStat::k_request, &x);
-  if (base::sys::failed(error)) return base::fail(static_cast<int>(-error));
-  return FileStat::from(x);
+  long error = base::sys::statx(dir, path, flags, FileStat::k_request, &x);
+  if (!base::sys::failed(error)) return FileStat::from(x);
+  if (error == -ENOSYS || error == -EPERM || error == -EACCES) {
+    // A sandbox that is older than the call (Docker before 20.10).
+    struct ::stat st {};
+    error = base::sys::fstatat(dir, path, &st, flags & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT));
+    if (!base::sys::failed(error)) return FileStat::from(st);
+  }
+  return base::fail(static_cast<int>(-error));
 }
 
 }  // namespace
@@ -47,6 +55,27 @@ FileStat FileStat::from(const struct ::statx& x) {
   s.modified = time_from(x.stx_mtime);
   s.changed = time_from(x.stx_ctime);
   s.born = time_from(x.stx_btime);
+  return s;
+}
+
+FileStat FileStat::from(const struct ::stat& st) {
+  FileStat s{};
+  s.inode = st.st_ino;
+  s.size = static_cast<std::uint64_t>(st.st_size);
+  s.blocks = static_cast<std::uint64_t>(st.st_blocks);
+  s.mode = st.st_mode;
+  s.links = static_cast<std::uint32_t>(st.st_nlink);
+  s.user = st.st_uid;
+  s.group = st.st_gid;
+  s.device_major = major(st.st_dev);
+  s.device_minor = minor(st.st_dev);
+  s.special_major = major(st.st_rdev);
+  s.special_minor = minor(st.st_rdev);
+  s.block_size = static_cast<std::uint32_t>(st.st_blksize);
+  s.mask = STATX_BASIC_STATS;
+  s.accessed = time_from(st.st_atim);
+  s.modified = time_from(st.st_mtim);
+  s.changed = time_from(st.st_ctim);
   return s;
 }
 
@@ -90,6 +119,12 @@ void FileStat::copy_to(struct ::statx& x, unsigned requested) const {
   x.stx_dev_major = device_major;
   x.stx_dev_minor = device_minor;
   if ((x.stx_mask & STATX_MNT_ID) != 0) x.stx_mnt_id = mount_id;
+}
+
+bool FileStat::looks_like(FileStat other) const {
+  other.accessed = accessed;
+  other.mount_id = mount_id;
+  return std::memcmp(this, &other, sizeof other) == 0;
 }
 
 base::Result<FileStat> stat_fd(int fd) { return stat_any(fd, "", AT_EMPTY_PATH); }

@@ -29,6 +29,7 @@ struct FileStat {
   static constexpr unsigned k_request = STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID;
 
   static FileStat from(const struct ::statx& x);
+  static FileStat from(const struct ::stat& st);
   void copy_to(struct ::stat& st) const;
   // Can a statx with this mask be answered as the kernel would? Where neither of these times is asked for, newer kernels
   // leave them out, and older ones do not.
@@ -42,6 +43,12 @@ struct FileStat {
   bool is_regular() const { return (mode & S_IFMT) == S_IFREG; }
   std::uint64_t device() const { return (static_cast<std::uint64_t>(device_major) << 32) | device_minor; }
   bool same_file(const FileStat& other) const { return inode == other.inode && device() == other.device(); }
+  // The same file with the same attributes, but for what differs from mount to mount and from read to read.
+  bool looks_like(FileStat other) const;
+  // Who may read it, and by how many names.
+  bool same_rights(const FileStat& other) const {
+    return mode == other.mode && user == other.user && group == other.group && links == other.links;
+  }
   // The same bytes, as far as a file system can tell.
   bool same_content(const FileStat& other) const { return same_file(other) && size == other.size && modified == other.modified; }
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cstring>
 #include <tuple>
@@ -51,16 +52,42 @@ bool expand(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX])
   return true;
 }
 
+// In a directory where all may make files, one that is somebody else's or has a second name may have been put there to be
+// written to. The kernel refuses it too, where fs.protected_regular is set.
+bool may_be_planted(const char* path, const struct ::stat& file) {
+  char directory[PATH_MAX];
+  const std::string_view text(path);
+  const std::string_view parent = text.substr(0, text.rfind('/') + 1);  // none: the working directory
+  *fmt::format_to_n(directory, sizeof directory - 1, "{}.", parent).out = '\0';
+  struct ::stat st {};
+  if (base::sys::failed(base::sys::fstatat(AT_FDCWD, directory, &st, 0)) || (st.st_mode & S_IWOTH) == 0) return false;
+  const bool stranger = file.st_uid != static_cast<uid_t>(base::sys::raw(SYS_geteuid)) && file.st_uid != st.st_uid;
+  return stranger || file.st_nlink != 1;
+}
+
+// The end of a program waits for nobody: not for the reader of a FIFO, nor for who holds a lease.
+base::Result<base::UniqueFd> open_report(const char* path) {
+  auto file = base::open_fd(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644);
+  if (!file) return file;
+  struct ::stat st {};
+  if (base::sys::failed(base::sys::fstat(file->get(), &st))) return base::fail(EIO);
+  const bool is_regular = S_ISREG(st.st_mode);
+  if (!is_regular && !S_ISFIFO(st.st_mode) && !S_ISCHR(st.st_mode)) return base::fail(EPERM);
+  if (is_regular && may_be_planted(path, st)) return base::fail(EPERM);
+  return file;
+}
+
 void write_out(const base::Config& config, std::uint32_t pid, std::string_view text) {
   if (config.stats == "stderr") return base::write_to_stderr(text);
   char path[PATH_MAX];
+  const auto complain = [&](long error) {
+    base::log(base::LogLevel::warn, "CUBESHIM_STATS: cannot write {}: {}", path, strerrordesc_np(static_cast<int>(error)));
+  };
   if (!expand(config.stats, pid, path)) return;
-  const auto file = base::open_fd(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0644);
-  if (!file) {
-    base::log(base::LogLevel::warn, "CUBESHIM_STATS: cannot write {}: {}", path, strerrordesc_np(file.error().value));
-    return;
-  }
-  base::sys::write(file->get(), text.data(), text.size());
+  const auto file = open_report(path);
+  if (!file) return complain(file.error().value);
+  const long n = base::write_quietly(file->get(), text);
+  if (n != static_cast<long>(text.size())) complain(base::sys::failed(n) ? -n : ENOSPC);
 }
 
 }  // namespace
@@ -87,6 +114,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
   result.ram_capacity = std::uint64_t{layout.segment_bytes} * layout.segment_count;
   result.ram_used = region.header().used_bytes.load(std::memory_order_relaxed);
   result.ram_entries = region.header().records.load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < layout.segment_count; ++i)
+    result.unread += region.segment_row(i).unread.load(std::memory_order_relaxed);
   return result;
 }
 
@@ -107,6 +136,9 @@ ReportText report_as_json(const JobTotals& job) {
          n(Counter::origin_bytes), n(Counter::origin_stats));
   append(text, R"("stat_hits":{},"calls_saved":{},"materialized":{},"stale_marked":{},)", n(Counter::stat_hits),
          n(Counter::calls_saved), n(Counter::materialized), n(Counter::stale_marked));
+  append(text, R"("prefetch":{{"fetched":{},"early":{},"late":{},"wasted":{},"duplicate":{},"unread":{}}},)",
+         n(Counter::prefetch_fetched), n(Counter::prefetch_early), n(Counter::prefetch_late), n(Counter::prefetch_wasted),
+         n(Counter::prefetch_duplicate), job.unread);
   append(text, R"("ram":{{"capacity":{},"used":{},"entries":{}}},)", job.ram_capacity, job.ram_used, job.ram_entries);
   append(text, R"("latency_us":{{"hit":{{"p50":{:.3f},"p99":{:.3f}}},"miss":{{"p50":{:.3f},"p99":{:.3f}}}}}}}{})", us(hit, 0.5),
          us(hit, 0.99), us(miss, 0.5), us(miss, 0.99), '\n');
@@ -118,10 +150,16 @@ ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std
   ReportText text;
   append_rates(text, "cycle", requests - std::min(last_requests, requests), job.hits() - std::min(last_hits, job.hits()));
   append_rates(text, "sum", requests, job.hits());
+  const auto n = [&](Counter counter) { return job.totals[counter]; };
+  if (n(Counter::prefetch_fetched) != 0) {
+    append(text, "cubeshim: prefetch fetched:{} early:{} late:{} wasted:{} duplicate:{} unread:{}\n",
+           n(Counter::prefetch_fetched), n(Counter::prefetch_early), n(Counter::prefetch_late), n(Counter::prefetch_wasted),
+           n(Counter::prefetch_duplicate), job.unread);
+  }
   const char* label = "cubeshim: bypassed";
   for (const auto& [name, counter] : k_bypassed) {
-    if (const auto n = job.totals[counter]; n != 0) {
-      append(text, "{} {}:{}", label, name, n);
+    if (n(counter) != 0) {
+      append(text, "{} {}:{}", label, name, n(counter));
       label = "";
     }
   }

@@ -13,6 +13,7 @@ namespace cube::cache {
 struct JobTotals {
   base::Totals totals;
   std::uint64_t ram_capacity = 0, ram_used = 0, ram_entries = 0;  // bytes, bytes, records
+  std::uint64_t unread = 0;  // records that were prefetched, by whatever job, and not opened yet
 
   std::uint64_t hits() const { return totals[base::Counter::hits_ram]; }
   // Opens under a prefix, however they went.
@@ -24,7 +25,7 @@ struct JobTotals {
 JobTotals collect(Region& region, std::uint32_t job);
 
 struct ReportText {
-  char bytes[2048];
+  char bytes[4096];
   std::size_t size = 0;
   std::string_view view() const { return {bytes, size}; }
 };

@@ -19,7 +19,7 @@ namespace {
 constexpr int k_openat2_flags =
     O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | O_DIRECTORY | O_DIRECT | O_NOATIME | O_ASYNC;
 
-// An open that fails with ELOOP where a component is a symbolic link. ENOSYS or EPERM (seccomp): not to be had here.
+// An open that fails with ELOOP where a component is a symbolic link.
 long open_without_links(const char* path, int flags) {
   struct ::open_how how {};
   how.flags = static_cast<std::uint64_t>(flags & k_openat2_flags);
@@ -29,29 +29,36 @@ long open_without_links(const char* path, int flags) {
 
 constinit std::atomic<bool> g_has_openat2{true};
 
+// What a sandbox may say to a call that it does not know, or the file system to this file.
+bool may_be_refused(long error) { return error == -ENOSYS || error == -EPERM || error == -EACCES; }
+
 }  // namespace
 
 base::Result<OriginFile> OriginFile::open(const char* path, int flags, base::Stats& stats) {
   stats.count(Counter::origin_opens);
   OriginFile file;
   long fd = -ENOSYS;
-  if (g_has_openat2.load(std::memory_order_relaxed)) {
+  const bool has_openat2 = g_has_openat2.load(std::memory_order_relaxed);
+  if (has_openat2) {
     fd = open_without_links(path, flags);
-    if (fd == -ENOSYS || fd == -EPERM) g_has_openat2.store(false, std::memory_order_relaxed);
     file.links_ = fd == -ELOOP ? Links::some : Links::none;
   }
-  if (fd == -ELOOP || fd == -ENOSYS || fd == -EPERM) {
+  if (fd == -ELOOP || may_be_refused(fd)) {
     if (fd != -ELOOP) file.links_ = Links::unknown;
+    const bool refused = may_be_refused(fd);
     fd = sys::open(path, flags);
+    if (has_openat2 && refused && !sys::failed(fd)) g_has_openat2.store(false, std::memory_order_relaxed);
   }
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   file.fd_.reset(static_cast<int>(fd));
   stats.count(Counter::origin_stats);
-  if (const auto stat = stat_fd(file.fd_.get())) file.stat_ = *stat;
+  const auto stat = stat_fd(file.fd_.get());
+  if (stat) file.stat_ = *stat;
+  if (!stat && stat.error().value == EINTR) return base::fail(EINTR);  // see FileCache::fetch
   return file;
 }
 
-bool OriginFile::read_whole(std::byte* to, base::Stats& stats) const {
+base::Result<void> OriginFile::read_whole(std::byte* to, base::Stats& stats) const {
   const std::uint64_t size = stat_.size;
   std::uint64_t got = 0;
   while (true) {
@@ -60,12 +67,12 @@ bool OriginFile::read_whole(std::byte* to, base::Stats& stats) const {
     const struct ::iovec parts[2] = {{to + got, size - got}, {&beyond, 1}};
     stats.count(Counter::origin_reads);
     const long n = sys::raw(SYS_preadv, fd_.get(), sys::arg(parts), 2, static_cast<long>(got));
-    if (sys::failed(n)) return false;
+    if (sys::failed(n)) return base::fail(static_cast<int>(-n));
     stats.count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
     got += static_cast<std::uint64_t>(n);
-    if (got > size) return false;
-    if (got == size) return true;
-    if (n == 0) return false;
+    if (got > size) return base::fail(ESTALE);
+    if (got == size) return {};
+    if (n == 0) return base::fail(ESTALE);
   }
 }
 
@@ -78,7 +85,7 @@ bool OriginFile::is_unchanged(base::Stats& stats) const {
 bool OriginFile::is_physical(std::string_view absolute_path) const {
   if (links_ != Links::unknown) return links_ == Links::none;
   char link[64];
-  *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd_.get()).out = '\0';
+  *fmt::format_to_n(link, sizeof link - 1, "/proc/thread-self/fd/{}", fd_.get()).out = '\0';
   char target[PATH_MAX];
   const long n = sys::readlink(link, target, sizeof target);
   return !sys::failed(n) && std::string_view(target, static_cast<std::size_t>(n)) == absolute_path;

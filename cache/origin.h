@@ -15,9 +15,9 @@ class OriginFile {
   static base::Result<OriginFile> open(const char* path, int flags, base::Stats& stats);
 
   const FileStat& stat() const { return stat_; }
-  // Reads the whole file to `to`, which has room for stat().size bytes. False: the file is not what the stat said, or
-  // cannot be read; the fd is then as it was, at offset 0.
-  bool read_whole(std::byte* to, base::Stats& stats) const;
+  // Reads the whole file to `to`, which has room for stat().size bytes. ESTALE: the file is not what the stat said; else
+  // the origin's error. The fd is then as it was, at offset 0.
+  base::Result<void> read_whole(std::byte* to, base::Stats& stats) const;
   // Asks again: is it still the file and the content of stat()?
   bool is_unchanged(base::Stats& stats) const;
   // Does the path hold no symbolic link? Known from the open itself, or asked of /proc where the kernel is too old.

@@ -20,10 +20,10 @@ std::uint64_t header_hash_of(const Record& record) {
 
 }  // namespace
 
-RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size, bool mappable) {
+RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size, RecordShape shape) {
   const std::uint64_t head = sizeof(Record) + path_length + 1;
   RecordPlan plan;
-  plan.mappable = mappable || data_size >= k_mappable_from;
+  plan.mappable = shape == RecordShape::mappable || (shape == RecordShape::by_size && data_size >= k_mappable_from);
   if (!plan.mappable) {
     plan.start = round_up(fill, k_record_alignment);
     plan.data = round_up(plan.start + head, k_record_alignment);
@@ -43,7 +43,8 @@ void write_record(std::byte* segment, const RecordPlan& plan, const RecordConten
   record.version = Record::k_version;
   record.kind = RecordKind::file;
   record.flags =
-      static_cast<std::uint8_t>((content.physical ? Record::k_flag_physical : 0) | (plan.mappable ? Record::k_flag_mappable : 0));
+      static_cast<std::uint8_t>((content.physical ? Record::k_flag_physical : 0) | (plan.mappable ? Record::k_flag_mappable : 0) |
+                                (content.prefetched ? Record::k_flag_prefetched : 0));
   record.path_length = static_cast<std::uint32_t>(content.path.size());
   record.data_offset = static_cast<std::uint32_t>(plan.data - plan.start);
   record.data_size = content.stat.size;
@@ -59,7 +60,7 @@ void write_record(std::byte* segment, const RecordPlan& plan, const RecordConten
   record.data_hash = base::hash_bytes(record.data(), record.data_size);
   record.header_hash = header_hash_of(record);
   record.stale.store(Record::k_unconfirmed, std::memory_order_relaxed);
-  record.unused = 0;
+  record.views.store(content.views, std::memory_order_relaxed);
   record.verified_ns.store(content.verified_ns, std::memory_order_relaxed);
 }
 

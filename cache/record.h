@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -28,6 +29,8 @@ struct Record {
   // The path it was opened by holds no symbolic link, so that lstat and O_NOFOLLOW see this very file.
   static constexpr std::uint8_t k_flag_physical = 1;
   static constexpr std::uint8_t k_flag_mappable = 2;
+  // Fetched before it was asked for; its first open is noted (ram/ring.h).
+  static constexpr std::uint8_t k_flag_prefetched = 4;
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2;
 
   // The first line holds all that a look-up needs.
@@ -41,8 +44,8 @@ struct Record {
   std::uint64_t record_size;  // bytes, all padding included
   // Marks: outside the hash, changed after publication.
   std::atomic<std::uint32_t> stale;        // k_changed, or k_unconfirmed until its fetcher has looked for writers
-  std::uint32_t unused;                    // zero
-  std::atomic<std::uint64_t> verified_ns;  // wall clock: when the origin was last asked
+  std::atomic<std::uint32_t> views;        // one bit for each view (base/view.h) that has found this file by this path
+  std::atomic<std::uint64_t> verified_ns;  // base::boot_ns: when the origin was last asked
   std::uint64_t data_hash;                 // xxh3 of the data
   std::uint64_t header_hash;               // xxh3 of the header but for the marks and itself, and of the path
 
@@ -55,8 +58,13 @@ struct Record {
   const std::byte* data() const { return reinterpret_cast<const std::byte*>(this) + data_offset; }
   bool is_physical() const { return (flags & k_flag_physical) != 0; }
   bool is_mappable() const { return (flags & k_flag_mappable) != 0; }
+  bool is_prefetched() const { return (flags & k_flag_prefetched) != 0; }
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
+  // Relaxed: a bit is set by a process of that view, of itself alone, and never taken back.
+  bool is_seen_by(std::uint32_t view) const { return (views.load(std::memory_order_relaxed) & view) != 0; }
+  // The stat holds one view's mount id.
+  bool has_one_view() const { return std::has_single_bit(views.load(std::memory_order_relaxed)); }
 };
 static_assert(sizeof(Record) == 256 && offsetof(Record, stat) == 64 && std::is_standard_layout_v<Record>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -66,15 +74,23 @@ struct RecordPlan {
   std::uint64_t start = 0, data = 0, end = 0;
   bool mappable = false;
 };
-RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size, bool mappable = false);
+enum class RecordShape : std::uint8_t {
+  by_size,  // laid out for mapping from k_mappable_from on
+  mappable,
+  compact  // never mapped
+};
+RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size,
+                       RecordShape shape = RecordShape::by_size);
 
 // The header and the path at `at`; the data is already in its place. `plan` is what plan_record gave.
 struct RecordContent {
   std::string_view path;
   FileStat stat;
   bool physical = false;
-  std::uint64_t fetched_ns = 0;  // when the fetch began
-  std::uint64_t verified_ns = 0;
+  bool prefetched = false;
+  std::uint64_t fetched_ns = 0;   // wall clock: when the fetch began
+  std::uint64_t verified_ns = 0;  // base::boot_ns
+  std::uint32_t views = 0;        // besides that of who publishes it
 };
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);
 

@@ -36,10 +36,21 @@ class SingleFlight {
   };
 
   explicit SingleFlight(Region& region) : region_(&region) {}
-  Turn begin(std::uint64_t hash, Ticket& ticket);
+  // `waited_for_prefetch` says whether the other one was fetching before anybody had asked.
+  Turn begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr);
+  // The turn of a prefetch, which waits for nobody. Otherwise: who else is fetching it.
+  enum class Prefetch { mine, demanded, prefetched };
+  Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);
 
  private:
+  std::uint64_t word_of(std::uint64_t hash, bool is_prefetch) const;
+  // Who holds this turn has died, or is another program by now.
+  bool is_owner_gone(std::uint64_t word) const;
+
   Region* region_;
 };
+
+// Of a process that is gone: its turns are over. Those who wait for one look again. (One that waits takes it over, too.)
+void forget_flights_of(Region& region, std::uint32_t process);
 
 }  // namespace cube::cache

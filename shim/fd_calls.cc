@@ -40,7 +40,10 @@ Answer dup(int fd) { return fcntl(fd, F_DUPFD, 0); }
 
 Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (fd == to) {
-    if (g_fds.kind(fd) != RowKind::served) return {};
+    if (g_fds.kind(fd) != RowKind::served) {
+      placeholder::unpark_if(fd);
+      return {};
+    }
     return same_is_error ? -EINVAL : to;
   }
   bool from_served = g_fds.kind(fd) == RowKind::served;

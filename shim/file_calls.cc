@@ -1,5 +1,7 @@
 #include "shim/file_calls.h"
 
+#include <linux/fs.h>
+#include <linux/loop.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
@@ -39,10 +41,39 @@ OpenFileRef readable(int fd) {
   return file;
 }
 
+// Requests on one file that name another in their argument, which becomes a kernel file first.
+void materialize_named_fds(unsigned long request, const void* argument) {
+  switch (request) {
+    case FICLONE:
+    case LOOP_SET_FD:
+    case LOOP_CHANGE_FD: materialize(static_cast<int>(reinterpret_cast<std::intptr_t>(argument))); break;
+    case LOOP_CONFIGURE:
+      if (is_bad_pointer(argument, sizeof(loop_config))) break;
+      materialize(static_cast<int>(static_cast<const loop_config*>(argument)->fd));
+      break;
+    case FICLONERANGE:
+      if (is_bad_pointer(argument, sizeof(file_clone_range))) break;
+      materialize(static_cast<int>(static_cast<const file_clone_range*>(argument)->src_fd));
+      break;
+    case FIDEDUPERANGE: {
+      if (is_bad_pointer(argument, sizeof(file_dedupe_range))) break;
+      const auto* const range = static_cast<const file_dedupe_range*>(argument);
+      for (int i = 0; i < range->dest_count; ++i) materialize(static_cast<int>(range->info[i].dest_fd));
+      break;
+    }
+    default: break;
+  }
+}
+
 // As the kernel counts: where the request would end, not what the file has.
 bool overflows(std::int64_t at, std::size_t n) {
   std::int64_t end = 0;
   return __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end);
+}
+
+// The address of no bytes may be null, which memcpy does not allow.
+void copy_out(void* to, const std::byte* from, std::size_t n) {
+  if (n != 0) std::memcpy(to, from, n);
 }
 
 // Claims up to n bytes at the shared offset, as the kernel does under its position lock: two readers never get the same
@@ -56,18 +87,24 @@ bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& grante
   return true;
 }
 
-// The bytes that fit before the first null part, or -errno. `faults`: there is such a part.
-long total_of(const struct ::iovec* parts, int count, bool& faults) {
+// The bytes that fit before the first null part, or -errno. `faults`: there is such a part. `asked`: of all parts.
+long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t& asked) {
   faults = false;
+  asked = 0;
   if (count < 0 || count > IOV_MAX) return -EINVAL;
   if (count == 0) return 0;
   if (is_bad_pointer(parts, sizeof *parts * static_cast<std::size_t>(count))) return -EFAULT;
-  std::size_t total = 0;
   for (int i = 0; i < count; ++i) {
     if (static_cast<ssize_t>(parts[i].iov_len) < 0) return -EINVAL;
-    if (is_bad_range(parts[i].iov_base, parts[i].iov_len)) return -EFAULT;
+  }
+  std::size_t total = 0;
+  for (int i = 0; i < count; ++i) {
+    // One part alone is cut to what a call moves before the kernel looks where it ends (since Linux 6.4).
+    const std::size_t length = count == 1 ? std::min(parts[i].iov_len, k_most_bytes) : parts[i].iov_len;
+    if (is_bad_range(parts[i].iov_base, length)) return -EFAULT;
     if (parts[i].iov_base == nullptr && parts[i].iov_len != 0) faults = true;
     if (!faults) total += std::min(parts[i].iov_len, k_most_bytes - total);
+    asked += std::min(parts[i].iov_len, k_most_bytes - asked);
   }
   return static_cast<long>(total);
 }
@@ -77,7 +114,7 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   std::size_t done = 0;
   for (int i = 0; done < n; ++i) {
     const std::size_t length = std::min(parts[i].iov_len, n - done);
-    std::memcpy(parts[i].iov_base, file.data + at + done, length);
+    copy_out(parts[i].iov_base, file.data + at + done, length);
     done += length;
   }
   file.count(done);
@@ -109,7 +146,7 @@ Answer read(int fd, void* to, std::size_t n) {
       materialize_slow(fd);  // waits for whoever is at it
       continue;
     }
-    std::memcpy(to, file->data + at, granted);
+    copy_out(to, file->data + at, granted);
     file->count(granted);
     return static_cast<long>(granted);
   }
@@ -135,7 +172,8 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
 Answer readv(int fd, const struct ::iovec* parts, int count) {
   while (OpenFileRef file = readable(fd)) {
     bool faults = false;
-    const long total = total_of(parts, count, faults);
+    std::size_t asked = 0;
+    const long total = total_of(parts, count, faults, asked);
     if (total < 0) return total;
     if (total == 0) return nothing_fits(*file, file->offset.load(std::memory_order_relaxed), faults);
     std::uint64_t at = 0;
@@ -155,19 +193,20 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
   if (!file) return {};
   if (at < 0) return -EINVAL;
   bool faults = false;
-  const long total = total_of(parts, count, faults);
+  std::size_t asked = 0;
+  const long total = total_of(parts, count, faults, asked);
   if (total < 0) return total;
+  if (overflows(at, asked)) return -EINVAL;
   if (total == 0) return nothing_fits(*file, static_cast<std::uint64_t>(at), faults);
-  if (overflows(at, static_cast<std::size_t>(total))) return -EINVAL;
   const auto from = static_cast<std::uint64_t>(at);
   const std::size_t granted = from < file->size ? std::min<std::uint64_t>(static_cast<std::size_t>(total), file->size - from) : 0;
   return scatter(*file, parts, from, granted);
 }
 
 Answer lseek(int fd, std::int64_t offset, int whence) {
-  // A memfd has no holes and takes other offsets.
+  // A memfd has no holes, takes other offsets, and ends where the file did when it was copied.
   if (const OpenFileRef file = g_fds.acquire(fd); file && file->kernel_backed) {
-    if (whence > SEEK_END || offset > k_sure_offset) materialize_slow(fd);
+    if (whence > SEEK_END || offset > k_sure_offset || file->record->is_stale()) materialize_slow(fd);
     return {};
   }
   while (OpenFileRef file = readable(fd)) {
@@ -230,7 +269,7 @@ Answer stat(int fd, struct ::stat* st) {
 Answer statx(int fd, unsigned mask, struct ::statx* x) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) return not_served(fd);
-  if (file->record->is_stale() || !cache::FileStat::answers(mask)) {
+  if (file->record->is_stale() || !cache::FileStat::answers(mask) || !file->record->has_one_view()) {
     materialize_slow(fd);
     return {};
   }
@@ -241,6 +280,7 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
 }
 
 Answer ioctl(int fd, unsigned long request, void* argument) {
+  if (g_fds.served() != 0) materialize_named_fds(request, argument);
   if (g_fds.kind(fd) != RowKind::served) return not_served(fd);
   switch (request) {
     // What a terminal is asked for; a regular file is none.
@@ -278,6 +318,7 @@ Answer fcntl(int fd, int command, long argument) {
       placeholder::unpark();
       // A dup of the placeholder, or of the memfd in mode real. Always close-on-exec: an exec materialises the others.
       const long copy = sys::fcntl(fd, F_DUPFD_CLOEXEC, argument);
+      if (copy == -EPERM || copy == -EACCES || copy == -ENOSYS) break;  // a sandbox that has dup, but not this
       if (sys::failed(copy)) return copy;
       g_fds.forget(static_cast<int>(copy));
       // Libc's own streams read 0 to 2 by calls that pass us by.

@@ -1,4 +1,5 @@
 // libc's names: each asks ours first, then libc. No logic here; hooks.def says which there are.
+#include <linux/fs.h>
 #include <sys/ioctl.h>
 
 #include <cstdarg>
@@ -176,11 +177,11 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
   if (names_the_fd(path, flags)) {
     CUBE_ANSWER_OR(int, calls::statx(dir, mask, x), real::statx(dir, path, flags, mask, x));
   }
-  shim::materialize_named(path);
+  shim::materialize_named(path, dir);
   cube::cache::FileStat found;
   const bool known =
       cube::cache::FileStat::answers(mask) && !shim::is_bad_pointer(x, sizeof *x) && flags_are_known(flags & ~AT_STATX_DONT_SYNC);
-  if (known && shim::stat_from_record(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
+  if (known && shim::stat_from_record(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found, /*with_mount=*/true)) {
     found.copy_to(*x, mask);
     return 0;
   }
@@ -330,7 +331,11 @@ int export_ioctl(int fd, unsigned long request, ...) {
   va_start(list, request);
   void* const argument = va_arg(list, void*);
   va_end(list);
-  CUBE_ANSWER_OR(int, calls::ioctl(fd, request, argument), real::ioctl(fd, request, argument));
+  if (const auto answer = calls::ioctl(fd, request, argument); answer) return static_cast<int>(to_c(*answer));
+  const int result = real::ioctl(fd, request, argument);
+  const bool changes = request == FS_IOC_SETFLAGS || request == FS_IOC_FSSETXATTR || request == FS_IOC_SETVERSION;
+  if (changes && result == 0) shim::note_changed(fd);
+  return result;
 }
 int export_isatty(int fd) {
   if (const auto answer = calls::ioctl(fd, TCGETS, nullptr); answer) {
@@ -364,6 +369,19 @@ int export_tcgetattr(int fd, struct ::termios* t) {
     return shim::noted(real::name arguments);            \
   }
 #include "shim/hooks.def"
+
+// The same, of an fd that may be served.
+#define CUBE_NEW_FD_OF(name, of, declaration, ...) \
+  int export_##name declaration {                  \
+    shim::materialize(of);                         \
+    shim::expect_new_fd();                         \
+    return shim::noted(real::name(__VA_ARGS__));   \
+  }
+CUBE_NEW_FD_OF(accept, fd, (int fd, struct ::sockaddr* a, socklen_t* n), fd, a, n)
+CUBE_NEW_FD_OF(accept4, fd, (int fd, struct ::sockaddr* a, socklen_t* n, int flags), fd, a, n, flags)
+CUBE_NEW_FD_OF(open_by_handle_at, mount, (int mount, struct ::file_handle* handle, int flags), mount, handle, flags)
+// A process may take its own.
+CUBE_NEW_FD_OF(pidfd_getfd, target, (int pidfd, int target, unsigned flags), pidfd, target, flags)
 
 int export_socketpair(int family, int type, int protocol, int* fds) {
   shim::expect_new_fd();

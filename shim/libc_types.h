@@ -10,6 +10,7 @@
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,4 +22,7 @@
 #include <unistd.h>
 #include <utime.h>
 
+#include <cstdarg>
+#include <cstdint>
 #include <cstdio>
+#include <cwchar>

@@ -1,9 +1,12 @@
 // Load, fork, exit. The constructor resolves libc, reads the settings and decides whether this is the first process of a
 // job, which prints the report; its descendants know it by the variable CUBESHIM_JOB. No region is made here: a program
 // that opens nothing under a prefix pays for the look-ups alone.
+#include <dlfcn.h>
 #include <pthread.h>
+#include <sys/auxv.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <new>
 #include <string>
@@ -25,11 +28,18 @@ constexpr const char* k_job_variable = "CUBESHIM_JOB";
 // The settings say so, but the directory is not there: said once, by the first process.
 std::string complaint_about(const std::string& prefix) {
   struct ::statx x {};
-  const long error = base::sys::statx(AT_FDCWD, prefix.c_str(), AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE, &x);
+  long error = base::sys::statx(AT_FDCWD, prefix.c_str(), AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE, &x);
+  mode_t mode = x.stx_mode;
+  if (error == -EPERM || error == -ENOSYS || error == -EACCES) {
+    // It may be statx that is refused, not the directory.
+    struct ::stat st {};
+    error = base::sys::fstatat(AT_FDCWD, prefix.c_str(), &st, AT_NO_AUTOMOUNT);
+    mode = st.st_mode;
+  }
   const char* what = nullptr;
   if (base::sys::failed(error)) {
     what = strerrordesc_np(static_cast<int>(-error));
-  } else if ((x.stx_mode & S_IFMT) != S_IFDIR) {
+  } else if ((mode & S_IFMT) != S_IFDIR) {
     what = "Not a directory";
   }
   if (what == nullptr) return {};
@@ -37,11 +47,12 @@ std::string complaint_about(const std::string& prefix) {
                      what);
 }
 
-// The job of this process: its own if it is the first, or if the first is gone.
+// The job of this process: its own if it is the first, if the first is gone, or if that is of another pid namespace, where
+// neither could tell whether the other lives.
 base::ProcessId find_job(const base::ProcessId& self, bool& leader) {
   base::ProcessId job;
   const char* const known = getenv(k_job_variable);
-  if (known != nullptr && base::parse_process_id(known, job) && job != self && base::liveness_of(job) != base::Liveness::dead) {
+  if (known != nullptr && base::parse_process_id(known, job) && job != self && base::liveness_of(job) == base::Liveness::alive) {
     leader = false;
     return job;
   }
@@ -50,6 +61,15 @@ base::ProcessId find_job(const base::ProcessId& self, bool& leader) {
   base::format_process_id(self, text, sizeof text);
   setenv(k_job_variable, text, 1);
   return self;
+}
+
+// For those who are started elsewhere.
+void make_list_absolute(base::Config& config) {
+  char directory[PATH_MAX];
+  if (config.prefetch_list.empty() || config.prefetch_list.front() == '/') return;
+  if (base::sys::failed(base::sys::raw(SYS_getcwd, base::sys::arg(directory), sizeof directory))) return;
+  config.prefetch_list = std::string(directory) + "/" + config.prefetch_list;
+  setenv("CUBESHIM_PREFETCH_LIST", config.prefetch_list.c_str(), 1);
 }
 
 void complain(const base::ParsedConfig& parsed) {
@@ -65,12 +85,25 @@ void complain(const base::ParsedConfig& parsed) {
   if (wrong && parsed.config.strict) base::sys::raw(SYS_exit_group, 2);
 }
 
+// Its interceptors take what a library that is not built with it has written for uninitialised, and end the program.
+bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != nullptr; }
+
 __attribute__((constructor)) void load() {
   const int saved_errno = errno;
   real::resolve_all();
   cube_shim_real_vfork = real::next_symbol("vfork");
   const char* const prefixes = getenv("CUBESHIM_PREFIXES");
-  if (prefixes == nullptr || *prefixes == '\0') {
+  // A program with more rights than its caller (setuid, file capabilities), reached by /etc/ld.so.preload or a trusted
+  // directory: the settings are the caller's, and would name files for it to write.
+  const bool is_privileged = getauxval(AT_SECURE) != 0;
+  if (prefixes == nullptr || *prefixes == '\0' || is_privileged) {
+    errno = saved_errno;
+    return;
+  }
+  if (host_has_memory_sanitizer()) {
+    base::write_to_stderr(
+        "cubeshim: warn: files are read without a cache: the program is built with MemorySanitizer, which takes no "
+        "libraries but its own; address, thread and undefined are fine\n");
     errno = saved_errno;
     return;
   }
@@ -81,7 +114,10 @@ __attribute__((constructor)) void load() {
     base::set_log_level(parsed->config.log_level);
     bool leader = false;
     const base::ProcessId job = find_job(base::current_process(), leader);
-    if (leader) complain(*parsed);
+    if (leader) {
+      complain(*parsed);
+      make_list_absolute(parsed->config);
+    }
     process::start(parsed->config, job, leader);
     pthread_atfork(process::prepare_child, nullptr, process::become_child);
     at_quick_exit(process::leave);

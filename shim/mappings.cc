@@ -1,6 +1,8 @@
 #include "shim/mappings.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "shim/process.h"
 
@@ -74,9 +76,25 @@ cache::Pin mappable_pin(cache::FileCache& cache, const OpenFile& file) {
   return pin ? std::move(*pin) : cache::Pin();
 }
 
+// The ring's bytes make room for others one day, whoever maps them: such a mapping has its own.
+long map_copy(const OpenFile& file, const MapRequest& request) {
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (request.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_NORESERVE));
+  const long at = sys::mmap(request.at, request.length, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (sys::failed(at)) return at;
+  const auto offset = static_cast<std::uint64_t>(request.offset);
+  auto* const to = reinterpret_cast<std::byte*>(at);
+  std::memcpy(to, file.data + offset, std::min<std::uint64_t>(request.length, file.size - offset));
+  if (request.protection == (PROT_READ | PROT_WRITE)) return at;
+  const long error = sys::raw(SYS_mprotect, at, static_cast<long>(request.length), request.protection);
+  if (!sys::failed(error)) return at;
+  sys::munmap(to, request.length);
+  return error;
+}
+
 long map_region(const OpenFile& file, const MapRequest& request) {
   cache::FileCache* const cache = process::attached_cache();
   if (cache == nullptr) return -ESTALE;
+  if (cache->ring().holds(*file.record)) return map_copy(file, request);
   cache::Pin pin = mappable_pin(*cache, file);
   if (!pin) return -ESTALE;
   Entry* const entry = take_entry();
@@ -155,7 +173,8 @@ void drop_region_fd() {
 void forget_after_fork() {
   drop_region_fd();
   for (std::size_t i = 0; i < g_used.load(std::memory_order_relaxed); ++i) {
-    if (g_entries[i].begin.load(std::memory_order_relaxed) > 1) g_entries[i].pin.forget();
+    // Of entries that were being filled, or are kept for good, too.
+    g_entries[i].pin.forget();
     g_entries[i].begin.store(0, std::memory_order_relaxed);
   }
   g_count.store(0, std::memory_order_relaxed);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "shim/process.h"
@@ -53,9 +54,52 @@ int open_kernel_file(const OpenFile& file) {
 // At the limit of fds there is no room for old and new beside each other: the number itself is given up first. Its row is
 // BUSY, so nobody but the kernel can give it away meanwhile, and that gives it to us.
 int open_kernel_file_at_limit(const OpenFile& file, int number) {
+  struct ::rlimit limit {};
+  // Above a limit that has been lowered since the kernel gives no number back.
+  if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))) ||
+      limit.rlim_cur <= static_cast<rlim_t>(number))
+    return -EMFILE;
   sys::close(number);
   const int fd = open_origin(file);
   return fd >= 0 ? fd : write_memfd(*file.record);
+}
+
+// Room above the program's limit of fds, for as long as this lives: it may have lowered the limit below what it has open.
+// Where the hard limit is as low, an unprivileged process has no such room.
+class LiftedFdLimit {
+ public:
+  LiftedFdLimit() {
+    if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&before_)))) return;
+    struct ::rlimit wide = before_;
+    wide.rlim_cur = std::max<rlim_t>(before_.rlim_cur, 1 << 17);
+    wide.rlim_max = std::max(wide.rlim_max, wide.rlim_cur);
+    lifted_ = set(wide);
+    wide.rlim_cur = wide.rlim_max = before_.rlim_max;
+    if (!lifted_ && before_.rlim_cur < before_.rlim_max) lifted_ = set(wide);
+  }
+  ~LiftedFdLimit() {
+    if (lifted_) set(before_);
+  }
+  LiftedFdLimit(const LiftedFdLimit&) = delete;
+  LiftedFdLimit& operator=(const LiftedFdLimit&) = delete;
+
+ private:
+  static bool set(const struct ::rlimit& limit) {
+    return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::arg(&limit)));
+  }
+  struct ::rlimit before_ {};
+  bool lifted_ = false;
+};
+
+int open_kernel_file_above_limit(const OpenFile& file) {
+  const LiftedFdLimit lifted;
+  return open_kernel_file(file);
+}
+
+void put_over(int kernel_fd, int number, int flags) {
+  if (sys::dup3(kernel_fd, number, flags) != -EBADF) return;
+  const LiftedFdLimit lifted;
+  sys::dup3(kernel_fd, number, flags);
 }
 
 // The offset, taken away from those who still read in user space.
@@ -97,6 +141,7 @@ int materialize_slow(int fd) {
 
   const std::uint64_t offset = take_offset(*file, fd);
   int kernel_fd = open_kernel_file(*file);
+  if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_above_limit(*file);
   if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_at_limit(*file, fd);
   if (kernel_fd < 0) {
     file->offset.fetch_and(~OpenFile::k_moved, std::memory_order_acq_rel);
@@ -109,7 +154,7 @@ int materialize_slow(int fd) {
     if (number == kernel_fd) {
       sys::fcntl(number, F_SETFD, close_on_exec ? FD_CLOEXEC : 0);
     } else {
-      sys::dup3(kernel_fd, number, close_on_exec ? O_CLOEXEC : 0);
+      put_over(kernel_fd, number, close_on_exec ? O_CLOEXEC : 0);
     }
     g_fds.count_served(-1);
     g_fds.unlock(number, 0);
@@ -129,6 +174,7 @@ int materialize_slow(int fd) {
 }
 
 void materialize_all(bool only_inherited) {
+  placeholder::unpark();
   if (g_fds.served() == 0) return;
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const RowKind kind = g_fds.kind(fd);
@@ -144,6 +190,17 @@ void materialize_below(std::string_view path) {
     if (!file) continue;
     const std::string_view own = file->record->path();
     if (own.starts_with(path) && (own.size() == path.size() || own[path.size()] == '/')) materialize_slow(fd);
+  }
+}
+
+void materialize_other_names(const cache::FileStat& target) {
+  if (g_fds.served() == 0) return;
+  const auto type = target.mode & S_IFMT;
+  const bool leads_on = type == S_IFDIR || type == S_IFLNK;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    const OpenFileRef file = g_fds.acquire(fd);
+    if (!file) continue;
+    if (leads_on ? !file->record->is_physical() : file->record->stat.same_file(target)) materialize_slow(fd);
   }
 }
 

@@ -17,11 +17,14 @@ inline int materialize(int fd) {
   placeholder::unpark_if(fd);
   return g_fds.kind(fd) == RowKind::none || g_fds.kind(fd) == RowKind::directory ? 0 : materialize_slow(fd);
 }
-// Every served file (or only those that an exec would hand on) becomes real.
+// Every served file (or only those that an exec would hand on) becomes real, and what is closed is closed for the kernel too.
 void materialize_all(bool only_inherited = false);
 
 // Those of this path, or below it.
 void materialize_below(std::string_view path);
+// Those of this file, which a name change is about to move, by whichever name they were opened; all that were opened
+// through links if it is itself a directory or a link.
+void materialize_other_names(const cache::FileStat& target);
 
 // A read-only kernel fd over the bytes of a record, or -errno; for mode real.
 int copy_to_memfd(const cache::Record& record);

@@ -49,8 +49,9 @@ void* export_mremap(void* at, size_t old_size, size_t new_size, int flags, ...) 
   va_start(list, flags);
   void* const to = va_arg(list, void*);
   va_end(list);
+  const auto pages = [](size_t n) { return n / cube::cache::k_page + (n % cube::cache::k_page != 0 ? 1 : 0); };
   // Behind a file's last page lies another record, where the kernel would have nothing.
-  if (shim::mappings::any() && shim::mappings::keep_for_good(at) && new_size > old_size) {
+  if (shim::mappings::any() && shim::mappings::keep_for_good(at) && pages(new_size) > pages(old_size)) {
     errno = ENOMEM;
     return MAP_FAILED;
   }

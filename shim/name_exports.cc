@@ -1,5 +1,13 @@
 // Calls that change names or what files hold: made by libc, and what the cache knew of them is dropped at once. Also the
 // calls that follow /proc/self/fd, and those after which paths or permissions mean something else.
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+
+#include <cerrno>
+#include <cstdarg>
+
+#include "cache/base/clock.h"
+#include "shim/c_result.h"
 #include "shim/exports.h"
 #include "shim/file_calls.h"
 #include "shim/materialize.h"
@@ -35,10 +43,23 @@ CUBE_CHANGES_ONE(chown, AT_FDCWD, path, true, (const char* path, uid_t user, gid
 CUBE_CHANGES_ONE(lchown, AT_FDCWD, path, false, (const char* path, uid_t user, gid_t group), path, user, group)
 CUBE_CHANGES_ONE(fchownat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0,
                  (int dir, const char* path, uid_t user, gid_t group, int flags), dir, path, user, group, flags)
+CUBE_CHANGES_ONE(setxattr, AT_FDCWD, path, true, (const char* path, const char* name, const void* value, size_t n, int flags),
+                 path, name, value, n, flags)
+CUBE_CHANGES_ONE(lsetxattr, AT_FDCWD, path, false, (const char* path, const char* name, const void* value, size_t n, int flags),
+                 path, name, value, n, flags)
+CUBE_CHANGES_ONE(removexattr, AT_FDCWD, path, true, (const char* path, const char* name), path, name)
+CUBE_CHANGES_ONE(lremovexattr, AT_FDCWD, path, false, (const char* path, const char* name), path, name)
 // A new name changes the link count of the old one.
 CUBE_CHANGES_ONE(link, AT_FDCWD, from, false, (const char* from, const char* to), from, to)
 CUBE_CHANGES_ONE(linkat, from_dir, from, (flags & AT_SYMLINK_FOLLOW) != 0,
                  (int from_dir, const char* from, int to_dir, const char* to, int flags), from_dir, from, to_dir, to, flags)
+
+// All below a mount point is another tree from now on.
+CUBE_CHANGES_ONE(mount, AT_FDCWD, target, false,
+                 (const char* source, const char* target, const char* type, unsigned long flags, const void* data), source,
+                 target, type, flags, data)
+CUBE_CHANGES_ONE(umount, AT_FDCWD, target, false, (const char* target), target)
+CUBE_CHANGES_ONE(umount2, AT_FDCWD, target, false, (const char* target, int flags), target, flags)
 
 #define CUBE_RENAMES(name, from_dir, to_dir, declaration, ...) \
   int export_##name declaration {                              \
@@ -59,20 +80,11 @@ CUBE_RENAMES(renameat2, from_dir, to_dir, (int from_dir, const char* from, int t
 
 namespace {
 
-void follow(const char* path) {
+void follow(const char* path, int dir = AT_FDCWD) {
   if (!shim::process::is_active()) return;
-  if (const int fd = shim::path_filter::named_fd(path); fd >= 0) shim::materialize(fd);
-}
-// readlink and stat on an fd by AT_EMPTY_PATH.
-void follow_at(int dir, const char* path) {
-  if (path == nullptr) return;
-  if (*path == '\0') shim::materialize(dir);
-  follow(path);
-  // Relative to an open /proc/self/fd, perhaps.
-  if (*path < '0' || *path > '9') return;
-  int fd = 0;
-  for (; *path >= '0' && *path <= '9' && fd < shim::FdTable::k_capacity; ++path) fd = fd * 10 + (*path - '0');
-  if (*path == '\0') shim::materialize(fd);
+  // The file of the fd itself, by AT_EMPTY_PATH.
+  if (dir >= 0 && path != nullptr && *path == '\0') shim::materialize(dir);
+  shim::materialize_named(path, dir);
 }
 
 }  // namespace
@@ -86,11 +98,11 @@ ssize_t export___readlink_chk(const char* path, char* to, size_t n, size_t room)
   return real::__readlink_chk(path, to, n, room);
 }
 ssize_t export_readlinkat(int dir, const char* path, char* to, size_t n) {
-  follow_at(dir, path);
+  follow(path, dir);
   return real::readlinkat(dir, path, to, n);
 }
 ssize_t export___readlinkat_chk(int dir, const char* path, char* to, size_t n, size_t room) {
-  follow_at(dir, path);
+  follow(path, dir);
   return real::__readlinkat_chk(dir, path, to, n, room);
 }
 char* export_realpath(const char* path, char* to) {
@@ -105,6 +117,34 @@ char* export_canonicalize_file_name(const char* path) {
   follow(path);
   return real::canonicalize_file_name(path);
 }
+#define CUBE_FOLLOWS(result, name, dir, path, declaration, ...) \
+  result export_##name declaration {                            \
+    follow(path, dir);                                          \
+    return real::name(__VA_ARGS__);                             \
+  }
+CUBE_FOLLOWS(int, statfs, AT_FDCWD, path, (const char* path, struct ::statfs* s), path, s)
+CUBE_FOLLOWS(int, statfs64, AT_FDCWD, path, (const char* path, struct ::statfs* s), path, s)
+CUBE_FOLLOWS(int, statvfs, AT_FDCWD, path, (const char* path, struct ::statvfs* s), path, s)
+CUBE_FOLLOWS(int, statvfs64, AT_FDCWD, path, (const char* path, struct ::statvfs* s), path, s)
+CUBE_FOLLOWS(long, pathconf, AT_FDCWD, path, (const char* path, int name), path, name)
+CUBE_FOLLOWS(ssize_t, getxattr, AT_FDCWD, path, (const char* path, const char* name, void* value, size_t n), path, name, value, n)
+CUBE_FOLLOWS(ssize_t, listxattr, AT_FDCWD, path, (const char* path, char* list, size_t n), path, list, n)
+CUBE_FOLLOWS(int, name_to_handle_at, dir, path, (int dir, const char* path, struct ::file_handle* handle, int* mount, int flags),
+             dir, path, handle, mount, flags)
+
+// A watch on the placeholder's file would never tell anything.
+int export_inotify_add_watch(int fd, const char* path, std::uint32_t mask) {
+  shim::materialize(fd);
+  follow(path);
+  return real::inotify_add_watch(fd, path, mask);
+}
+int export_fanotify_mark(int fd, unsigned flags, std::uint64_t mask, int dir, const char* path) {
+  shim::materialize(fd);
+  if (path == nullptr) shim::materialize(dir);
+  follow(path, dir);
+  return real::fanotify_mark(fd, flags, mask, dir, path);
+}
+
 int export_chdir(const char* path) {
   const int result = real::chdir(path);
   shim::path_filter::forget_working_directory();
@@ -120,11 +160,32 @@ int export_fchdir(int fd) {
 // ---- who we are and what paths mean -----------------------------------------------------------------------------------
 
 // What this process was allowed to read before says nothing of what it may read now, or of what lies there.
-#define CUBE_CHANGES_IDENTITY(name, declaration, ...)                              \
-  int export_##name declaration {                                                  \
-    const int result = real::name(__VA_ARGS__);                                    \
-    if (result == 0 && shim::process::owns_table()) shim::process::disable(#name); \
-    return result;                                                                 \
+namespace {
+
+// Nothing of ours may run beside such a call: it would fetch with the new rights, or of the new root, what others are served.
+// And some want a process to have but one thread. `name`: of a call that changes what names or permissions mean.
+template <typename Call>
+int change_identity(const char* name, Call&& call) {
+  if (!shim::process::is_active() || !shim::process::owns_table()) return call();
+  constexpr std::uint64_t k_until_gone_ns = 50'000'000;
+  const bool had_threads = shim::process::pause_sidecar();
+  const std::uint64_t until = had_threads ? cube::base::monotonic_ns() + k_until_gone_ns : 0;
+  auto result = call();
+  // The kernel's own threads for io_uring end a little later.
+  while (result != 0 && errno == EINVAL && had_threads && cube::base::monotonic_ns() < until) {
+    sched_yield();
+    result = call();
+  }
+  if (result == 0 && name != nullptr) shim::process::disable(name);
+  shim::process::resume_sidecar();
+  return result;
+}
+
+}  // namespace
+
+#define CUBE_CHANGES_IDENTITY(name, declaration, ...)                       \
+  int export_##name declaration {                                           \
+    return change_identity(#name, [&] { return real::name(__VA_ARGS__); }); \
   }
 CUBE_CHANGES_IDENTITY(setuid, (uid_t id), id)
 CUBE_CHANGES_IDENTITY(seteuid, (uid_t id), id)
@@ -136,15 +197,33 @@ CUBE_CHANGES_IDENTITY(setregid, (gid_t real_id, gid_t effective), real_id, effec
 CUBE_CHANGES_IDENTITY(setresgid, (gid_t real_id, gid_t effective, gid_t saved), real_id, effective, saved)
 CUBE_CHANGES_IDENTITY(setgroups, (size_t n, const gid_t* groups), n, groups)
 CUBE_CHANGES_IDENTITY(initgroups, (const char* user, gid_t group), user, group)
+CUBE_CHANGES_IDENTITY(capset, (void* header, const void* data), header, data)
 CUBE_CHANGES_IDENTITY(chroot, (const char* path), path)
-CUBE_CHANGES_IDENTITY(setns, (int fd, int type), fd, type)
+int export_setns(int fd, int type) {
+  shim::materialize(fd);
+  return change_identity("setns", [&] { return real::setns(fd, type); });
+}
 
 int export_unshare(int flags) {
   // Threads with an fd table of their own cannot share ours.
   if ((flags & CLONE_FILES) != 0) shim::materialize_all();
-  const int result = real::unshare(flags);
-  if (result == 0 && (flags & (CLONE_FILES | CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER)) != 0) shim::process::disable("unshare");
-  return result;
+  const bool changes_names = (flags & (CLONE_FILES | CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER)) != 0;
+  return change_identity(changes_names ? "unshare" : nullptr, [&] { return real::unshare(flags); });
+}
+// A filter, or the strict mode. Without a program it is only a question whether there is such a thing.
+int export_prctl(int option, ...) {
+  va_list list;
+  va_start(list, option);
+  unsigned long a[4];
+  for (unsigned long& argument : a) argument = va_arg(list, unsigned long);
+  va_end(list);
+  if (option == PR_SET_SECCOMP && (a[0] != SECCOMP_MODE_FILTER || a[1] != 0)) shim::process::seal();
+  // Allocators call it before our constructor, when dlsym may not be called yet.
+  if (!real::prctl.is_there()) {
+    return static_cast<int>(shim::to_c(cube::base::sys::raw(SYS_prctl, option, static_cast<long>(a[0]), static_cast<long>(a[1]),
+                                                            static_cast<long>(a[2]), static_cast<long>(a[3]))));
+  }
+  return real::prctl(option, a[0], a[1], a[2], a[3]);
 }
 // These return the id before, and no error.
 int export_setfsuid(uid_t id) {

@@ -1,9 +1,11 @@
 #include "shim/path_calls.h"
 
 #include <fmt/format.h>
+#include <sys/vfs.h>
 
 #include "shim/c_result.h"
 #include "shim/fd_table.h"
+#include "shim/listings.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 
@@ -42,28 +44,45 @@ std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
 
 }  // namespace
 
-void materialize_named(const char* path) {
-  if (const int fd = path_filter::named_fd(path); fd >= 0 && process::owns_table()) materialize(fd);
+void materialize_named(const char* path, int dir) {
+  int fd = path_filter::named_fd(path);
+  // A bare number that is served here, below what may be /proc/self/fd.
+  if (const int bare = fd < 0 ? path_filter::bare_number(path) : -1; g_fds.kind(bare) == RowKind::served) {
+    struct ::statfs fs {};
+    constexpr decltype(fs.f_type) k_proc = 0x9fa0;
+    const int below = dir == AT_FDCWD ? static_cast<int>(sys::open(".", O_PATH | O_CLOEXEC)) : dir;
+    if (!sys::failed(sys::raw(SYS_fstatfs, below, sys::arg(&fs))) && fs.f_type == k_proc) fd = bare;
+    if (below != dir) sys::close(below);
+  }
+  if (fd >= 0 && process::owns_table()) materialize(fd);
 }
 
 OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
   if (!process::is_active()) return;
-  materialize_named(path);
+  materialize_named(path, dir);
   const bool may_write = !opens_for_reading_only(flags);
   if (!is_covered(dir, path, path_, may_write ? Care::thorough : Care::quick)) {
     if (may_write) follow_ = Follow::stranger;
-    if ((flags & O_DIRECTORY) != 0 && path_filter::may_lead_under_prefix(dir, path)) follow_ = Follow::directory;
+    if ((flags & O_DIRECTORY) != 0 && path_filter::may_lead_under_prefix(dir, path)) {
+      follow_ = Follow::directory;
+      path_filter::is_prefix_or_above(dir, path, listed_);
+    }
   } else if (may_write) {
     follow_ = Follow::writer;
     if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_write);
   } else if ((flags & O_DIRECTORY) != 0) {
     follow_ = Follow::directory;
+    listed_ = path_.key();
   } else if ((flags & k_needs_kernel) != 0) {
     if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_flags);
   } else if (auto* const cache = process::cache(); cache != nullptr) {
-    serve(cache->open({path_.key(), path_.c_str(), flags, expect_new_fd}), flags);
+    cache::OpenOutcome outcome = cache->open({path_.key(), path_.c_str(), flags, expect_new_fd});
+    const bool was_fetched = outcome.used_fd;
+    serve(std::move(outcome), flags);
     // What cannot be opened by its whole path may be by the program's own name, or fails with its own error.
-    if (result_ < 0 && path_.key() != path) answered_ = false;
+    if (result_ < 0 && result_ != -EINTR && path_.key() != path) answered_ = false;
+    process::offer_sidecar(*cache);
+    if (was_fetched && process::config().prefetch) listings::note_miss(*cache, path_.key());
     process::report_if_due(*cache);
   }
   if (!answered_) expect_new_fd();
@@ -84,6 +103,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
     answered_ = false;
     return;
   }
+  // A signal handler or another thread may have parked a number above that of the fetch, which is free again.
+  if (outcome.used_fd) placeholder::number_was_freed(0);
   OpenFileRef file = open_files::make();
   const bool real = process::config().mode == base::Mode::real_files;
   if (real) expect_new_fd();
@@ -113,11 +134,12 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
 int OpenPlan::result() const { return static_cast<int>(to_c(result_)); }
 
 void OpenPlan::note_writer(int fd) {
-  auto* const cache = process::attached_cache();
-  if (cache == nullptr) return;
+  if (!process::may_have_cached()) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
-  if (!stat || !stat->is_regular() || (follow_ == Follow::stranger && !cache->knows_device(stat->device()))) return;
+  if (!stat || !stat->is_regular()) return;
+  auto* const cache = follow_ == Follow::writer ? process::attached_cache() : process::cache_of_device(stat->device());
+  if (cache == nullptr) return;
   OpenFileRef file = open_files::make();
   if (!file || !g_fds.is_within(fd)) return;
   file->kind = OpenFile::Kind::writer;
@@ -133,18 +155,22 @@ int OpenPlan::note(int fd) {
   if (fd < 0 || !process::is_active() || !process::owns_table()) return fd;
   g_fds.forget(fd);
   if (follow_ == Follow::writer || follow_ == Follow::stranger) note_writer(fd);
-  if (follow_ == Follow::directory) g_fds.set_directory(fd);
+  if (follow_ == Follow::directory) {
+    g_fds.set_directory(fd);
+    if (process::config().prefetch && !listed_.empty()) listings::note_listing(listed_);
+  }
   return fd;
 }
 
-bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
+bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat, bool with_mount) {
   if (!process::is_active() || path_filter::passes_by(path)) return false;
-  materialize_named(path);
+  materialize_named(path, dir);
   CoveredPath covered;
-  auto* const cache = process::attached_cache();
-  if (cache == nullptr || !is_covered(dir, path, covered)) return false;
+  if (!process::may_have_cache() || !is_covered(dir, path, covered)) return false;
+  auto* const cache = process::cache_to_look_at();
+  if (cache == nullptr) return false;
   const cache::Pin pin = cache->find({covered.key(), covered.c_str(), O_RDONLY});
-  if (!pin || (no_follow && !pin->is_physical())) return false;
+  if (!pin || (no_follow && !pin->is_physical()) || (with_mount && !pin->has_one_view())) return false;
   stat = pin->stat;
   cache->stats().count(Counter::stat_hits);
   return true;
@@ -159,7 +185,10 @@ bool access_from_record(int dir, const char* path, int mode) {
 
 NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir) {
   if (!process::is_active()) return;
-  materialize_named(path);
+  materialize_named(path, dir);
+  // The file of the fd itself.
+  by_fd_ = dir >= 0 && (path == nullptr || *path == '\0');
+  if (by_fd_) materialize(dir);
   auto* const cache = process::existing_cache();
   if (cache == nullptr || cache->is_empty()) return;
   covered_ = is_covered(dir, path, path_, Care::thorough);
@@ -174,12 +203,14 @@ NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir
   if (follows_links) return;
   const KeepErrno keep;
   if (const auto stat = cache::stat_path(dir, path, AT_SYMLINK_NOFOLLOW)) before_ = *stat;
+  if (before_) materialize_other_names(*before_);
 }
 
 void NameChange::commit() {
   auto* const cache = process::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;
+  if (by_fd_) note_changed(dir_);
   if (!prefix_.empty()) cache->tree_changed(prefix_);
   if (followed_ != nullptr) {
     const long fd = sys::openat(dir_, followed_, O_PATH | O_CLOEXEC);
@@ -193,8 +224,10 @@ void NameChange::commit() {
 }
 
 void note_changed(int fd) {
-  auto* const cache = process::attached_cache();
-  if (cache == nullptr || cache->is_empty() || !process::owns_table()) return;
+  if (!process::is_active() || !process::owns_table()) return;
+  // A forked child that has opened nothing yet changes files too.
+  auto* const cache = process::existing_cache();
+  if (cache == nullptr || cache->is_empty()) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
   if (!stat || !stat->is_regular() || !cache->knows_device(stat->device())) return;

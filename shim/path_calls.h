@@ -33,13 +33,14 @@ class OpenPlan {
   Follow follow_ = Follow::nothing;
   int flags_ = 0;
   CoveredPath path_;
+  std::string_view listed_;  // of Follow::directory
 };
 
 // A path of /proc/self/fd and the like: the kernel follows it, so the number must be a kernel file.
-void materialize_named(const char* path);
+void materialize_named(const char* path, int dir = AT_FDCWD);
 
 // The stat of a path from its record. `no_follow`: of a link itself.
-bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat);
+bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat, bool with_mount = false);
 // access(F_OK or R_OK) of a file whose record is there. `mode` as of access(2).
 bool access_from_record(int dir, const char* path, int mode);
 
@@ -51,6 +52,7 @@ class NameChange {
 
  private:
   bool covered_ = false;
+  bool by_fd_ = false;              // AT_EMPTY_PATH
   const char* followed_ = nullptr;  // the path, where the call follows a link at its end
   std::string_view prefix_;         // that the path is, or lies above
   int dir_ = AT_FDCWD;

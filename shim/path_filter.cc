@@ -171,6 +171,8 @@ bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered) {
   if (sys::failed(fd)) return false;
   const long n = read_fd_path(static_cast<int>(fd), head);
   sys::close(static_cast<int>(fd));
+  // A signal handler or another thread may have parked a number above this one.
+  if (process::owns_table()) placeholder::number_was_freed(static_cast<int>(fd));
   if (n < 0) return false;
   PathBuilder builder(covered);
   const std::string_view resolved(head, static_cast<std::size_t>(n));
@@ -308,6 +310,13 @@ int named_fd(const char* path) {
   int fd = -1;
   const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), fd);
   return error == std::errc{} && end == text.data() + text.size() ? fd : -1;
+}
+
+int bare_number(const char* path) {
+  if (!is_readable_pointer(path) || *path < '0' || *path > '9') return -1;
+  int number = 0;
+  for (; *path >= '0' && *path <= '9' && number < FdTable::k_capacity; ++path) number = number * 10 + (*path - '0');
+  return *path == '\0' ? number : -1;
 }
 
 void forget_working_directory() { g_directory.store(nullptr, std::memory_order_release); }

@@ -38,6 +38,8 @@ bool may_lead_under_prefix(int dir, const char* path);
 
 // "/proc/self/fd/N", "/dev/fd/N", "/dev/stdin" and the like: N; -1 for other paths. Unparks where fds are listed.
 int named_fd(const char* path);
+// "N": N; -1 for other paths.
+int bare_number(const char* path);
 
 // The working directory has changed.
 void forget_working_directory();

@@ -1,14 +1,18 @@
 #include "shim/process.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "cache/base/log.h"
 #include "cache/job_report.h"
+#include "prefetch/background_thread.h"
+#include "prefetch/sidecar.h"
 #include "shim/c_result.h"
 #include "shim/fd_table.h"
 #include "shim/mappings.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
+#include "shim/placeholder.h"
 
 namespace cube::shim::process {
 
@@ -26,9 +30,31 @@ enum class Attachment : int { none, busy, attached, failed, left };
 constinit const base::Config* g_config = nullptr;
 constinit base::ProcessId g_job{};
 constinit std::atomic<bool> g_leader{false};
+constinit std::atomic<bool> g_sealed{false};
 constinit std::atomic<int> g_owner{0};
 constinit std::atomic<Attachment> g_attachment{Attachment::none};
 constinit std::atomic<cache::FileCache*> g_cache{nullptr};
+constinit cache::FileCache* g_former_cache = nullptr;
+
+// Of files that this process's parent has cached, plus one; 0 is none.
+constinit std::uint64_t g_parents_devices[8] = {};
+
+// none -> busy -> running, or over, for good.
+enum class SidecarState : int { none, busy, running, over };
+constinit std::atomic<SidecarState> g_sidecar_state{SidecarState::none};
+constinit prefetch::Sidecar* g_sidecar = nullptr;
+constinit prefetch::Sidecar* g_former_sidecar = nullptr;
+
+// In the only thread of a forked child, or in the one that ends the process.
+void keep_reachable(cache::FileCache* cache) {
+  cache->former = g_former_cache;
+  g_former_cache = cache;
+}
+
+void keep_sidecar_reachable() {
+  g_sidecar->former = g_former_sidecar;
+  g_former_sidecar = std::exchange(g_sidecar, nullptr);
+}
 
 // One page of its own, which a fork hands to the child as zeros.
 void make_fork_mark() {
@@ -91,18 +117,32 @@ void start(const base::Config& config, const base::ProcessId& job, bool leader) 
 
 void disable(const char* why) {
   if (!g_active.exchange(false, std::memory_order_acq_rel)) return;
+  pause_sidecar();
+  g_sidecar_state.store(SidecarState::over, std::memory_order_release);
   expect_new_fd();
   base::log(base::LogLevel::info, "files opened from now on are read without a cache: {}", why);
 }
 
+void seal() {
+  if (g_config == nullptr || !owns_table() || g_sealed.exchange(true)) return;
+  disable("the process puts a seccomp filter on");
+  materialize_all();
+  mappings::drop_region_fd();
+  leave();
+}
+
 bool owns_table_slow() {
+  // Not even a getpid; there is nothing left to own.
+  if (g_sealed.load(std::memory_order_relaxed)) return false;
   const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
   if (mark != nullptr && *mark == 0) {
-    // A fork that did not come by us. Its served files are still pinned by the parent: make them real, then start anew.
+    // A fork that did not come by us. Rows that another thread of the parent was changing would be waited for without end,
+    // so they go first, as in every child.
     *const_cast<std::uint32_t*>(mark) = 1;
     g_owner.store(sys::getpid(), std::memory_order_relaxed);
-    materialize_all();
     become_child();
+    // Libc does not know its own thread id there, nor the kernel its robust mutexes: nobody would learn of its death.
+    disable("a fork that passed libc by");
     return true;
   }
   if (sys::getpid() != g_owner.load(std::memory_order_relaxed)) return false;
@@ -110,30 +150,111 @@ bool owns_table_slow() {
   return true;
 }
 
+namespace {
+
+cache::FileCache* attach_to_serve(bool create) {
+  // A fork that passed us by may show itself only here, and is then served no more.
+  return owns_table() && is_active() ? attach(create) : nullptr;
+}
+
+}  // namespace
+
 const base::Config& config() { return *g_config; }
 
 cache::FileCache* attached_cache() { return g_cache.load(std::memory_order_acquire); }
 
 cache::FileCache* cache() {
   cache::FileCache* const cache = attached_cache();
-  return cache != nullptr ? cache : attach(true);
+  return cache != nullptr ? cache : attach_to_serve(true);
 }
 
 cache::FileCache* existing_cache() {
   cache::FileCache* const cache = attached_cache();
-  return cache != nullptr ? cache : attach(false);
+  return cache != nullptr ? cache : attach_to_serve(false);
+}
+
+cache::FileCache* cache_of_device(std::uint64_t device) {
+  cache::FileCache* const cache = attached_cache();
+  if (cache != nullptr) return cache->knows_device(device) ? cache : nullptr;
+  for (const std::uint64_t known : g_parents_devices) {
+    if (known == device + 1) return existing_cache();
+  }
+  return nullptr;
+}
+
+bool may_have_cached() { return attached_cache() != nullptr || g_parents_devices[0] != 0; }
+
+bool has_list() { return g_config->prefetch && !g_config->prefetch_list.empty(); }
+
+cache::FileCache* cache_to_look_at() {
+  cache::FileCache* const looked_at = has_list() ? cache() : attached_cache();
+  if (looked_at != nullptr) offer_sidecar(*looked_at);
+  return looked_at;
+}
+
+bool start_sidecar() {
+  auto none = SidecarState::none;
+  if (!g_sidecar_state.compare_exchange_strong(none, SidecarState::busy, std::memory_order_acq_rel))
+    return none != SidecarState::over;
+  const KeepErrno keep;
+  cache::FileCache* const cache = process::cache();
+  prefetch::Sidecar* const sidecar = cache != nullptr ? prefetch::Sidecar::start(*cache, *g_config) : nullptr;
+  g_sidecar = sidecar;
+  // What failed is not tried again.
+  g_sidecar_state.store(sidecar != nullptr ? SidecarState::running : SidecarState::over, std::memory_order_release);
+  return sidecar != nullptr;
+}
+
+namespace {
+
+// Ends it, if there is one, and lets it be in `next` state. Whether there was one.
+bool end_sidecar(SidecarState next) {
+  auto running = SidecarState::running;
+  if (!g_sidecar_state.compare_exchange_strong(running, next, std::memory_order_acq_rel)) {
+    auto none = SidecarState::none;
+    g_sidecar_state.compare_exchange_strong(none, next, std::memory_order_acq_rel);
+    return false;
+  }
+  const KeepErrno keep;
+  g_sidecar->stop();
+  keep_sidecar_reachable();
+  return true;
+}
+
+}  // namespace
+
+void stop_sidecar() { end_sidecar(SidecarState::over); }
+
+bool pause_sidecar() {
+  constexpr unsigned k_patience_ms = 500;
+  if (!end_sidecar(SidecarState::busy)) return false;
+  if (!prefetch::wait_for_background_threads(k_patience_ms)) base::log(base::LogLevel::info, "a prefetch hangs at the origin");
+  return true;
+}
+
+void resume_sidecar() {
+  auto busy = SidecarState::busy;
+  g_sidecar_state.compare_exchange_strong(busy, SidecarState::none, std::memory_order_acq_rel);
+}
+
+void offer_sidecar(cache::FileCache& cache) {
+  if (g_sidecar_state.load(std::memory_order_relaxed) != SidecarState::none || !g_config->prefetch) return;
+  if (cache.is_prefetching() || has_list()) start_sidecar();
 }
 
 void expect_vforked_child() { t_vforked = true; }
 void expect_shared_memory_child() { g_memory_is_shared.store(true, std::memory_order_release); }
 
 void prepare_child() {
-  if (!owns_table()) return;
+  if (g_sealed.load(std::memory_order_relaxed) || !owns_table()) return;
   materialize_all();
+  // To the child's dup2 a parked number is as closed as to its parent's.
+  placeholder::unpark();
   let_writers_outlive_us();
 }
 
 void become_child() {
+  if (g_sealed.load(std::memory_order_relaxed)) return;
   g_owner.store(sys::getpid(), std::memory_order_relaxed);
   if (auto* const mark = const_cast<std::uint32_t*>(g_fork_mark.load(std::memory_order_relaxed)); mark != nullptr) *mark = 1;
   t_vforked = false;
@@ -143,33 +264,62 @@ void become_child() {
   g_fds.end_busy_rows();
   materialize_all();
   mappings::forget_after_fork();
-  if (cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel); parents != nullptr)
+  if (g_sidecar != nullptr) keep_sidecar_reachable();
+  prefetch::forget_background_threads();
+  if (g_sidecar_state.load(std::memory_order_relaxed) != SidecarState::over)
+    g_sidecar_state.store(SidecarState::none, std::memory_order_relaxed);
+  if (cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel); parents != nullptr) {
+    for (std::size_t i = 0; i < std::size(g_parents_devices); ++i)
+      g_parents_devices[i] = parents->region().header().devices[i].load(std::memory_order_relaxed);
     parents->abandon();
+    keep_reachable(parents);
+  }
   const auto was = g_attachment.load(std::memory_order_acquire);
   // A failure is not tried again.
   if (was != Attachment::failed) g_attachment.store(Attachment::none, std::memory_order_release);
 }
 
-void leave() {
-  if (g_config == nullptr || !owns_table()) return;
-  const KeepErrno keep;
-  const bool reports = g_leader.exchange(false, std::memory_order_acq_rel);
-  cache::FileCache* cache = attached_cache();
-  // The first process of a job may have read nothing itself.
-  if (cache == nullptr && reports && is_active()) cache = attach(false);
+namespace {
+
+void report() {
+  if (!g_leader.exchange(false, std::memory_order_acq_rel)) return;
+  // The first process of a job may have read nothing itself, and have changed its namespaces for those who have (unshare).
+  const bool may_attach = g_config->mode != base::Mode::off && !g_config->prefixes.empty();
+  cache::FileCache* const cache = attached_cache() == nullptr && may_attach ? attach(false) : attached_cache();
   if (cache != nullptr) {
-    cache::Region& region = cache->region();
     flush_counters();
-    if (reports) cache::write_report(region, region.own_job(), *g_config, g_job.pid);
-    g_cache.store(nullptr, std::memory_order_release);
-    g_attachment.store(Attachment::left, std::memory_order_release);
-    cache->detach();
-  } else if (reports && is_active()) {
+    cache::write_report(cache->region(), cache->region().own_job(), *g_config, g_job.pid);
+  } else if (is_active()) {
     cache::write_empty_report(*g_config, g_job.pid);
   }
 }
 
+}  // namespace
+
+void stderr_ends() {
+  if (g_config == nullptr || g_config->stats != "stderr" || !owns_table()) return;
+  const KeepErrno keep;
+  report();
+}
+
+void leave() {
+  if (g_config == nullptr || !owns_table()) return;
+  const KeepErrno keep;
+  stop_sidecar();
+  base::write_kept_lines();
+  report();
+  cache::FileCache* const cache = attached_cache();
+  if (cache != nullptr) {
+    flush_counters();
+    g_cache.store(nullptr, std::memory_order_release);
+    g_attachment.store(Attachment::left, std::memory_order_release);
+    cache->detach();
+    keep_reachable(cache);
+  }
+}
+
 void report_if_due(cache::FileCache& cache) {
+  base::write_kept_lines();
   const std::uint64_t interval = g_config->stats_interval;
   if (interval == 0) return;
   cache::Region& region = cache.region();

@@ -23,6 +23,9 @@ bool owns_table_slow();
 // Prefixes are set, the mode is not off, and nothing has happened that changes what a path means (setuid, chroot ...).
 inline bool is_active() { return g_active.load(std::memory_order_relaxed); }
 void disable(const char* why);
+// Before a sandbox is put on from inside (seccomp): it may kill for any call that the program itself does not make. Served
+// files become real, what is to be said is said, the cache is let go, and from then on every call is libc's alone.
+void seal();
 
 inline bool owns_table() {
   const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
@@ -33,11 +36,29 @@ inline bool owns_table() {
 }
 
 const base::Config& config();
+bool has_list();
 // Attached at the first call; nullptr where that failed (said once), is under way in another thread, or is over.
 cache::FileCache* cache();
 // The same, but makes no region where there is none.
 cache::FileCache* existing_cache();
 cache::FileCache* attached_cache();
+// For who has changed a file of this device by whatever name: attached, or by now if our parent has cached such files.
+cache::FileCache* cache_of_device(std::uint64_t device);
+// This process, or the one that it was forked from, has a cache.
+bool may_have_cached();
+// For who only looks at a file: attached, or where there is a list to fetch from now on.
+cache::FileCache* cache_to_look_at();
+inline bool may_have_cache() { return attached_cache() != nullptr || has_list(); }
+
+// The threads that prefetch. start_sidecar: whether it is wanted or not; false where there is none. stop_sidecar: before the
+// process changes what it is, or who; for good.
+bool start_sidecar();
+void stop_sidecar();
+// Without any thread of ours, and then as before. Whether there were any.
+bool pause_sidecar();
+void resume_sidecar();
+// Where something is to be prefetched on this node, this process offers to lead.
+void offer_sidecar(cache::FileCache& cache);
 
 // Around vfork and clones that share memory but not fds.
 void expect_vforked_child();
@@ -47,6 +68,8 @@ void prepare_child();
 // In the child of a fork.
 void become_child();
 
+// The program closes its stderr stream, as coreutils (timeout, nice ...) do before they end: the last moment to report there.
+void stderr_ends();
 // Reports if this is the job's first process, and lets go of the cache. Once; at exit or _exit.
 void leave();
 

@@ -123,6 +123,10 @@ int export_clone(int (*function)(void*), void* stack, int flags, void* argument,
   if ((flags & CLONE_FILES) == 0) {
     process::prepare_child();
     if ((flags & CLONE_VM) != 0) process::expect_shared_memory_child();
+  } else if ((flags & CLONE_VM) == 0) {
+    // One table of the kernel's, two of ours.
+    process::prepare_child();
+    process::disable("clone with CLONE_FILES and without CLONE_VM");
   }
   return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
 }

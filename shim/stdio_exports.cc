@@ -8,11 +8,13 @@
 #include <cstring>
 
 #include "shim/c_result.h"
+#include "shim/cookie_stream.h"
 #include "shim/exports.h"
 #include "shim/file_calls.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 #include "shim/path_calls.h"
+#include "shim/process.h"
 #include "shim/real_libc.h"
 
 namespace shim = cube::shim;
@@ -58,6 +60,9 @@ bool is_plain_read(const char* mode) {
   return *mode == 'r' && strchr(mode, '+') == nullptr && strchr(mode, 'm') == nullptr && strchr(mode, ',') == nullptr;
 }
 
+// Of FILE::_flags2: the stream was opened with "e". A freopen does not take that back.
+constexpr int k_close_on_exec_stream = 64;
+
 // libc's FILE is followed by the table of its functions; only cookie streams have this one, and only ours have a number.
 const void* functions_of(const FILE* stream) {
   const void* table = nullptr;
@@ -72,7 +77,7 @@ FILE* make_stream(int fd) {
   FILE* const stream = fopencookie(reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), "r", functions);
   if (stream == nullptr) return nullptr;
   stream->_fileno = fd;
-  stream->_mode = -1;  // of bytes: a cookie stream has no room for wide characters, and libc does not check
+  stream->_mode = -1;  // of bytes: a cookie stream has no room for wide characters (wide_exports.cc)
   g_cookie_functions.store(functions_of(stream), std::memory_order_relaxed);
   return stream;
 }
@@ -89,6 +94,7 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
     const int fd = plan.result();
     if (fd < 0) return nullptr;
     FILE* const stream = is_served(fd) ? make_stream(fd) : real::fdopen(fd, mode);
+    if (stream != nullptr && (flags & O_CLOEXEC) != 0) stream->_flags2 |= k_close_on_exec_stream;
     if (stream == nullptr) {
       const shim::KeepErrno keep;
       export_close(fd);
@@ -98,10 +104,6 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
   FILE* const stream = libcs(path, mode);
   if (stream != nullptr) plan.note(fileno(stream));
   return stream;
-}
-
-bool is_ours(const FILE* stream) {
-  return stream->_fileno >= 0 && functions_of(stream) == g_cookie_functions.load(std::memory_order_relaxed);
 }
 
 // freopen crashes on cookie streams inside libc, and callers count on the FILE staying where it is: ours opens the new
@@ -117,6 +119,8 @@ FILE* reopen_ours(const char* path, int flags, FILE* stream) {
     *fmt::format_to_n(own_path, sizeof own_path - 1, "/proc/self/fd/{}", number).out = '\0';
     path = own_path;
   }
+  if ((flags & O_CLOEXEC) != 0) stream->_flags2 |= k_close_on_exec_stream;
+  if ((stream->_flags2 & k_close_on_exec_stream) != 0) flags |= O_CLOEXEC;
   fflush(stream);
   const int fd = export_open(path, flags, 0666);
   if (fd < 0 || export_dup3(fd, number, flags & O_CLOEXEC) < 0) {
@@ -137,7 +141,12 @@ FILE* reopen_ours(const char* path, int flags, FILE* stream) {
 FILE* reopen_stream(const char* path, const char* mode, FILE* stream, FILE* (*libcs)(const char*, const char*, FILE*)) {
   if (stream == nullptr || mode == nullptr) return libcs(path, mode, stream);
   const int flags = flags_of(mode);
-  if (is_ours(stream) && flags >= 0) return reopen_ours(path, flags, stream);
+  if (shim::is_cookie_stream(stream)) {
+    if (flags >= 0) return reopen_ours(path, flags, stream);
+    fclose(stream);
+    errno = EINVAL;
+    return nullptr;
+  }
   if (!shim::process::is_active()) return libcs(path, mode, stream);
   const shim::OpenFileRef held = shim::file_calls::note_close(stream->_fileno);
   // libc must open it itself, so it is planned with a flag that is never served.
@@ -148,6 +157,10 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream, FILE* (*li
 }
 
 }  // namespace
+
+bool shim::is_cookie_stream(const FILE* stream) {
+  return stream->_fileno >= 0 && functions_of(stream) == g_cookie_functions.load(std::memory_order_relaxed);
+}
 
 FILE* export_fopen(const char* path, const char* mode) {
   return open_stream(path, mode, [](const char* p, const char* m) { return real::fopen(p, m); });
@@ -161,9 +174,7 @@ FILE* export_fdopen(int fd, const char* mode) {
     shim::materialize(fd);
     return real::fdopen(fd, mode);
   }
-  FILE* const stream = make_stream(fd);
-  if (stream != nullptr && strchr(mode, 'e') != nullptr) shim::g_fds.set_close_on_exec(fd, true);
-  return stream;
+  return make_stream(fd);
 }
 FILE* export_freopen(const char* path, const char* mode, FILE* stream) {
   return reopen_stream(path, mode, stream, [](const char* p, const char* m, FILE* s) { return real::freopen(p, m, s); });
@@ -172,10 +183,15 @@ FILE* export_freopen64(const char* path, const char* mode, FILE* stream) {
   return reopen_stream(path, mode, stream, [](const char* p, const char* m, FILE* s) { return real::freopen64(p, m, s); });
 }
 int export_fclose(FILE* stream) {
-  if (stream == nullptr || is_ours(stream)) return real::fclose(stream);
+  if (stream == nullptr) return real::fclose(stream);
+  if (stream == stderr) shim::process::stderr_ends();
+  void* const wide = shim::wide_part_of(stream);
   // A writer ends after its buffered bytes are written.
-  const shim::OpenFileRef held = shim::file_calls::note_close(stream->_fileno);
-  return real::fclose(stream);
+  const shim::OpenFileRef held =
+      shim::is_cookie_stream(stream) ? shim::OpenFileRef{} : shim::file_calls::note_close(stream->_fileno);
+  const int result = real::fclose(stream);
+  shim::free_wide_part(wide);
+  return result;
 }
 FILE* export_tmpfile() {
   shim::expect_new_fd();

@@ -1,18 +1,30 @@
-// Clocks. Durations are in nanoseconds. Thread safety and async-signal safety: yes (vDSO, no system call).
+// Clocks. Durations are in nanoseconds. They are libc's own, whatever a preloaded library (libfaketime) makes the program
+// believe: ages of records and deadlines are shared with processes that it does not know of, and with the kernel.
+// Thread safety and async-signal safety: yes (vDSO, no system call).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <ctime>
 
 namespace cube::base {
 
-inline std::uint64_t read_clock(clockid_t id) {
+// A system call until the constructor has found libc's.
+extern constinit std::atomic<int (*)(clockid_t, timespec*)> g_clock_gettime;
+
+inline timespec read_clock(clockid_t id) {
   timespec t{};
-  clock_gettime(id, &t);
+  g_clock_gettime.load(std::memory_order_relaxed)(id, &t);
+  return t;
+}
+inline std::uint64_t read_clock_ns(clockid_t id) {
+  const timespec t = read_clock(id);
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(t.tv_nsec);
 }
-inline std::uint64_t monotonic_ns() { return read_clock(CLOCK_MONOTONIC); }
-inline std::uint64_t coarse_monotonic_ns() { return read_clock(CLOCK_MONOTONIC_COARSE); }
-inline std::uint64_t wall_ns() { return read_clock(CLOCK_REALTIME); }
+inline std::uint64_t monotonic_ns() { return read_clock_ns(CLOCK_MONOTONIC); }
+inline std::uint64_t coarse_monotonic_ns() { return read_clock_ns(CLOCK_MONOTONIC_COARSE); }
+// Since boot, sleep included; nobody sets it.
+inline std::uint64_t boot_ns() { return read_clock_ns(CLOCK_BOOTTIME); }
+inline std::uint64_t wall_ns() { return read_clock_ns(CLOCK_REALTIME); }
 
 }  // namespace cube::base

@@ -30,6 +30,19 @@ bool choose(std::string_view text, const Choice<T> (&choices)[N], T& value) {
   return false;
 }
 
+bool share_or_bytes(std::string_view text, std::uint64_t most_percent, std::uint64_t least_bytes, RamSize& value) {
+  RamSize parsed;
+  parsed.is_percent = text.ends_with('%');
+  if (parsed.is_percent) {
+    if (!parse_number(text.substr(0, text.size() - 1), parsed.value) || parsed.value < 1 || parsed.value > most_percent)
+      return false;
+  } else if (!parse_bytes(text, parsed.value) || parsed.value < least_bytes) {
+    return false;
+  }
+  value = parsed;
+  return true;
+}
+
 // One overload for each type named in config.def; false means: not one of what it takes.
 struct Parse {
   static bool Prefixes(std::string_view text, config_types::Prefixes& value) {
@@ -69,17 +82,8 @@ struct Parse {
     value = text;
     return true;
   }
-  static bool RamSize(std::string_view text, base::RamSize& value) {
-    base::RamSize parsed;
-    if (text.ends_with('%')) {
-      if (!parse_number(text.substr(0, text.size() - 1), parsed.value) || parsed.value < 1 || parsed.value > 100) return false;
-    } else {
-      parsed.is_percent = false;
-      if (!parse_bytes(text, parsed.value) || parsed.value < (8U << 20)) return false;
-    }
-    value = parsed;
-    return true;
-  }
+  static bool RamSize(std::string_view text, base::RamSize& value) { return share_or_bytes(text, 100, 8 << 20, value); }
+  static bool RingSize(std::string_view text, base::RamSize& value) { return share_or_bytes(text, 50, 1, value); }
   static bool Directory(std::string_view text, std::string& value) {
     if (text.empty()) return true;
     return normalize_prefix(text, value);
@@ -112,6 +116,17 @@ struct Parse {
     return choose(text, k_choices, value);
   }
   static bool Seconds(std::string_view text, std::uint64_t& value) { return parse_number(text, value) && value <= UINT32_MAX; }
+  static bool Depth(std::string_view text, unsigned& value) {
+    std::uint64_t parsed = 0;
+    if (!parse_number(text, parsed) || parsed < 1 || parsed > 256) return false;
+    value = static_cast<unsigned>(parsed);
+    return true;
+  }
+  static bool IoEngine(std::string_view text, EngineKind& value) {
+    static constexpr Choice<EngineKind> k_choices[] = {
+        {"auto", EngineKind::automatic}, {"uring", EngineKind::uring}, {"threads", EngineKind::threads}};
+    return choose(text, k_choices, value);
+  }
   static bool Log(std::string_view text, LogLevel& value) {
     static constexpr Choice<LogLevel> k_choices[] = {
         {"error", LogLevel::error}, {"warn", LogLevel::warn}, {"info", LogLevel::info}, {"debug", LogLevel::debug}};

@@ -28,12 +28,14 @@ struct Consistency {
 };
 
 enum class StatsFormat { text, json };
+enum class EngineKind { automatic, uring, threads };
 
 namespace config_types {
 using Prefixes = std::vector<std::string>;  // absolute, normalised, none within another
 using Mode = base::Mode;
 using Name = std::string;
 using RamSize = base::RamSize;
+using RingSize = base::RamSize;
 using Directory = std::string;
 using Switch = bool;
 using Bytes = std::uint64_t;
@@ -41,10 +43,12 @@ using Consistency = base::Consistency;
 using Text = std::string;
 using StatsFormat = base::StatsFormat;
 using Seconds = std::uint64_t;
+using Depth = unsigned;
+using IoEngine = EngineKind;
 using Log = LogLevel;
 }  // namespace config_types
 
-struct Config {
+struct Config {  // NOLINT(clang-analyzer-optin.performance.Padding): in the order of the document
 #define CUBE_CONFIG(type, field, variable, default_text, takes, help) config_types::type field{};
 #include "cache/base/config.def"
 #undef CUBE_CONFIG

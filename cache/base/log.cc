@@ -1,5 +1,6 @@
 #include "cache/base/log.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -16,6 +17,47 @@ constexpr std::string_view k_names[] = {"error", "warn", "info", "debug"};
 constinit std::atomic<std::uint64_t> g_stderr_device{0}, g_stderr_inode{0};
 constinit std::atomic<bool> g_stderr_known{false};
 
+constexpr std::size_t k_longest_line = 1100;
+
+// Lines of threads without a stderr, on their way to one that has it.
+struct KeptLine {
+  enum State : int { free, in_use, full };
+  std::size_t size;
+  std::atomic<int> state;
+  char text[k_longest_line];
+};
+constinit KeptLine g_kept[8] = {};
+constinit std::atomic<int> g_kept_count{0};
+constinit thread_local bool t_keeps_lines [[gnu::tls_model("initial-exec")]] = false;
+
+void keep_line(std::string_view line) {
+  for (KeptLine& kept : g_kept) {
+    int free = KeptLine::free;
+    if (!kept.state.compare_exchange_strong(free, KeptLine::in_use, std::memory_order_acquire)) continue;
+    kept.size = line.size();
+    std::memcpy(kept.text, line.data(), line.size());
+    kept.state.store(KeptLine::full, std::memory_order_release);
+    g_kept_count.fetch_add(1, std::memory_order_release);
+    return;
+  }
+}
+
+// How many bytes of the front may be shown: a character of UTF-8 that no terminal obeys; 0 for everything else.
+std::size_t printable_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return first >= ' ' && first != 0x7f ? 1 : 0;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  const std::size_t n = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  for (std::size_t i = 1; i < n; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // The control characters of the upper half, and other spellings of the lower ones.
+  if ((first == 0xc2 || first == 0xe0) && second < 0xa0) return 0;
+  if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) return 0;
+  return n;
+}
+
 }  // namespace
 
 void remember_stderr() {
@@ -27,6 +69,22 @@ void remember_stderr() {
   g_stderr_known.store(true, std::memory_order_release);
 }
 
+long write_quietly(int fd, std::string_view text) {
+  const auto bit = [](int signal) { return 1ULL << (signal - 1); };
+  const std::uint64_t both = bit(SIGPIPE) | bit(SIGXFSZ);
+  std::uint64_t before = 0, pending = 0;
+  sys::raw(SYS_rt_sigpending, sys::arg(&pending), sizeof pending);
+  sys::raw(SYS_rt_sigprocmask, SIG_BLOCK, sys::arg(&both), sys::arg(&before), sizeof before);
+  const long n = sys::write(fd, text.data(), text.size());
+  const std::uint64_t raised = n == -EPIPE ? bit(SIGPIPE) : n == -EFBIG ? bit(SIGXFSZ) : 0;
+  if ((raised & ~pending) != 0) {
+    const timespec now{0, 0};
+    sys::raw(SYS_rt_sigtimedwait, sys::arg(&raised), 0, sys::arg(&now), sizeof raised);
+  }
+  sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&before), 0, sizeof before);
+  return n;
+}
+
 void write_to_stderr(std::string_view text) {
   struct ::stat st {};
   if (g_stderr_known.load(std::memory_order_acquire) &&
@@ -34,30 +92,38 @@ void write_to_stderr(std::string_view text) {
        st.st_ino != g_stderr_inode.load(std::memory_order_relaxed))) {
     return;
   }
-  const std::uint64_t pipe = 1ULL << (SIGPIPE - 1);
-  std::uint64_t before = 0, pending = 0;
-  sys::raw(SYS_rt_sigpending, sys::arg(&pending), sizeof pending);
-  sys::raw(SYS_rt_sigprocmask, SIG_BLOCK, sys::arg(&pipe), sys::arg(&before), sizeof before);
-  const long n = sys::write(STDERR_FILENO, text.data(), text.size());
-  if (n == -EPIPE && (pending & pipe) == 0) {
-    const timespec now{0, 0};
-    sys::raw(SYS_rt_sigtimedwait, sys::arg(&pipe), 0, sys::arg(&now), sizeof pipe);
-  }
-  sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&before), 0, sizeof before);
+  write_quietly(STDERR_FILENO, text);
 }
 
 void set_log_level(LogLevel level) { g_level.store(static_cast<int>(level), std::memory_order_relaxed); }
 
 bool log_enabled(LogLevel level) { return static_cast<int>(level) <= g_level.load(std::memory_order_relaxed); }
 
+void keep_lines_of_this_thread() { t_keeps_lines = true; }
+
+void write_kept_lines() {
+  if (g_kept_count.load(std::memory_order_relaxed) == 0 || t_keeps_lines) return;
+  for (KeptLine& kept : g_kept) {
+    int full = KeptLine::full;
+    if (!kept.state.compare_exchange_strong(full, KeptLine::in_use, std::memory_order_acquire)) continue;
+    write_to_stderr({kept.text, kept.size});
+    g_kept_count.fetch_sub(1, std::memory_order_relaxed);
+    kept.state.store(KeptLine::free, std::memory_order_release);
+  }
+}
+
 void write_log_line(LogLevel level, std::string_view text) {
-  char line[1100];
+  write_kept_lines();
+  char line[k_longest_line];
   std::size_t n = 0;
   const auto append = [&](std::string_view part) {
-    for (const char c : part) {
-      if (n == sizeof line - 1) return;
-      // A file name may hold a newline; one report stays one line.
-      line[n++] = (c == '\n' || c == '\r') ? '?' : c;
+    while (!part.empty()) {
+      // A file name may hold a newline or an escape sequence; one report stays one line, and text.
+      const std::size_t length = printable_length(part);
+      if (n + std::max<std::size_t>(length, 1) > sizeof line - 1) return;
+      if (length == 0) line[n++] = '?';
+      for (std::size_t i = 0; i < length; ++i) line[n++] = part[i];
+      part.remove_prefix(std::max<std::size_t>(length, 1));
     }
   };
   append("cubeshim: ");
@@ -65,6 +131,7 @@ void write_log_line(LogLevel level, std::string_view text) {
   append(": ");
   append(text);
   line[n++] = '\n';
+  if (t_keeps_lines) return keep_line({line, n});
   write_to_stderr({line, n});
 }
 

@@ -14,8 +14,15 @@ void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 // At load: what stderr is. When the program has made something else of fd 2 - a data file, say - nothing is written.
 void remember_stderr();
-// Text of ours to stderr, as one write; a reader that has gone is no reason for SIGPIPE.
+// Text of ours to stderr, as one write.
 void write_to_stderr(std::string_view text);
+// One write, without the signals that a reader who has gone or a file at its limit would bring. What the kernel says.
+long write_quietly(int fd, std::string_view text);
+// For a thread with an fd table of its own, where there is no stderr: its lines are kept, a few at a time, until another
+// thread logs something or asks for them.
+void keep_lines_of_this_thread();
+void write_kept_lines();
+// Control characters and what is not UTF-8 become '?'.
 void write_log_line(LogLevel level, std::string_view text);
 
 template <typename... Args>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <string_view>
 
@@ -19,6 +20,29 @@ std::uint64_t number_at(std::string_view text) {
   return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{} ? value : k_unknown;
 }
 
+// The beginning of a file, in memory of its own: this runs on the stacks of threads, which may be of the least size (16 KB).
+class FileText {
+ public:
+  explicit FileText(const char* path) {
+    const long at = sys::mmap(nullptr, k_room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (sys::failed(at)) return;
+    text_ = reinterpret_cast<char*>(at);
+    size_ = sys::read_small_file(path, text_, k_room);
+  }
+  ~FileText() {
+    if (text_ != nullptr) sys::munmap(text_, k_room);
+  }
+  FileText(const FileText&) = delete;
+  FileText& operator=(const FileText&) = delete;
+  explicit operator bool() const { return !sys::failed(size_); }
+  std::string_view view() const { return {text_, static_cast<std::size_t>(size_)}; }
+
+ private:
+  static constexpr std::size_t k_room = 8192;
+  char* text_ = nullptr;
+  long size_ = -ENOMEM;
+};
+
 std::uint64_t number_in(const char* path) {
   char text[64];
   const long n = sys::read_small_file(path, text, sizeof text);
@@ -26,10 +50,9 @@ std::uint64_t number_in(const char* path) {
 }
 
 std::uint64_t available_on_machine() {
-  char text[2048];
-  const long n = sys::read_small_file("/proc/meminfo", text, sizeof text);
-  if (sys::failed(n)) return k_unknown;
-  const std::string_view all(text, static_cast<std::size_t>(n));
+  const FileText text("/proc/meminfo");
+  if (!text) return k_unknown;
+  const std::string_view all = text.view();
   constexpr std::string_view k_label = "MemAvailable:";
   const std::size_t at = all.find(k_label);
   if (at == std::string_view::npos) return k_unknown;
@@ -44,11 +67,11 @@ std::uint64_t left_of(std::uint64_t limit, std::uint64_t usage) {
 
 // Page cache of the group counts as used, and goes when memory is wanted: sum of the two lists in memory.stat.
 std::uint64_t page_cache_in(std::string_view root, std::string_view group, std::string_view inactive, std::string_view active) {
-  char path[512], text[4096];
+  char path[512];
   *fmt::format_to_n(path, sizeof path - 1, "{}{}/memory.stat", root, group).out = '\0';
-  const long n = sys::read_small_file(path, text, sizeof text);
-  if (sys::failed(n)) return 0;
-  std::string_view rest(text, static_cast<std::size_t>(n));
+  const FileText text(path);
+  if (!text) return 0;
+  std::string_view rest = text.view();
   std::uint64_t sum = 0;
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
@@ -88,10 +111,9 @@ std::uint64_t available_in(std::string_view root, std::string_view group, const 
 
 // A line of /proc/self/cgroup is "ID:CONTROLLERS:GROUP"; in v2 ID is 0 and CONTROLLERS is empty.
 std::uint64_t available_in_cgroups() {
-  char text[4096];
-  const long n = sys::read_small_file("/proc/self/cgroup", text, sizeof text);
-  if (sys::failed(n)) return k_unknown;
-  std::string_view rest(text, static_cast<std::size_t>(n));
+  const FileText text("/proc/self/cgroup");
+  if (!text) return k_unknown;
+  std::string_view rest = text.view();
   std::uint64_t least = k_unknown;
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <limits>
 
 #include "cache/base/sys.h"
 
@@ -65,6 +66,23 @@ Liveness liveness_of(const ProcessId& process) {
   return same ? Liveness::alive : Liveness::dead;
 }
 
+bool is_of_this_user(const ProcessId& process) {
+  char path[64], text[2048];
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/status", process.pid).out = '\0';
+  const long n = sys::read_small_file(path, text, sizeof text);
+  if (sys::failed(n)) return true;
+  // Its users: real, effective, ... The owner of the directory in /proc would be root's for who may not be dumped.
+  const std::string_view all(text, static_cast<std::size_t>(n));
+  constexpr std::string_view k_label = "\nUid:\t";
+  const std::size_t at = all.find(k_label);
+  if (at == std::string_view::npos) return true;
+  const std::size_t effective = all.find('\t', at + k_label.size());
+  if (effective == std::string_view::npos) return true;
+  long user = -1;
+  std::from_chars(all.data() + effective + 1, all.data() + all.size(), user);
+  return user == sys::raw(SYS_geteuid);
+}
+
 bool parse_process_id(std::string_view text, ProcessId& process) {
   const char* at = text.data();
   const char* const end = at + text.size();
@@ -74,7 +92,9 @@ bool parse_process_id(std::string_view text, ProcessId& process) {
     return error == std::errc{};
   };
   const auto dot = [&] { return at != end && *at++ == '.'; };
-  return number(process.pid) && dot() && number(process.start_time) && dot() && number(process.pid_namespace) && at == end;
+  const bool whole = number(process.pid) && dot() && number(process.start_time) && dot() && number(process.pid_namespace);
+  // To kill(2), 0 and what is negative as an int are not one process; 0 is a free row in the region.
+  return whole && at == end && process.pid != 0 && process.pid <= std::numeric_limits<std::int32_t>::max();
 }
 
 std::size_t format_process_id(const ProcessId& process, char* to, std::size_t capacity) {

@@ -22,6 +22,8 @@ ProcessId current_process();
 // `unknown` for a process of another pid namespace. A zombie is dead: it holds no memory any more.
 Liveness liveness_of(const ProcessId& process);
 
+// Does it act for the user that we act for? True where that cannot be seen.
+bool is_of_this_user(const ProcessId& process);
 // "PID.START.NAMESPACE", and back; false where it does not parse.
 bool parse_process_id(std::string_view text, ProcessId& process);
 std::size_t format_process_id(const ProcessId& process, char* to, std::size_t capacity);

@@ -5,11 +5,13 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -67,7 +69,18 @@ inline long pwrite(int fd, const void* from, std::size_t n, std::int64_t at) {
 }
 inline long lseek(int fd, std::int64_t offset, int whence) { return raw(SYS_lseek, fd, offset, whence); }
 inline long fcntl(int fd, int command, long argument = 0) { return raw(SYS_fcntl, fd, command, argument); }
-inline long dup3(int from, int to, int flags) { return raw(SYS_dup3, from, to, flags); }
+inline long dup3(int from, int to, int flags) {
+  const long result = raw(SYS_dup3, from, to, flags);
+#if defined(SYS_dup2)
+  // A sandbox may know the older call only.
+  if ((result == -EPERM || result == -EACCES || result == -ENOSYS) && from != to) {
+    const long dup = raw(SYS_dup2, from, to);
+    if (dup >= 0 && (flags & O_CLOEXEC) != 0) fcntl(to, F_SETFD, FD_CLOEXEC);
+    return dup;
+  }
+#endif
+  return result;
+}
 inline long statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* out) {
   return raw(SYS_statx, dir, arg(path), flags, static_cast<long>(mask), arg(out));
 }
@@ -88,6 +101,28 @@ inline long munmap(void* at, std::size_t n) { return raw(SYS_munmap, arg(at), st
 inline long madvise(void* at, std::size_t n, int advice) { return raw(SYS_madvise, arg(at), static_cast<long>(n), advice); }
 inline long fallocate(int fd, int mode, std::int64_t at, std::int64_t n) { return raw(SYS_fallocate, fd, mode, at, n); }
 inline long ftruncate(int fd, std::int64_t n) { return raw(SYS_ftruncate, fd, n); }
+inline long chmod(const char* path, mode_t mode) { return raw(SYS_fchmodat, AT_FDCWD, arg(path), static_cast<long>(mode)); }
+inline long socket(int domain, int type) { return raw(SYS_socket, domain, type, 0); }
+inline long bind(int fd, const void* address, std::size_t n) { return raw(SYS_bind, fd, arg(address), static_cast<long>(n)); }
+inline long connect(int fd, const void* address, std::size_t n) {
+  return raw(SYS_connect, fd, arg(address), static_cast<long>(n));
+}
+inline long listen(int fd, int backlog) { return raw(SYS_listen, fd, backlog); }
+inline long accept(int fd, int flags) { return raw(SYS_accept4, fd, 0, 0, flags); }
+inline long getsockopt(int fd, int level, int option, void* to, unsigned* n) {
+  return raw(SYS_getsockopt, fd, level, option, arg(to), arg(n));
+}
+inline long send(int fd, const void* from, std::size_t n, int flags) {
+  return raw(SYS_sendto, fd, arg(from), static_cast<long>(n), flags);
+}
+inline long recv(int fd, void* to, std::size_t n, int flags) {
+  return raw(SYS_recvfrom, fd, arg(to), static_cast<long>(n), flags);
+}
+// Null: without end.
+inline long poll(struct ::pollfd* fds, std::size_t n, timespec* at_most) {
+  return raw(SYS_ppoll, arg(fds), static_cast<long>(n), arg(at_most), 0);
+}
+inline unsigned geteuid() { return static_cast<unsigned>(raw(SYS_geteuid)); }
 inline int getpid() { return static_cast<int>(raw(SYS_getpid)); }
 inline long futex_wait(const void* word, std::uint32_t expected, const timespec* relative) {
   return raw(SYS_futex, arg(word), FUTEX_WAIT, expected, arg(relative));

@@ -8,7 +8,9 @@ bool Index::is_living(std::uint64_t word) const {
   const RecordPlace place = place_of(word);
   if (place.segment >= region_->layout().segment_count) return false;
   const SegmentWord segment = SegmentWord::unpack(region_->segment_row(place.segment).word.load(std::memory_order_acquire));
-  return segment.is_readable() && (segment.generation & k_generation_mask) == place.generation;
+  // One that is being evicted may be kept after all, and changes must find what programs have open.
+  return (segment.is_readable() || segment.state == SegmentState::evicting) &&
+         (segment.generation & k_generation_mask) == place.generation;
 }
 
 }  // namespace cube::cache

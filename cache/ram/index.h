@@ -2,10 +2,11 @@
 // one table until it is full; then a second is given memory, and so on.
 // A slot is one word - tag:16 | generation:12 | segment:18 | offset:18, in units of 64 bytes - and 0 is empty. It is
 // published by one compare-and-swap, so a half-made entry is never found. A slot whose generation is no longer that of
-// its segment is dead and may be taken over; nobody sweeps.
+// its segment is dead and may be taken over. Before generations come round again, the ring has the dead ones swept.
 // Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 
@@ -77,6 +78,18 @@ class Index {
     }
   }
 
+  // Empties the slots whose segment is of another generation by now.
+  void sweep_dead() const {
+    for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
+      for (std::uint32_t b = 0; b < region_->layout().bucket_count[t]; ++b) {
+        for (auto& slot : region_->index_table(t)[b].slots) {
+          std::uint64_t word = slot.load(std::memory_order_acquire);
+          if (word != 0 && !is_living(word)) slot.compare_exchange_strong(word, 0, std::memory_order_acq_rel);
+        }
+      }
+    }
+  }
+
  private:
   using Slot = std::atomic<std::uint64_t>;
 
@@ -85,8 +98,10 @@ class Index {
   static std::uint32_t reduce(std::uint32_t part, std::uint32_t n) {
     return static_cast<std::uint32_t>((std::uint64_t{part} * n) >> 32);
   }
-  // Pairs with the release in Region::add_index_table.
-  std::uint32_t tables() const { return region_->header().index_tables.load(std::memory_order_acquire); }
+  // Pairs with the release in Region::add_index_table. No more than there are, whatever has been written there.
+  std::uint32_t tables() const {
+    return std::min(region_->header().index_tables.load(std::memory_order_acquire), k_index_tables);
+  }
   std::uint32_t first_bucket(std::uint64_t hash, std::uint32_t table) const {
     return reduce(static_cast<std::uint32_t>(hash >> 32), region_->layout().bucket_count[table]);
   }

@@ -34,8 +34,11 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.pins, sizeof(std::uint32_t) * segment_count, k_process_slots);
   table(layout.segments, sizeof(SegmentRow), segment_count);
   table(layout.writers, sizeof(WriterStripe), k_writer_stripes);
-  table(layout.own_writers, sizeof(std::uint16_t) * k_writer_stripes, k_process_slots);
+  table(layout.own_writers, sizeof(std::uint64_t) * k_own_writers, k_process_slots);
   table(layout.flights, sizeof(FlightSlot), k_flight_slots);
+  table(layout.unread, sizeof(std::uint64_t), std::uint64_t{segment_bytes} * segment_count / k_unread_grain / 64);
+  table(layout.misses, sizeof(std::uint64_t), k_recent_misses);
+  table(layout.listings, sizeof(ListingSlot), k_listing_slots);
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
     // Each begins on a page, for its memory comes later than that of what lies before it.
     at = (at + k_page - 1) / k_page * k_page;

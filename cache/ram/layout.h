@@ -15,11 +15,15 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 1;
+inline constexpr std::uint32_t k_layout_version = 3;
 inline constexpr std::uint32_t k_process_slots = 256;
 inline constexpr std::uint32_t k_job_rows = 32;
 inline constexpr std::uint32_t k_flight_slots = 1024;
-inline constexpr std::uint32_t k_writer_stripes = 1024;
+inline constexpr std::uint32_t k_writer_stripes = 256;
+inline constexpr std::uint32_t k_own_writers = 64;
+inline constexpr std::uint32_t k_recent_misses = 4096;
+inline constexpr std::uint32_t k_listing_slots = 64;
+inline constexpr std::uint32_t k_views = 32;  // a record has a bit for each
 
 // The index is made of tables that get their memory one after the other, as the ones before fill up.
 inline constexpr std::uint32_t k_index_tables = 4;
@@ -29,6 +33,7 @@ struct RegionLayout {
   std::uint32_t segment_bytes = 0, segment_count = 0;
   std::uint32_t bucket_count[k_index_tables] = {};
   std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, own_writers = 0, flights = 0;
+  std::uint64_t unread = 0, misses = 0, listings = 0;
   std::uint64_t index[k_index_tables] = {};
   std::uint64_t data = 0;  // the first segment; everything before it is control
   std::uint64_t file_bytes = 0;
@@ -58,17 +63,25 @@ struct RegionHeader {
   std::atomic<std::uint64_t> devices[8];    // of cached files, plus one; when all are taken, any device counts as known
   std::atomic<std::uint32_t> index_full;    // the last table is; nothing is ever taken out
   std::atomic<std::uint64_t> name_changes;  // renames, removals and the like so far
+  // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.
+  pthread_mutex_t prefetch_leader;
+  std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
+  std::atomic<std::uint32_t> ring_segments;    // how many of the last segments are the ring; 0: there is none
+  std::atomic<std::uint32_t> ring_wakeups;     // futex: room in the ring
+  std::atomic<std::uint32_t> ring_waiting;     // the leader waits for room
+  std::uint64_t views[k_views];                // base::current_view of those who have attached; 0 is free; under lifecycle
 };
 
 // A job: the first process that loaded the shim, and its descendants.
 struct JobRow {
   base::ProcessId leader;                                       // pid 0: the row is free
   std::uint64_t last_used;                                      // order of claims
-  std::uint64_t started_ns;                                     // wall clock, when its first process attached
+  std::uint64_t started_ns;                                     // base::boot_ns, when its first process attached
   std::atomic<std::uint32_t> reported;                          // its first process has let go: nobody waits for the report
   base::Stats finished;                                         // the sum over processes that are gone
   std::atomic<std::uint64_t> next_report_ns;                    // monotonic clock
   std::atomic<std::uint64_t> reported_requests, reported_hits;  // at the last report
+  std::atomic<std::uint64_t> listed;                            // entries of its list that have been dealt with
 };
 
 struct alignas(64) ProcessSlot {
@@ -79,6 +92,10 @@ struct alignas(64) ProcessSlot {
   std::atomic<std::uint32_t> seen_dead;   // somebody has found its holder dead, who cannot be found so twice
   std::uint32_t job;
   base::ProcessId process;
+  // What the program waits for at the origin while files are prefetched: now, and so far.
+  std::atomic<std::uint32_t> demand_waits;
+  std::atomic<std::uint32_t> demand_fetches;
+  std::atomic<std::uint64_t> demand_ns;
   base::Stats stats;
 };
 
@@ -90,20 +107,38 @@ struct SegmentRow {
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint32_t> fill;        // bytes given out
   std::atomic<std::uint32_t> run_length;  // segments of the run that begins here
+  std::atomic<std::uint32_t> records;     // published, stale ones included
+  std::atomic<std::uint32_t> unread;      // of these, prefetched and not opened yet
+  std::atomic<std::uint64_t> used_bytes;  // by records
+  std::atomic<std::uint32_t> is_ring;     // it was leased by the ring, and for the ring it stays
+  std::uint32_t zero;
 };
 
-// Files by device and inode. Each process has a row of its own open writers besides, so that they end with it.
-struct WriterStripe {
-  std::atomic<std::uint32_t> active;  // files of this stripe that are open for writing
-  std::atomic<std::uint32_t> epoch;   // changes of such files so far
+// Files that are open for writing, by device and inode (writers.h).
+struct alignas(64) WriterStripe {
+  static constexpr std::uint32_t k_places = 7;
+  std::atomic<std::uint64_t> writers[k_places];  // hash:48 | how often:16
+  std::atomic<std::uint32_t> others;             // for which there was no place
+  std::atomic<std::uint32_t> epoch;              // changes of files of this stripe so far
 };
 
-// One fetch under way: path tag:40 | generation of the owner's claim:12 | owner slot + 1:12; 0 is free.
+// One fetch under way: path tag:39 | prefetch:1 | generation of the owner's claim:12 | owner slot + 1:12; 0 is free.
 struct FlightSlot {
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint32_t> wakeups;  // futex
   std::atomic<std::uint32_t> waiting;  // somebody may be
 };
+
+// A directory that a program reads file by file, on its way to the leader. state: 0 is free, 1 being written, 2 to be taken.
+struct ListingSlot {
+  std::atomic<std::uint32_t> state;
+  std::uint32_t length;
+  char path[1016];
+};
+
+// One bit for each place where a record may begin: prefetched, and not opened yet. A record takes more than this, so no two
+// begin in the same.
+inline constexpr std::uint64_t k_unread_grain = 256;
 
 struct alignas(64) IndexBucket {
   static constexpr int k_slots = 8;
@@ -111,6 +146,6 @@ struct alignas(64) IndexBucket {
 };
 
 static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
-static_assert(sizeof(SegmentRow) == 16 && sizeof(IndexBucket) == 64 && sizeof(FlightSlot) == 16);
+static_assert(sizeof(SegmentRow) == 40 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
 
 }  // namespace cube::cache

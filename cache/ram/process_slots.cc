@@ -9,6 +9,8 @@
 #include "cache/base/clock.h"
 #include "cache/ram/region.h"
 #include "cache/ram/segments.h"
+#include "cache/ram/writers.h"
+#include "cache/single_flight.h"
 
 namespace cube::cache {
 namespace {
@@ -36,6 +38,7 @@ bool alive_without_holder(const ProcessSlot& slot, bool holder_died) {
 
 // Moves the counters, one by one: whoever is killed in between loses the one in hand, and counts none twice.
 void move_to_job(Region& region, ProcessSlot& slot) {
+  if (slot.job >= k_job_rows) return;  // a region with wrong bytes
   base::Stats& sum = region.job_row(slot.job).finished;
   const auto move = [](auto& from, auto& to) {
     to.fetch_add(from.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
@@ -51,17 +54,15 @@ void clear_slot(Region& region, std::uint32_t index) {
   ProcessSlot& slot = region.process_slot(index);
   move_to_job(region, slot);
   release_leases_of(region, index);
-  auto* const writers = region.own_writers(index);
-  for (std::uint32_t i = 0; i < k_writer_stripes; ++i) {
-    // Its writers have ended with it. A change of theirs may not have been noticed: what is fetched now is looked at again.
-    const std::uint16_t n = writers[i].exchange(0, std::memory_order_acq_rel);
-    if (n == 0) continue;
-    region.writer_stripe(i).epoch.fetch_add(1, std::memory_order_seq_cst);
-    region.writer_stripe(i).active.fetch_sub(n, std::memory_order_seq_cst);
-  }
+  forget_writers_of(region, index);
   auto* const pins = region.pin_row(index);
   for (std::uint32_t s = 0; s < region.layout().segment_count; ++s) pins[s].store(0, std::memory_order_release);
-  if (region.job_row(slot.job).leader == slot.process) region.job_row(slot.job).reported.store(1, std::memory_order_relaxed);
+  if (slot.job < k_job_rows && region.job_row(slot.job).leader == slot.process)
+    region.job_row(slot.job).reported.store(1, std::memory_order_relaxed);
+  forget_flights_of(region, index);
+  slot.demand_waits.store(0, std::memory_order_relaxed);
+  slot.demand_fetches.store(0, std::memory_order_relaxed);
+  slot.demand_ns.store(0, std::memory_order_relaxed);
   slot.process = {};
   slot.used.store(0, std::memory_order_release);
 }
@@ -115,7 +116,7 @@ base::Result<std::uint32_t> claim_job(Region& region, const base::ProcessId& job
   std::memset(static_cast<void*>(&row), 0, sizeof row);
   row.leader = job;
   row.last_used = newest + 1;
-  row.started_ns = base::wall_ns();
+  row.started_ns = base::boot_ns();
   return best;
 }
 
@@ -180,7 +181,8 @@ bool report_is_due(Region& region, const base::ProcessId& except) {
   for (std::uint32_t i = 0; i < k_job_rows; ++i) {
     const JobRow& row = region.job_row(i);
     if (row.leader.pid == 0 || row.leader == except || row.reported.load(std::memory_order_relaxed) != 0) continue;
-    if (base::liveness_of(row.leader) == base::Liveness::alive) return true;
+    // One that has started us as another user has a region of that user's, and will not look here.
+    if (base::liveness_of(row.leader) == base::Liveness::alive && base::is_of_this_user(row.leader)) return true;
   }
   return false;
 }

@@ -32,7 +32,7 @@ constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
 // Enough for the record wherever the fill stands.
 std::uint64_t most_bytes(std::size_t path_length, std::uint64_t data_size) {
-  return plan_record(0, path_length, data_size, true).end + 2 * k_page;
+  return plan_record(0, path_length, data_size, RecordShape::mappable).end + 2 * k_page;
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ struct RamTier::Window {
   std::uint32_t count = 1;
 };
 
-RamTier::RamTier(Region& region) : region_(&region), index_(region) {}
+RamTier::RamTier(Region& region) : region_(&region), index_(region), ring_(region) {}
 
 RamTier::Reservation::~Reservation() {
   if (window_ == nullptr || published_) return;
@@ -62,6 +62,27 @@ RamTier::Reservation::~Reservation() {
   row.fill.compare_exchange_strong(last, static_cast<std::uint32_t>(fill_before_), std::memory_order_acq_rel);
 }
 
+// Chained, for a leak checker takes what nothing points at for the program's leak.
+void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
+  struct Kept {
+    std::shared_ptr<Window> window;
+    Kept* next = nullptr;
+  };
+  static constinit std::atomic<Kept*> all{nullptr};
+  auto* const kept = new (std::nothrow) Kept{std::move(window)};
+  if (kept == nullptr) return;
+  kept->next = all.exchange(kept, std::memory_order_acq_rel);
+}
+
+void RamTier::Reservation::lose() {
+  if (window_ == nullptr) return;
+  // Its mapping and its claim are kept, and forgotten by everybody but the region: while there is a claim, detach() leaves the
+  // slot, and with it all that is leased, to the kernel, who tells when nothing of this process runs any more.
+  if (!has_claim_) tier_->claim_on(window_->segment);
+  keep_for_ever(std::move(window_));
+  claim_.forget();
+}
+
 std::byte* RamTier::Reservation::data() const { return window_->mapping.data() + plan_.data; }
 
 const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const {
@@ -75,28 +96,55 @@ const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*
   // marks first and looks at the claims then, so one of the two sees the other.
   counter->fetch_add(1, std::memory_order_seq_cst);
   const SegmentWord word = SegmentWord::unpack(region_->segment_row(place.segment).word.load(std::memory_order_seq_cst));
-  if (word.is_readable() && (word.generation & Index::k_generation_mask) == place.generation) {
-    return reinterpret_cast<const Record*>(at);
-  }
+  const auto& record = *reinterpret_cast<const Record*>(at);
+  const bool is_living = word.is_readable() && (word.generation & Index::k_generation_mask) == place.generation;
+  if (is_living && is_within_region(record)) return &record;
   counter->fetch_sub(1, std::memory_order_release);
   return nullptr;
 }
 
-Pin RamTier::find(std::string_view path, std::uint64_t hash) const {
+bool RamTier::is_within_region(const Record& record) const {
+  const std::uint64_t room = region_->layout().file_bytes - region_->offset_of(reinterpret_cast<const std::byte*>(&record));
+  return record.magic == Record::k_magic && record.path_length < PATH_MAX && record.record_size <= room &&
+         record.data_offset <= record.record_size && record.data_offset > sizeof(Record) + record.path_length &&
+         record.data_size <= record.record_size - record.data_offset;
+}
+
+template <typename Accept>
+Pin RamTier::find_if(std::string_view path, std::uint64_t hash, Accept&& accept) const {
   Pin found;
   index_.visit(hash, [&](const RecordPlace& place) {
     std::atomic<std::uint32_t>* counter = nullptr;
     const Record* const record = pin(place, counter);
     if (record == nullptr) return false;
     Pin candidate(counter, record);
-    const std::uint64_t room = region_->layout().file_bytes - region_->offset_of(reinterpret_cast<const std::byte*>(record));
-    if (record->magic != Record::k_magic || record->kind != RecordKind::file || record->path_length != path.size()) return false;
-    if (record->record_size > room || sizeof(Record) + path.size() > room) return false;
-    if (record->path() != path || record->is_stale()) return false;
+    if (record->kind != RecordKind::file || record->path() != path || record->is_stale() || !accept(*record)) return false;
     found = std::move(candidate);
     return true;
   });
   return found;
+}
+
+Pin RamTier::find(std::string_view path, std::uint64_t hash) const {
+  return find_if(path, hash, [view = region_->own_view()](const Record& record) { return record.is_seen_by(view); });
+}
+
+Pin RamTier::find_of_others(std::string_view path, std::uint64_t hash) const {
+  return find_if(path, hash, [view = region_->own_view()](const Record& record) { return !record.is_seen_by(view); });
+}
+
+Pin RamTier::adopt(const RecordContent& found, std::uint64_t hash) {
+  const std::uint32_t view = region_->own_view();
+  Pin pin = find_if(found.path, hash, [&](const Record& record) {
+    return !record.is_seen_by(view) && record.is_physical() == found.physical && record.stat.looks_like(found.stat);
+  });
+  if (!pin) return pin;
+  const bool adopted = change_marks(*pin, [&](Record& r) {
+    r.verified_ns.store(found.verified_ns, std::memory_order_relaxed);
+    r.views.fetch_or(view, std::memory_order_relaxed);
+  });
+  if (!adopted) pin.release();
+  return pin;
 }
 
 base::Result<std::shared_ptr<RamTier::Window>> RamTier::open_window(std::uint32_t segment, std::uint32_t count) {
@@ -115,26 +163,30 @@ base::Result<std::shared_ptr<RamTier::Window>> RamTier::open_window(std::uint32_
   return window;
 }
 
-base::Result<void> RamTier::next_segment(std::uint64_t bytes) {
-  // Small files may still fit into the one we have; it is given up only for a better one.
-  const auto next = lease_segment(*region_, bytes);
-  if (!next) return base::fail(next.error().value);
-  if (window_ != nullptr) {
-    const std::uint64_t left =
-        region_->layout().segment_bytes - region_->segment_row(window_->segment).fill.load(std::memory_order_relaxed);
-    if (left >= k_worth_leasing) {
-      cube::cache::release_lease(*region_, window_->segment);
-    } else {
-      seal_segment(*region_, window_->segment);
-    }
-    window_.reset();
+void RamTier::let_go_of_window(Pool pool) {
+  std::shared_ptr<Window>& window = window_of(pool);
+  if (window == nullptr) return;
+  const std::uint64_t left =
+      region_->layout().segment_bytes - region_->segment_row(window->segment).fill.load(std::memory_order_relaxed);
+  if (pool == Pool::resident && left >= k_worth_leasing) {
+    cube::cache::release_lease(*region_, window->segment);
+  } else {
+    seal_segment(*region_, window->segment);
   }
+  window.reset();
+}
+
+base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
+  // Small files may still fit into the one we have; it is given up only for a better one.
+  const auto next = pool == Pool::ring ? ring_.lease() : lease_segment(*region_, bytes);
+  if (!next) return base::fail(next.error().value);
+  let_go_of_window(pool);
   auto window = open_window(*next, 1);
   if (!window) {
     cube::cache::release_lease(*region_, *next);
     return base::fail(window.error().value);
   }
-  window_ = std::move(*window);
+  window_of(pool) = std::move(*window);
   return {};
 }
 
@@ -157,35 +209,56 @@ base::Result<RamTier::Reservation> RamTier::reserve_run(std::size_t path_length,
   return reservation;
 }
 
-base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length, std::uint64_t data_size, bool mappable) {
-  const std::uint64_t segment_bytes = region_->layout().segment_bytes;
+base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length, std::uint64_t data_size, RecordShape shape) {
   if (data_size >= region_->layout().file_bytes) return base::fail(ENOSPC);
-  if (plan_record(0, path_length, data_size).end > segment_bytes) return reserve_run(path_length, data_size);
+  if (plan_record(0, path_length, data_size).end > region_->layout().segment_bytes) return reserve_run(path_length, data_size);
+  auto reservation = reserve_in_segment({path_length, data_size, shape, Pool::resident});
+  if (!reservation && reservation.error().value != EBUSY) set_full(reservation.error().value);
+  return reservation;
+}
+
+base::Result<RamTier::Reservation> RamTier::reserve_in_ring(std::size_t path_length, std::uint64_t data_size) {
+  const std::uint64_t segment_bytes = region_->layout().segment_bytes;
+  if (data_size >= segment_bytes || most_bytes(path_length, data_size) > segment_bytes) return base::fail(EFBIG);
+  return reserve_in_segment({path_length, data_size, RecordShape::compact, Pool::ring});
+}
+
+std::atomic<std::uint32_t>* RamTier::claim_on(std::uint32_t segment) const {
+  std::atomic<std::uint32_t>* const claims = &region_->pin_row(region_->own_slot())[segment];
+  // seq_cst, as in pin().
+  claims->fetch_add(1, std::memory_order_seq_cst);
+  return claims;
+}
+
+base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds& needs) {
+  const std::uint64_t segment_bytes = region_->layout().segment_bytes;
   const MutexGuard guard(&mutex_);
   if (!guard) return base::fail(EBUSY);
   for (int attempt = 0; attempt < 3; ++attempt) {
-    if (window_ != nullptr) {
-      SegmentRow& row = region_->segment_row(window_->segment);
+    if (const auto& window = window_of(needs.pool); window != nullptr) {
+      SegmentRow& row = region_->segment_row(window->segment);
       const std::uint64_t fill = row.fill.load(std::memory_order_relaxed);
-      const RecordPlan plan = plan_record(fill, path_length, data_size, mappable);
+      const RecordPlan plan = plan_record(fill, needs.path_length, needs.data_size, needs.shape);
       if (plan.end <= segment_bytes) {
         // The fill counts what was given out, so that whoever takes over after our death writes behind it.
         auto expected = static_cast<std::uint32_t>(fill);
         if (!row.fill.compare_exchange_strong(expected, static_cast<std::uint32_t>(plan.end), std::memory_order_acq_rel))
           continue;
-        room_.store(segment_bytes - plan.end, std::memory_order_relaxed);
+        if (needs.pool == Pool::resident) room_.store(segment_bytes - plan.end, std::memory_order_relaxed);
         Reservation reservation;
-        reservation.window_ = window_;
+        reservation.window_ = window;
         reservation.plan_ = plan;
         reservation.fill_before_ = fill;
         reservation.tier_ = this;
+        if (needs.pool == Pool::ring) {
+          reservation.claim_ = Pin(claim_on(window->segment), nullptr);
+          reservation.has_claim_ = true;
+        }
         return reservation;
       }
     }
-    const auto next = next_segment(std::min(most_bytes(path_length, data_size), segment_bytes));
-    if (next) continue;
-    set_full(next.error().value);
-    return base::fail(next.error().value);
+    const auto next = next_segment(needs.pool, std::min(most_bytes(needs.path_length, needs.data_size), segment_bytes));
+    if (!next) return base::fail(next.error().value);
   }
   return base::fail(ENOSPC);
 }
@@ -196,8 +269,9 @@ base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
     const Record* const old = pin(other, counter);
     if (old == nullptr) return false;
     const Pin held(counter, old);
-    return old->magic == Record::k_magic && old->path_length < PATH_MAX && old->path() == record.path() &&
-           (old->stale.load(std::memory_order_acquire) == Record::k_changed || (record.is_mappable() && !old->is_mappable()));
+    return old->path() == record.path() &&
+           (old->stale.load(std::memory_order_acquire) == Record::k_changed ||
+            (record.is_mappable() && !old->is_mappable() && old->is_seen_by(record.views.load(std::memory_order_relaxed))));
   });
 }
 
@@ -224,25 +298,30 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   // Before the record can be found, so that a writer who sees none of its device, or no records at all, has come before it.
   note_device(content.stat.device());
   header.records.fetch_add(1, std::memory_order_seq_cst);
-  write_record(window.mapping.data(), reservation.plan_, content);
+  RecordContent seen = content;
+  seen.views |= region_->own_view();
+  write_record(window.mapping.data(), reservation.plan_, seen);
   // Before anybody can find it, so that a run that is still open when its writer dies was never found.
   if (window.count > 1) seal_segment(*region_, window.segment);
-  const SegmentRow& row = region_->segment_row(window.segment);
+  SegmentRow& row = region_->segment_row(window.segment);
   const RecordPlace place{window.segment, SegmentWord::unpack(row.word.load(std::memory_order_relaxed)).generation,
                           reservation.plan_.start};
-  std::atomic<std::uint32_t>* counter = &region_->pin_row(region_->own_slot())[place.segment];
-  counter->fetch_add(1, std::memory_order_seq_cst);
-  Pin pin(counter, reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
+  Pin pin(claim_on(place.segment), reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
+  if (content.prefetched) ring_.note_published(*pin);
   // By its inode first: a writer may come by another name.
   auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
   if (inserted) inserted = insert(base::hash_path(content.path), place, *pin);
   reservation.published_ = true;
   if (!inserted) {
+    if (content.prefetched) ring_.take_back(*pin);
     header.records.fetch_sub(1, std::memory_order_relaxed);
     if (inserted.error().value == ENOSPC) header.index_full.store(1, std::memory_order_relaxed);
     return base::fail(inserted.error().value);
   }
+  // The sums first: what the ring takes back from them, by the rows, is then never more than is in them.
   header.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
+  row.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
+  row.records.fetch_add(1, std::memory_order_relaxed);
   return pin;
 }
 
@@ -251,6 +330,7 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
   std::uint32_t unconfirmed = Record::k_unconfirmed;
   // Release: pairs with the acquire in Record::is_stale.
   const bool confirmed = record.stale.compare_exchange_strong(unconfirmed, 0, std::memory_order_acq_rel);
+  if (!confirmed && pin->is_prefetched()) ring_.take_back(*pin);
   reservation.window_.reset();
   return confirmed && !pin->is_stale();
 }
@@ -266,6 +346,14 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
   return true;
 }
 
+bool RamTier::mark_changed(const Record& record) {
+  // Pairs with the acquire in Record::is_stale.
+  if (!change_marks(record, [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); })) return false;
+  // Nobody will open it: the ring does not wait for that.
+  if (record.is_prefetched()) ring_.take_back(record);
+  return true;
+}
+
 template <typename Wanted>
 std::size_t RamTier::mark_if(std::uint64_t hash, Wanted&& wanted) {
   std::size_t marked = 0;
@@ -274,10 +362,9 @@ std::size_t RamTier::mark_if(std::uint64_t hash, Wanted&& wanted) {
     const Record* const record = pin(place, counter);
     if (record == nullptr) return false;
     const Pin held(counter, record);
-    if (record->magic != Record::k_magic || record->stale.load(std::memory_order_acquire) == Record::k_changed) return false;
-    if (record->path_length >= PATH_MAX || !wanted(*record)) return false;
-    // Pairs with the acquire in Record::is_stale.
-    if (change_marks(*record, [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); })) ++marked;
+    if (record->stale.load(std::memory_order_acquire) == Record::k_changed) return false;
+    if (!wanted(*record)) return false;
+    if (mark_changed(*record)) ++marked;
     return false;
   });
   return marked;
@@ -298,24 +385,42 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
     const Record* const record = pin(place, counter);
     if (record == nullptr) return;
     const Pin held(counter, record);
-    if (record->magic != Record::k_magic || record->path_length >= PATH_MAX) return;
     if (record->stale.load(std::memory_order_acquire) == Record::k_changed) return;
     const std::string_view path = record->path();
     const bool below =
         directory == "/" || (path.starts_with(directory) && path.size() > directory.size() && path[directory.size()] == '/');
     // A path through a link may lead below it without saying so.
     if (!below && record->is_physical()) return;
-    if (change_marks(*record, [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); })) ++marked;
+    if (mark_changed(*record)) ++marked;
   });
   return marked;
 }
 
-void RamTier::mark_record_stale(const Record& record) {
-  change_marks(record, [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); });
-}
+void RamTier::mark_record_stale(const Record& record) { mark_changed(record); }
 
 void RamTier::mark_verified(const Record& record, std::uint64_t now_ns) {
   change_marks(record, [&](Record& r) { r.verified_ns.store(now_ns, std::memory_order_relaxed); });
+}
+
+std::uint64_t RamTier::ring_room() {
+  const MutexGuard guard(&mutex_);
+  const auto& window = window_of(Pool::ring);
+  const std::uint64_t left =
+      !guard || window == nullptr
+          ? 0
+          : region_->layout().segment_bytes - region_->segment_row(window->segment).fill.load(std::memory_order_relaxed);
+  return left + ring_.room();
+}
+
+RamTier::Place RamTier::place_of(const Record& record) const {
+  Place place;
+  const std::uint64_t at = region_->offset_in_data(&record);
+  place.segment = ring_.segment_of(record);
+  place.generation = SegmentWord::unpack(region_->segment_row(place.segment).word.load(std::memory_order_relaxed)).generation;
+  place.offset = at % region_->layout().segment_bytes;
+  place.bytes = record.record_size;
+  place.is_in_ring = ring_.holds(record);
+  return place;
 }
 
 bool RamTier::is_full() const {
@@ -335,12 +440,20 @@ void RamTier::set_full(int error) {
 void RamTier::release_lease() {
   const MutexGuard guard(&mutex_);
   if (!guard) return;
-  if (window_ != nullptr) cube::cache::release_lease(*region_, window_->segment);
-  window_.reset();
+  if (const auto& window = window_of(Pool::resident); window != nullptr) cube::cache::release_lease(*region_, window->segment);
+  window_of(Pool::resident).reset();
+  let_go_of_window(Pool::ring);
+}
+
+void RamTier::release_ring_lease() {
+  const MutexGuard guard(&mutex_);
+  if (guard) let_go_of_window(Pool::ring);
 }
 
 void RamTier::abandon() {
-  if (window_ != nullptr) window_->mapping.reset();
+  for (const auto& window : windows_) {
+    if (window != nullptr) window->mapping.reset();
+  }
 }
 
 }  // namespace cube::cache

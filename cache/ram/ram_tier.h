@@ -1,6 +1,6 @@
 // The RAM tier: records in the shared region. Finds them, and adds them in three steps: reserve, fill in, publish.
 // Invariants: what a Pin shows stays where it is and does not change while the Pin lives (its marks apart); a reader
-// never sees a record that is not whole. The resident pool keeps what it has: nothing is evicted.
+// never sees a record that is not whole. The resident pool keeps what it has; only the ring (ring.h) is used anew.
 // Thread safety: all of it, between threads and processes. find is async-signal-safe and allocates nothing; reserve and
 // publish take a mutex of this process and must not be re-entered by a signal handler of the same thread.
 #pragma once
@@ -12,6 +12,7 @@
 
 #include "cache/ram/index.h"
 #include "cache/ram/region.h"
+#include "cache/ram/ring.h"
 #include "cache/record.h"
 
 namespace cube::cache {
@@ -59,6 +60,8 @@ class Pin {
   const Record* record_ = nullptr;
 };
 
+enum class Pool : std::uint8_t { resident, ring };
+
 class RamTier {
   struct Window;
 
@@ -71,11 +74,15 @@ class RamTier {
     Reservation& operator=(Reservation&&) noexcept = default;
     ~Reservation();
     std::byte* data() const;  // writable, of the size asked for
+    // Something may still write to it, and nobody knows for how long: it is never used for anything else.
+    void lose();
 
    private:
     friend class RamTier;
     std::shared_ptr<Window> window_;
     RecordPlan plan_;
+    Pin claim_;  // in the ring: the segment is not used anew under it
+    bool has_claim_ = false;
     std::uint64_t fill_before_ = 0;
     bool published_ = false;
     RamTier* tier_ = nullptr;
@@ -83,14 +90,22 @@ class RamTier {
 
   explicit RamTier(Region& region);
 
+  // Of those that this process's view has found by this path.
   Pin find(std::string_view path, std::uint64_t hash) const;
+  Pin find_of_others(std::string_view path, std::uint64_t hash) const;
+  // What another view has fetched, where we have just found the very same file by the same path: from now on ours too.
+  Pin adopt(const RecordContent& found, std::uint64_t hash);
 
-  // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name.
-  base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size, bool mappable = false);
+  // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name. EFBIG: a segment of the ring does not hold it.
+  base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size, RecordShape shape = RecordShape::by_size);
+  base::Result<Reservation> reserve_in_ring(std::size_t path_length, std::uint64_t data_size);
   // Puts the record into the index, where changes of the file find it but nobody else does. ENOSPC: the index has no room.
   base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
   // Shows it to all, unless it was marked meanwhile; false then. Unconfirmed, it is never found.
   bool confirm(Reservation&& reservation, const Pin& pin);
+
+  // Do the path and the data lie inside the region? Of a header that somebody else has written over, too.
+  bool is_within_region(const Record& record) const;
 
   // Marks every record of this path, or of this device and inode, or below this directory; returns how many.
   std::size_t mark_stale(std::string_view path);
@@ -107,30 +122,58 @@ class RamTier {
   bool is_full() const;
   // At the end of the process: what is left of the leased segment may be used by others.
   void release_lease();
+  // The same of the segment of the ring alone.
+  void release_ring_lease();
   // In a forked child: the lease is the parent's.
   void abandon();
 
   Region& region() const { return *region_; }
+  std::uint64_t ring_room();
+  struct Place {
+    std::uint32_t segment = 0, generation = 0;
+    std::uint64_t offset = 0, bytes = 0;
+    bool is_in_ring = false;
+  };
+  // Of a record that is pinned.
+  Place place_of(const Record& record) const;
+  Ring& ring() { return ring_; }
 
  private:
+  template <typename Accept>
+  Pin find_if(std::string_view path, std::uint64_t hash, Accept&& accept) const;
+  // A claim on what lies there, if it is a record, and one that ends within the region.
   const Record* pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const;
   template <typename Wanted>
   std::size_t mark_if(std::uint64_t hash, Wanted&& wanted);
   template <typename Change>
   bool change_marks(const Record& record, Change&& change) const;
+  bool mark_changed(const Record& record);
+  std::atomic<std::uint32_t>* claim_on(std::uint32_t segment) const;
   void set_full(int error);
   base::Result<std::shared_ptr<Window>> open_window(std::uint32_t segment, std::uint32_t count);
   base::Result<Reservation> reserve_run(std::size_t path_length, std::uint64_t data_size);
-  base::Result<void> next_segment(std::uint64_t bytes);
+  struct RecordNeeds {
+    std::size_t path_length = 0;
+    std::uint64_t data_size = 0;
+    RecordShape shape = RecordShape::by_size;
+    Pool pool = Pool::resident;
+  };
+  base::Result<Reservation> reserve_in_segment(const RecordNeeds& needs);
+  base::Result<void> next_segment(Pool pool, std::uint64_t bytes);
+  void let_go_of_window(Pool pool);
+  static void keep_for_ever(std::shared_ptr<Window> window);
   void note_device(std::uint64_t device);
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, const Record& record);
 
+  std::shared_ptr<Window>& window_of(Pool pool) { return windows_[static_cast<std::size_t>(pool)]; }
+
   Region* region_;
   Index index_;
+  Ring ring_;
   // Error-checking: a signal handler that exits in the middle of a fetch must not wait for itself.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-  std::shared_ptr<Window> window_;      // of the segment being filled; guarded by mutex_
-  std::atomic<std::uint64_t> room_{0};  // bytes left in it
+  std::shared_ptr<Window> windows_[2];  // of the segments being filled; guarded by mutex_
+  std::atomic<std::uint64_t> room_{0};  // bytes left in the resident one
 };
 
 }  // namespace cube::cache

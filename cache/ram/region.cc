@@ -22,6 +22,9 @@ namespace {
 
 namespace sys = base::sys;
 
+// What somebody else has put there under our name - a FIFO, a file with a lease - must not make an open wait.
+constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+
 constexpr std::uint64_t k_least_region = 8 << 20;
 // Left alone on the machine and in the control group whatever the settings say: a page of tmpfs that cannot be had
 // means the OOM killer, not an error.
@@ -35,6 +38,13 @@ std::uint64_t file_size_limit() {
   if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) || limit.rlim_cur == RLIM_INFINITY)
     return UINT64_MAX;
   return limit.rlim_cur;
+}
+
+// Without them nobody would be told of a process's death. glibc asks for them once, and a sandbox may have refused.
+bool has_robust_mutexes() {
+  void* head = nullptr;
+  std::size_t bytes = 0;
+  return sys::failed(sys::raw(SYS_get_robust_list, 0, sys::arg(&head), sys::arg(&bytes))) || head != nullptr;
 }
 
 // How large may the region be? 0: not even the least.
@@ -93,12 +103,16 @@ base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes)
 }  // namespace
 
 base::Result<Region*> Region::attach(const RegionOptions& options, std::string& why) {
+  if (!has_robust_mutexes()) {
+    why = "a sandbox refuses the system call set_robust_list, by which the death of a process is noticed";
+    return base::fail(EOPNOTSUPP);
+  }
   const base::ProcessId self = base::current_process();
   for (int attempt = 0; attempt < 16; ++attempt) {
     auto* region = new (std::nothrow) Region;
     if (region == nullptr) return base::fail(ENOMEM);
     region->keep_ = options.keep;
-    region->path_ = fmt::format("{}/cubeshim-{}-{}", options.directory, sys::raw(SYS_geteuid), options.name);
+    region->path_ = path_of(options.directory, options.name);
     auto opened = region->open_existing(why);
     if (!opened && opened.error().value == ENOENT && options.create) opened = region->create(options, why);
     if (!opened) {
@@ -117,6 +131,43 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
   return base::fail(EAGAIN);
 }
 
+std::string Region::path_of(const std::string& directory, const std::string& name) {
+  return fmt::format("{}/cubeshim-{}-{}", directory, sys::raw(SYS_geteuid), name);
+}
+
+base::Result<Region*> Region::look(const RegionOptions& options, std::string& why) {
+  auto* const region = new (std::nothrow) Region;
+  if (region == nullptr) return base::fail(ENOMEM);
+  region->path_ = path_of(options.directory, options.name);
+  const auto opened = region->open_existing(why);
+  if (opened) return region;
+  delete region;
+  return base::fail(opened.error().value);
+}
+
+std::uint32_t Region::count_processes() const {
+  std::uint32_t living = 0;
+  for (std::uint32_t i = 0; i < k_process_slots; ++i) {
+    const ProcessSlot& slot = process_slot(i);
+    if (slot.used.load(std::memory_order_acquire) != 0 && base::liveness_of(slot.process) != base::Liveness::dead) ++living;
+  }
+  return living;
+}
+
+void Region::reap() {
+  const RobustLock lock(&header().lifecycle);
+  if (lock) reap_dead_processes(*this, own_slot_);
+}
+
+base::Result<void> Region::retire() {
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) return base::fail(EBUSY);
+  header().dead.store(1, std::memory_order_relaxed);
+  remove_name();
+  if (is_named()) return base::fail(EPERM);
+  return {};
+}
+
 Region::Joined Region::join(const RegionOptions& options, const base::ProcessId& self, std::string& why) {
   const RobustLock lock(&header().lifecycle);
   if (!lock) {
@@ -124,12 +175,21 @@ Region::Joined Region::join(const RegionOptions& options, const base::ProcessId&
     return Joined::no;
   }
   // Left by processes that were killed, and nobody asked to keep it; or its last process died while it took the name away.
-  const bool left_over = !options.keep && options.create && reap_dead_processes(*this, k_process_slots) == 0 &&
-                         header().records.load(std::memory_order_relaxed) != 0 && !report_is_due(*this, {});
-  if (header().dead.load(std::memory_order_relaxed) != 0 || left_over) {
+  const bool unused = options.create && reap_dead_processes(*this, k_process_slots) == 0 && !report_is_due(*this, {});
+  const bool left_over = unused && !options.keep && header().records.load(std::memory_order_relaxed) != 0;
+  // What an earlier job wanted.
+  if (unused) header().prefetch_wanted.store(0, std::memory_order_relaxed);
+  own_view_ = claim_view(options.view);
+  const bool worn_out = unused && own_view_ == 0;
+  if (header().dead.load(std::memory_order_relaxed) != 0 || left_over || worn_out) {
     header().dead.store(1, std::memory_order_relaxed);
     remove_name();
     return Joined::gone;
+  }
+  if (own_view_ == 0) {
+    why = fmt::format("{} is used from {} mount namespaces or sets of permissions, and takes no more: set another CUBESHIM_NAME",
+                      path_, k_views);
+    return Joined::no;
   }
   const auto claim = claim_process_slot(*this, self, options.job);
   if (!claim) {
@@ -141,25 +201,41 @@ Region::Joined Region::join(const RegionOptions& options, const base::ProcessId&
   return Joined::yes;
 }
 
+std::uint32_t Region::claim_view(std::uint64_t view) {
+  for (std::uint32_t i = 0; i < k_views; ++i) {
+    std::uint64_t& known = header().views[i];
+    if (known == 0) known = view;
+    if (known == view) return 1U << i;
+  }
+  return 0;
+}
+
+bool Region::is_named() const {
+  struct ::stat st {};
+  return !sys::failed(sys::fstatat(AT_FDCWD, path_.c_str(), &st, AT_SYMLINK_NOFOLLOW)) && st.st_dev == device_ &&
+         st.st_ino == inode_;
+}
+
 void Region::remove_name() {
   // Only while the name is still this region's: another may have been made under it.
-  struct ::stat st {};
-  const bool own = !sys::failed(sys::fstatat(AT_FDCWD, path_.c_str(), &st, AT_SYMLINK_NOFOLLOW)) && st.st_dev == device_ &&
-                   st.st_ino == inode_;
-  if (own) sys::unlink(path_.c_str());
+  if (is_named()) sys::unlink(path_.c_str());
 }
 
 base::Result<void> Region::open_existing(std::string& why) {
-  auto writable = base::open_fd(path_.c_str(), O_RDWR | O_NOFOLLOW);
-  if (!writable) {
-    const int error = writable.error().value;
-    if (error != ENOENT) why = fmt::format("cannot open {}: {}", path_, error_text(error));
+  const auto complain = [&](int error) {
+    why = fmt::format("cannot open {}: {}", path_, error_text(error));
     return base::fail(error);
-  }
+  };
+  auto writable = base::open_fd(path_.c_str(), O_RDWR | k_open_name);
+  if (!writable && writable.error().value == ENOENT) return base::fail(ENOENT);
+  if (!writable) return complain(writable.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(writable->get(), &st))) return base::fail(EIO);
-  if (!S_ISREG(st.st_mode) || st.st_uid != static_cast<uid_t>(sys::raw(SYS_geteuid)) || (st.st_mode & 0177) != 0) {
-    why = fmt::format("{} is refused: it must be a file of this user with mode 0600", path_);
+  // It has ended between the two calls: there may be a new one.
+  if (st.st_nlink == 0) return base::fail(EEXIST);
+  const bool is_ours = S_ISREG(st.st_mode) && st.st_uid == static_cast<uid_t>(sys::raw(SYS_geteuid));
+  if (!is_ours || (st.st_mode & 0177) != 0 || st.st_nlink != 1) {
+    why = fmt::format("{} is refused: it must be a file of this user with mode 0600 and no other name", path_);
     return base::fail(EPERM);
   }
   RegionHeader head{};
@@ -170,17 +246,27 @@ base::Result<void> Region::open_existing(std::string& why) {
                       head.version, k_layout_version);
     return base::fail(EPROTO);
   }
+  const auto not_sound = [&] {
+    why = fmt::format("{} is not a sound region: remove it or set another CUBESHIM_NAME", path_);
+    return base::fail(EPROTO);
+  };
   layout_ = head.layout;
   if (!known || static_cast<std::uint64_t>(st.st_size) != layout_.file_bytes ||
       layout_ != layout_of(layout_.segment_bytes, layout_.segment_count)) {
-    why = fmt::format("{} is not a sound region: remove it or set another CUBESHIM_NAME", path_);
-    return base::fail(EPROTO);
+    return not_sound();
   }
   device_ = st.st_dev;
   inode_ = st.st_ino;
   auto readable = reopen(O_RDONLY);
-  if (!readable) return base::fail(readable.error().value == ESTALE ? EEXIST : readable.error().value);
-  return map(writable->get(), readable->get());
+  // Another stands under the name by now, or none.
+  if (!readable && readable.error().value == ESTALE) return base::fail(EEXIST);
+  if (!readable) return complain(readable.error().value);
+  if (const auto mapped = map(writable->get(), readable->get()); !mapped) return complain(mapped.error().value);
+  pthread_mutex_t fresh;
+  bool sound = init_robust_mutex(&fresh) == 0 && is_robust_mutex(header().lifecycle, fresh) &&
+               is_robust_mutex(header().prefetch_leader, fresh);
+  for (std::uint32_t i = 0; i < k_process_slots && sound; ++i) sound = is_robust_mutex(process_slot(i).life, fresh);
+  return sound ? base::Result<void>() : not_sound();
 }
 
 base::Result<void> Region::create(const RegionOptions& options, std::string& why) {
@@ -201,9 +287,9 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   if (const auto reserved = reserve_memory(fd, 0, layout_.index[1]); !reserved)
     return complain("fallocate", reserved.error().value);
   char own_path[64];
-  *fmt::format_to_n(own_path, sizeof own_path - 1, "/proc/self/fd/{}", fd).out = '\0';
+  *fmt::format_to_n(own_path, sizeof own_path - 1, "/proc/thread-self/fd/{}", fd).out = '\0';
   auto readable = base::open_fd(own_path, O_RDONLY);
-  if (!readable) return complain("/proc/self/fd", readable.error().value);
+  if (!readable) return complain("/proc/thread-self/fd", readable.error().value);
   if (const auto mapped = map(fd, readable->get()); !mapped) return complain("mmap", mapped.error().value);
   struct ::stat st {};
   sys::fstat(fd, &st);
@@ -217,6 +303,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   head.created_ns = base::wall_ns();
   head.index_tables.store(1, std::memory_order_relaxed);
   int error = init_robust_mutex(&head.lifecycle);
+  if (error == 0) error = init_robust_mutex(&head.prefetch_leader);
   for (std::uint32_t i = 0; i < k_process_slots && error == 0; ++i) error = init_robust_mutex(&process_slot(i).life);
   if (error != 0) return complain("robust mutex", error);
   head.magic = k_region_magic;
@@ -233,6 +320,8 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
   if (!data) return base::fail(data.error().value);
   auto writable = base::Mapping::shared_for_huge_pages(read_write_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_NONE);
   if (!writable) return base::fail(writable.error().value);
+  // A core dump would hold the whole cache once the region has lost its name.
+  for (const base::Mapping* part : {&*control, &*data, &*writable}) sys::madvise(part->data(), part->size(), MADV_DONTDUMP);
   control_ = std::move(*control);
   data_ = std::move(*data);
   writable_ = std::move(*writable);
@@ -240,11 +329,16 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
 }
 
 base::Result<base::Mapping> Region::window(std::uint64_t at, std::size_t bytes) const {
-  return base::Mapping::duplicate(writable_.data() + at, bytes, PROT_READ | PROT_WRITE);
+  auto window = base::Mapping::duplicate(writable_.data() + at, bytes, PROT_READ | PROT_WRITE);
+  if (window) return window;
+  // valgrind and some sandboxes do not know this mremap.
+  const auto fd = reopen(O_RDWR);
+  if (!fd) return base::fail(window.error().value);
+  return base::Mapping::shared(fd->get(), layout_.data + at, bytes, PROT_READ | PROT_WRITE);
 }
 
 base::Result<base::UniqueFd> Region::reopen(int flags) const {
-  auto fd = base::open_fd(path_.c_str(), flags | O_NOFOLLOW);
+  auto fd = base::open_fd(path_.c_str(), flags | k_open_name);
   if (!fd) return base::fail(fd.error().value == ENOENT ? ESTALE : fd.error().value);
   if (!is_ours(fd->get())) return base::fail(ESTALE);
   return fd;
@@ -270,7 +364,7 @@ base::Result<void> Region::add_index_table(std::uint32_t known) {
   const RobustLock lock(&header().lifecycle);
   if (!lock) return base::fail(EBUSY);
   if (header().index_tables.load(std::memory_order_relaxed) != known) return {};
-  if (known == k_index_tables) return base::fail(ENOSPC);
+  if (known >= k_index_tables) return base::fail(ENOSPC);
   const auto fd = reopen(O_RDWR);
   if (!fd) return base::fail(fd.error().value);
   const std::uint64_t end = known + 1 < k_index_tables ? layout_.index[known + 1] : layout_.data;
@@ -280,6 +374,32 @@ base::Result<void> Region::add_index_table(std::uint32_t known) {
   // Release: who sees the number finds memory there; pairs with the acquire in Index::tables.
   header().index_tables.store(known + 1, std::memory_order_release);
   return {};
+}
+
+bool Region::post_listing(std::string_view directory) {
+  if (directory.size() > sizeof(ListingSlot::path)) return false;
+  for (std::uint32_t i = 0; i < k_listing_slots; ++i) {
+    ListingSlot& slot = listing_slot(i);
+    std::uint32_t free = 0;
+    if (!slot.state.compare_exchange_strong(free, 1, std::memory_order_acquire)) continue;
+    slot.length = static_cast<std::uint32_t>(directory.size());
+    std::memcpy(slot.path, directory.data(), directory.size());
+    // Pairs with the acquire in take_listing.
+    slot.state.store(2, std::memory_order_release);
+    return true;
+  }
+  return false;
+}
+
+bool Region::take_listing(std::string& directory) {
+  for (std::uint32_t i = 0; i < k_listing_slots; ++i) {
+    ListingSlot& slot = listing_slot(i);
+    if (slot.state.load(std::memory_order_acquire) != 2) continue;
+    directory.assign(slot.path, std::min<std::size_t>(slot.length, sizeof slot.path));
+    slot.state.store(0, std::memory_order_release);
+    return true;
+  }
+  return false;
 }
 
 void Region::detach() {

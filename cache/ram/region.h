@@ -13,6 +13,7 @@
 
 #include "cache/base/mapping.h"
 #include "cache/base/unique_fd.h"
+#include "cache/base/view.h"
 #include "cache/ram/layout.h"
 
 namespace cube::cache {
@@ -25,6 +26,7 @@ struct RegionOptions {
   bool keep = false;
   bool create = true;   // false: only one that is there
   base::ProcessId job;  // the first process of the job
+  std::uint64_t view = base::current_view();
 };
 
 class Region {
@@ -32,6 +34,16 @@ class Region {
   // Maps the region and claims a process slot. On failure, `why` is one line for the user (or empty, where there is
   // simply none and `create` is false).
   static base::Result<Region*> attach(const RegionOptions& options, std::string& why);
+  // Maps one that is there, to look at it: without a slot, so no more than counters, rows and retire() may be used. ENOENT,
+  // with no `why`: there is none. Belongs to the caller.
+  static base::Result<Region*> look(const RegionOptions& options, std::string& why);
+  static std::string path_of(const std::string& directory, const std::string& name);
+  // Living processes that are attached.
+  std::uint32_t count_processes() const;
+  // Frees what the dead have left. Cheap enough for now and then.
+  void reap();
+  // Takes the name away, for good: those who are attached go on with what they have, the next makes a new region.
+  base::Result<void> retire();
   // Gives the slot back unless pins are held; takes the name away if nobody else is left.
   // The mappings stay: other threads may still be reading.
   void detach();
@@ -44,15 +56,21 @@ class Region {
 
   RegionHeader& header() const { return *at<RegionHeader>(0); }
   JobRow& job_row(std::uint32_t i) const { return at<JobRow>(layout_.jobs)[i]; }
+  ProcessSlot& own_process() const { return process_slot(own_slot_); }
   ProcessSlot& process_slot(std::uint32_t i) const { return at<ProcessSlot>(layout_.processes)[i]; }
   std::atomic<std::uint32_t>* pin_row(std::uint32_t process) const {
     return at<std::atomic<std::uint32_t>>(layout_.pins) + std::uint64_t{process} * layout_.segment_count;
   }
   SegmentRow& segment_row(std::uint32_t i) const { return at<SegmentRow>(layout_.segments)[i]; }
   WriterStripe& writer_stripe(std::uint32_t i) const { return at<WriterStripe>(layout_.writers)[i]; }
-  std::atomic<std::uint16_t>* own_writers(std::uint32_t process) const {
-    return at<std::atomic<std::uint16_t>>(layout_.own_writers) + std::uint64_t{process} * k_writer_stripes;
+  std::atomic<std::uint64_t>* own_writers(std::uint32_t process) const {
+    return at<std::atomic<std::uint64_t>>(layout_.own_writers) + std::uint64_t{process} * k_own_writers;
   }
+  std::atomic<std::uint64_t>* unread_bits() const { return at<std::atomic<std::uint64_t>>(layout_.unread); }
+  std::atomic<std::uint64_t>& recent_miss(std::uint64_t hash) const {
+    return at<std::atomic<std::uint64_t>>(layout_.misses)[hash % k_recent_misses];
+  }
+  ListingSlot& listing_slot(std::uint32_t i) const { return at<ListingSlot>(layout_.listings)[i]; }
   FlightSlot& flight_slot(std::uint32_t i) const { return at<FlightSlot>(layout_.flights)[i]; }
   IndexBucket* index_table(std::uint32_t i) const { return at<IndexBucket>(layout_.index[i]); }
   const std::byte* segment(std::uint32_t i) const { return data_.data() + std::uint64_t{i} * layout_.segment_bytes; }
@@ -60,6 +78,7 @@ class Region {
   const RegionLayout& layout() const { return layout_; }
   std::uint32_t own_slot() const { return own_slot_; }
   std::uint32_t own_job() const { return own_job_; }
+  std::uint32_t own_view() const { return own_view_; }  // its bit in Record::views
   base::Stats& stats() const { return process_slot(own_slot_).stats; }
   const std::string& path() const { return path_; }
   // A writable mapping of part of the data: `at` is a page, counted from the first segment.
@@ -68,6 +87,11 @@ class Region {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data_.data());
   }
   std::uint64_t offset_of(const std::byte* data) const { return layout_.data + static_cast<std::uint64_t>(data - data_.data()); }
+
+  // A directory for the leader to fetch. False: too many wait, or its name is too long. Async-signal-safe.
+  bool post_listing(std::string_view directory);
+  // The leader takes one.
+  bool take_listing(std::string& directory);
 
   // An fd of the very file that is mapped, for a window or for a program's own mapping; ESTALE where the name is gone.
   base::Result<base::UniqueFd> reopen(int flags) const;
@@ -84,6 +108,9 @@ class Region {
   Region() = default;
   // Claims a slot, unless this region has ended or is to end now.
   Joined join(const RegionOptions& options, const base::ProcessId& self, std::string& why);
+  // The bit of this view; 0 where all are taken.
+  std::uint32_t claim_view(std::uint64_t view);
+  bool is_named() const;
   void remove_name();
   template <typename T>
   T* at(std::uint64_t offset) const {
@@ -98,7 +125,7 @@ class Region {
   RegionLayout layout_;
   std::string path_;
   std::uint64_t device_ = 0, inode_ = 0;
-  std::uint32_t own_slot_ = 0, own_job_ = 0;
+  std::uint32_t own_slot_ = 0, own_job_ = 0, own_view_ = 0;
   bool keep_ = false;
 };
 

@@ -8,6 +8,11 @@
 #include <cerrno>
 #include <ctime>
 
+#include "cache/base/clock.h"
+
+// Of a program that is built with ThreadSanitizer, which does not know pthread_mutex_clocklock.
+extern "C" __attribute__((weak)) void __tsan_init();  // NOLINT(bugprone-reserved-identifier)
+
 namespace cube::cache {
 
 inline int init_robust_mutex(pthread_mutex_t* mutex) {
@@ -22,14 +27,27 @@ inline int init_robust_mutex(pthread_mutex_t* mutex) {
   return error;
 }
 
-// Waits no longer than two seconds: a stopped process (SIGSTOP, a debugger) must not hold up the others.
+// Was it made by init_robust_mutex, as `fresh` was? In a file with wrong bytes it may be of another kind, which libc waits for
+// without end or aborts on.
+inline bool is_robust_mutex(const pthread_mutex_t& mutex, const pthread_mutex_t& fresh) {
+  return mutex.__data.__kind == fresh.__data.__kind;
+}
+
+// Waits no longer than two seconds, or what is asked for: a stopped process (SIGSTOP, a debugger) must not hold up the others.
 class RobustLock {
  public:
-  explicit RobustLock(pthread_mutex_t* mutex) : mutex_(mutex) {
-    timespec deadline{};
-    clock_gettime(CLOCK_REALTIME, &deadline);
-    deadline.tv_sec += 2;
-    int error = pthread_mutex_timedlock(mutex_, &deadline);
+  explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {
+    // Not by the wall clock where it can be helped: somebody may set it meanwhile.
+    const bool by_wall_clock = &__tsan_init != nullptr;
+    timespec deadline = base::read_clock(by_wall_clock ? CLOCK_REALTIME : CLOCK_MONOTONIC);
+    deadline.tv_sec += at_most_ms / 1000;
+    deadline.tv_nsec += at_most_ms % 1000 * 1'000'000;
+    if (deadline.tv_nsec >= 1'000'000'000) {
+      ++deadline.tv_sec;
+      deadline.tv_nsec -= 1'000'000'000;
+    }
+    int error =
+        by_wall_clock ? pthread_mutex_timedlock(mutex_, &deadline) : pthread_mutex_clocklock(mutex_, CLOCK_MONOTONIC, &deadline);
     if (error == EOWNERDEAD) error = pthread_mutex_consistent(mutex_);
     held_ = error == 0;
   }

@@ -8,12 +8,6 @@
 namespace cube::cache {
 namespace {
 
-bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to) {
-  std::uint64_t expected = from.pack();
-  // acq_rel: the next lessee sees the fill of the one before; readers pair with it in RamTier::pin.
-  return row.word.compare_exchange_strong(expected, to.pack(), std::memory_order_acq_rel);
-}
-
 SegmentWord word_of(const SegmentRow& row) { return SegmentWord::unpack(row.word.load(std::memory_order_acquire)); }
 
 // FREE or never used -> OPEN, owned by us, next generation. Its memory is reserved by the caller.
@@ -26,6 +20,7 @@ bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
   if (!swap_word(row, before, after)) return false;
   row.fill.store(0, std::memory_order_release);
   row.run_length.store(1, std::memory_order_relaxed);
+  row.is_ring.store(0, std::memory_order_relaxed);
   return true;
 }
 
@@ -36,8 +31,19 @@ void give_back(Region& region, std::uint32_t segment) {
   region.header().full_until.store(0, std::memory_order_relaxed);
 }
 
+// Segments of the run that begins here; never beyond the last, whatever the region says.
+std::uint32_t run_length_of(const Region& region, std::uint32_t first) {
+  return std::min(region.segment_row(first).run_length.load(std::memory_order_acquire), region.layout().segment_count - first);
+}
+
+// The ring's segments are not for what stays.
+std::uint32_t resident_segments(const Region& region) {
+  const std::uint32_t total = region.layout().segment_count;
+  return total - std::min(region.header().ring_segments.load(std::memory_order_relaxed), total);
+}
+
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
-  for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
+  for (std::uint32_t i = 0, n = resident_segments(region); i < n; ++i) {
     SegmentRow& row = region.segment_row(i);
     const SegmentWord before = word_of(row);
     if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
@@ -49,9 +55,23 @@ base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes)
 
 }  // namespace
 
+bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to) {
+  std::uint64_t expected = from.pack();
+  // The next lessee sees the fill of the one before; readers pair with it in RamTier::pin, an evictor's look at the claims
+  // must come after.
+  return row.word.compare_exchange_strong(expected, to.pack(), std::memory_order_seq_cst);
+}
+
+base::Result<void> lease_free(Region& region, std::uint32_t segment) {
+  if (!take_free(region, segment, SegmentState::open)) return base::fail(EBUSY);
+  const auto reserved = region.reserve_segments(segment, 1);
+  if (!reserved) give_back(region, segment);
+  return reserved;
+}
+
 base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count) {
   RegionHeader& header = region.header();
-  const std::uint32_t total = region.layout().segment_count;
+  const std::uint32_t total = resident_segments(region);
   const std::uint32_t hint = header.free_hint.load(std::memory_order_relaxed);
   for (std::uint32_t step = 0; step < total; ++step) {
     const std::uint32_t first = (hint + step) % total;
@@ -81,7 +101,7 @@ base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes) {
 
 void seal_segment(Region& region, std::uint32_t segment) {
   // The tails first: while the head is open, the run belongs to its writer and ends with it.
-  const std::uint32_t count = region.segment_row(segment).run_length.load(std::memory_order_acquire);
+  const std::uint32_t count = run_length_of(region, segment);
   for (std::uint32_t i = count; i-- > 0;) {
     SegmentRow& row = region.segment_row(segment + i);
     const SegmentWord before = word_of(row);
@@ -91,8 +111,7 @@ void seal_segment(Region& region, std::uint32_t segment) {
 
 void free_run(Region& region, std::uint32_t first) {
   // The head last, for the same reason.
-  for (std::uint32_t i = region.segment_row(first).run_length.load(std::memory_order_acquire); i-- > 0;)
-    give_back(region, first + i);
+  for (std::uint32_t i = run_length_of(region, first); i-- > 0;) give_back(region, first + i);
 }
 
 void release_lease(Region& region, std::uint32_t segment) {
@@ -111,6 +130,8 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
     if (before.state != SegmentState::open) {
       // A tail whose head was never made or has been given back already.
       if (before.state == SegmentState::tail) give_back(region, i);
+      // Perhaps somebody has a claim on it.
+      if (before.state == SegmentState::evicting) swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
     } else if (row.run_length.load(std::memory_order_acquire) > 1) {
       // A run is sealed before its record is published: of this one, nothing was.
       free_run(region, i);

@@ -1,5 +1,6 @@
 // The life of a segment: FREE -> OPEN (leased by one process, which alone writes to it) -> SEALED (immutable).
 // A process that leaves a half-full segment leaves it OPEN without an owner, and another leases the rest.
+// In the ring (ring.h) also SEALED -> EVICTING -> OPEN, of the next generation.
 // A record larger than a segment takes a run: its first segment and TAIL segments behind it.
 // Invariants: the state, the owner and the generation change by one compare-and-swap; a generation is never 0.
 // Thread safety: all of it, between threads and processes.
@@ -30,10 +31,15 @@ struct SegmentWord {
   bool is_readable() const { return state == SegmentState::open || state == SegmentState::sealed; }
 };
 
+// One compare-and-swap; false where it is not `from` any more.
+bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to);
+
 // Leases a segment with at least `bytes` left, one without owner or a free one. ENOSPC: none is left.
 base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes);
 // Leases `count` consecutive free segments; returns the first, which is OPEN.
 base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count);
+// This very segment, with memory. EBUSY: it is not free.
+base::Result<void> lease_free(Region& region, std::uint32_t segment);
 // The owner is done with it: nothing will be added.
 void seal_segment(Region& region, std::uint32_t segment);
 // The owner of a run gives it back; nothing of it was published.

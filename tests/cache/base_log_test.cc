@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <string>
+#include <thread>
 
 namespace cube::base {
 namespace {
@@ -63,6 +64,23 @@ TEST_F(Log, LongTextIsCutAndStillEndsInANewline) {
   }
 }
 
+TEST_F(Log, ShowsTextAndNothingThatATerminalObeys) {
+  const std::pair<const char*, const char*> shown[] = {
+      {"a\tb\x1b[2Jc\x7f", "a?b?[2Jc?"},
+      {"\u540d\u524d \u00e4 \U0001f600", "\u540d\u524d \u00e4 \U0001f600"},
+      {"\xc2\x9b"
+       "31m \xc2\xa0",
+       "??31m \xc2\xa0"},                                                       // CSI as one character
+      {"\x9b \xff \xc0\x9b \xe0\x82\x9b \xf0\x80\x82\x9b", "? ? ?? ??? ????"},  // bare, and in longer spellings
+      {"\xe5\x90", "??"},                                                       // cut off
+      {"\xf4\x90\x80\x80 \xf8\x88\x80\x80\x80", "???? ?????"},                  // beyond the last character
+  };
+  for (const auto& [text, expected] : shown) {
+    EXPECT_EQ(stderr_of([&, raw = text] { write_log_line(LogLevel::warn, raw); }),
+              std::string("cubeshim: warn: ") + expected + "\n");
+  }
+}
+
 TEST_F(Log, ErrnoStaysAsItWas) {
   const int saved = dup(STDERR_FILENO);
   close(STDERR_FILENO);
@@ -72,6 +90,19 @@ TEST_F(Log, ErrnoStaysAsItWas) {
   dup2(saved, STDERR_FILENO);
   close(saved);
   EXPECT_EQ(after, ERANGE);
+}
+
+TEST_F(Log, LinesOfAThreadWithoutStderrAreWrittenByAnother) {
+  const auto keep = [] {
+    keep_lines_of_this_thread();
+    for (int i = 0; i < 20; ++i) log(LogLevel::warn, "kept {}", i);
+    write_kept_lines();
+  };
+  EXPECT_EQ(stderr_of([&] { std::thread(keep).join(); }), "");
+  const std::string text = stderr_of([] { log(LogLevel::warn, "own"); });
+  EXPECT_TRUE(text.starts_with("cubeshim: warn: kept 0\ncubeshim: warn: kept 1\n")) << text;
+  EXPECT_TRUE(text.ends_with("cubeshim: warn: own\n")) << text;
+  EXPECT_EQ(stderr_of([] { write_kept_lines(); }), "") << "twice";
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST(ProcessId, AProcessWhoseFirstThreadHasEndedIsAlive) {
 }
 
 TEST(ProcessId, SurvivesFormatAndParse) {
-  for (const ProcessId& id : {current_process(), ProcessId{}, ProcessId{UINT32_MAX, UINT64_MAX, UINT64_MAX}}) {
+  for (const ProcessId& id : {current_process(), ProcessId{1, 0, 0}, ProcessId{INT32_MAX, UINT64_MAX, UINT64_MAX}}) {
     char text[64];
     const std::size_t n = format_process_id(id, text, sizeof text);
     EXPECT_EQ(n, std::string_view(text).size());
@@ -114,7 +114,7 @@ TEST(ProcessId, SurvivesFormatAndParse) {
 
 TEST(ProcessId, WrongTextIsRefused) {
   for (const char* text : {"", "1", "1.2", "1.2.", "1.2.3.", "1.2.3x", " 1.2.3", "-1.2.3", "1..3", ".1.2.3", "4294967296.2.3",
-                           "1.18446744073709551616.3", "1,2,3"}) {
+                           "1.18446744073709551616.3", "1,2,3", "0.2.3", "2147483648.2.3", "4294967295.2.3"}) {
     ProcessId id;
     EXPECT_FALSE(parse_process_id(text, id)) << text;
   }

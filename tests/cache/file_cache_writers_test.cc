@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "cache/file_cache.h"
 #include "cache/ram/process_slots.h"
 #include "cache/ram/robust_lock.h"
+#include "cache/ram/writers.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"
@@ -46,6 +48,83 @@ struct WritersTest : testing::Test {
     return child;
   }
 };
+
+TEST_F(WritersTest, AnOpenWriterKeepsItsOwnFileOutOfTheCacheAndNoOther) {
+  const std::string written = dir.write("written", "old");
+  const FileStat stat = stat_of(written);
+  cache->writing_begins(written, stat);
+  EXPECT_EQ(open(written), "(no pin)");
+  // Some of these share its stripe.
+  for (int i = 0; i < 2000; ++i) EXPECT_EQ(open(dir.write(std::to_string(i), "x")), "x") << i;
+  cache->writing_begins(written, stat);
+  EXPECT_EQ(open(written), "(no pin)");
+  cache->writing_ends(stat);
+  EXPECT_EQ(open(written), "(no pin)") << "one of two writers has ended";
+  cache->writing_ends(stat);
+  EXPECT_EQ(open(written), "old");
+}
+
+TEST_F(WritersTest, OfManyWritersInAStripeNoneIsForgotten) {
+  // More than a stripe has places for.
+  std::vector<std::string> paths;
+  std::vector<FileStat> stats;
+  for (int i = 0; paths.size() < WriterStripe::k_places + 3; ++i) {
+    const std::string path = dir.write(std::to_string(i), "x");
+    const FileStat stat = stat_of(path);
+    if (!paths.empty() && &writer_stripe_of(cache->region(), stat) != &writer_stripe_of(cache->region(), stats[0])) continue;
+    paths.push_back(path);
+    stats.push_back(stat);
+  }
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    cache->writing_begins(paths[i], stats[i]);
+    for (std::size_t j = 0; j <= i; ++j) EXPECT_EQ(open(paths[j]), "(no pin)") << j << " of " << i;
+  }
+  // The first have places and the last have none; whoever ends, the others are still written.
+  for (const std::size_t i : {9UL, 0UL, 8UL, 3UL, 7UL, 1UL}) {
+    cache->writing_ends(stats[i]);
+    stats[i].inode = 0;
+    for (std::size_t j = 0; j < paths.size(); ++j) {
+      if (stats[j].inode == 0) continue;
+      EXPECT_EQ(open(paths[j]), "(no pin)") << j << " after " << i;
+    }
+  }
+  for (const FileStat& stat : stats) {
+    if (stat.inode != 0) cache->writing_ends(stat);
+  }
+  for (const std::string& path : paths) EXPECT_EQ(open(path), "x");
+}
+
+TEST_F(WritersTest, WritersThatCloseNothingKeepNoOtherFileOutOfTheCache) {
+  for (int i = 0; i < 40; ++i) {
+    const std::string path = dir.write("log" + std::to_string(i), "x");
+    cache->writing_begins(path, stat_of(path));
+  }
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(open(dir.write(std::to_string(i), "x")), "x") << i;
+}
+
+TEST_F(WritersTest, ManyAtOnceLeaveNothingBehind) {
+  std::vector<FileStat> stats;
+  for (int i = 0; i < 4; ++i) stats.push_back(stat_of(dir.write(std::to_string(i), "x")));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20'000; ++i) {
+        const FileStat& stat = stats[static_cast<std::size_t>(i + t) % stats.size()];
+        writing_begins(cache->region(), stat);
+        if (!may_be_written(writer_stripe_of(cache->region(), stat), stat)) ADD_FAILURE() << "not seen";
+        writing_ends(cache->region(), stat);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const FileStat& stat : stats) {
+    const WriterStripe& stripe = writer_stripe_of(cache->region(), stat);
+    EXPECT_FALSE(may_be_written(stripe, stat));
+    EXPECT_EQ(stripe.others.load(), 0U);
+  }
+  for (std::uint32_t i = 0; i < k_own_writers; ++i)
+    EXPECT_EQ(cache->region().own_writers(cache->region().own_slot())[i].load() & 0xffff, 0U);
+}
 
 TEST_F(WritersTest, ContentChangedDropsTheRecord) {
   const std::string path = dir.write("f", "old");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/base/clock.h"
+#include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -179,16 +180,9 @@ TEST(JobReport, DoesNotFollowALink) {
 
 TEST(JobReport, CoversLivingAndKilledProcesses) {
   const TestRegion region;
-  tests::Gate ready;
-  const auto body = [&] {
-    Region* const mine = tests::attach(region.options);
-    CHILD_CHECK(mine != nullptr);
-    mine->stats().count(Counter::bytes_served, 10);
-    ready.give();
-    return tests::wait_for_death();
-  };
-  tests::Child living(body), killed(body);
-  ASSERT_TRUE(ready.take(2));
+  const auto serve = [](const Region& mine) { mine.stats().count(Counter::bytes_served, 10); };
+  const tests::Child living = tests::attached_child(region.options, serve);
+  tests::Child killed = tests::attached_child(region.options, serve);
   killed.kill();
   EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served], 20U);
 }

@@ -1,8 +1,10 @@
 // kill -9 at random moments: writers fetch and publish without end, their files change generation, and whoever reads
 // them checks every byte. Content follows from path and generation, and the first 8 bytes are the generation.
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <time.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/survivor.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/tracee.h"
 
 namespace cube::cache {
 namespace {
@@ -25,6 +28,7 @@ using tests::KillCounts;
 using tests::request_for;
 using tests::Survivor;
 using tests::TestRegion;
+using tests::Tracee;
 
 std::string file_content(const std::string& path, std::uint64_t generation, std::size_t size) {
   std::string text = tests::content_of(path, generation, size);
@@ -126,45 +130,193 @@ TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
   EXPECT_GE(counts.kills, kills);
 }
 
-// The same fetch again and again, killed by a timer a few microseconds later each time.
-void kill_by_timer(std::size_t file_size, int kills, long step_ns, const char* what) {
-  const tests::TempDir dir;
-  const TestRegion region(240 * k_mib);
-  Survivor survivor(*region);
-  KillCounts counts;
-  int finished = 0;
-  const std::string content = file_content("f", 1, file_size);
-  for (int k = 0; k < kills; ++k) {
-    const std::string path = dir.write("f" + std::to_string(k), content);
-    Child child([&] {
-      FileCache* const cache = tests::attach_cache(tests::config_for(region.options), region.options.job);
-      CHILD_CHECK(cache != nullptr);
-      timer_t timer{};
-      sigevent event{};
-      event.sigev_notify = SIGEV_SIGNAL;
-      event.sigev_signo = SIGKILL;
-      CHILD_CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
-      const itimerspec when{{0, 0}, {0, 1000 + k * step_ns}};
-      timer_settime(timer, 0, &when, nullptr);
-      const OpenOutcome outcome = cache->open(request_for(path));
-      return outcome.pin ? 0 : 1;
-    });
-    const int status = child.wait();
-    finished += status == 0 ? 1 : 0;
-    counts.kills += status == -SIGKILL ? 1 : 0;
-    survivor.check_record(path, content, counts);
-    survivor.check_tables(counts);
-    survivor.check_turn(path, counts);
-  }
-  std::printf("%d fetches were finished before the timer\n", finished);
-  counts.print(what);
-  EXPECT_TRUE(counts.is_clean());
-  EXPECT_GT(counts.kills, 0);
+// Where in the life of a fetch a process was killed, as the survivor finds the region.
+enum class Stage { before_reading, before_index, before_confirm, before_close, after_close };
+constexpr int k_stages = 5;
+constexpr const char* k_stage_names[] = {"reading", "writing the record", "confirming", "using", "leaving"};
+
+// The life of one fetch in a process of its own: open, close, detach; each raise is a mark for the tracer.
+int live_once(const TestRegion& region, const std::string& path) {
+  FileCache* const cache = tests::attach_cache(tests::config_for(region.options), region.options.job);
+  CHILD_CHECK(cache != nullptr);
+  raise(SIGSTOP);
+  OpenOutcome outcome = cache->open(request_for(path));
+  CHILD_CHECK(outcome.pin && is_right(path, tests::bytes_of(*outcome.pin)));
+  raise(SIGSTOP);
+  outcome.pin.release();
+  cache->detach();
+  return 0;
 }
 
-TEST(Kill, ByATimerOverTheWholeOfOneFetch) { kill_by_timer(30'000, 100, 2000, "by a timer"); }
+int live_once_unmarked(const TestRegion& region, const std::string& path) {
+  FileCache* const cache = tests::attach_cache(tests::config_for(region.options), region.options.job);
+  CHILD_CHECK(cache != nullptr && cache->open(request_for(path)).pin);
+  cache->detach();
+  return 0;
+}
 
-TEST(Kill, ByATimerOverTheFetchOfARun) { kill_by_timer(2'500'000, 60, 25'000, "by a timer, a run of segments"); }
+// What the index says of the path, confirmed or not.
+const Record* record_in_index(const TestRegion& region, const std::string& path) {
+  const Record* found = nullptr;
+  Index(*region).visit(base::hash_path(path), [&](const RecordPlace& place) {
+    const auto* const record = reinterpret_cast<const Record*>(region->segment(place.segment) + place.offset);
+    if (record->path_length == path.size() && record->path() == path) found = record;
+    return found != nullptr;
+  });
+  return found;
+}
+
+struct Lengths {
+  long read_stops = 0;                                     // system calls up to the end of the read
+  long in_index = 0, confirmed = 0, opened = 0, left = 0;  // instructions after it; system calls for `left`
+};
+
+// A child that has just read the file.
+Tracee child_that_has_read(const TestRegion& region, const std::string& path) {
+  Tracee child([&] { return live_once(region, path); });
+  EXPECT_TRUE(child.to_stop());
+  EXPECT_TRUE(child.to_exit_of(SYS_preadv));
+  return child;
+}
+
+Lengths measure(const TestRegion& region, const std::string& path) {
+  Lengths lengths;
+  {
+    Tracee child([&] { return live_once(region, path); });
+    EXPECT_TRUE(child.to_stop());
+    while (!child.at_entry_of(SYS_preadv) && child.to_system_call()) ++lengths.read_stops;
+  }
+  Tracee child = child_that_has_read(region, path);
+  for (long n = 1; child.step() && !child.is_at_raise(); ++n) {
+    lengths.opened = n;
+    const Record* const record = record_in_index(region, path);
+    if (record == nullptr) continue;
+    if (lengths.in_index == 0) lengths.in_index = n;
+    if (lengths.confirmed == 0 && !record->is_stale()) lengths.confirmed = n;
+  }
+  while (child.to_system_call()) ++lengths.left;
+  return lengths;
+}
+
+Stage stage_after_read(const TestRegion& region, const std::string& path) {
+  const Record* const record = record_in_index(region, path);
+  if (record == nullptr) return Stage::before_index;
+  return record->is_stale() ? Stage::before_confirm : Stage::before_close;
+}
+
+// As many kills in each stage, spread evenly over its instructions (or system calls, where it waits for the kernel).
+TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  constexpr int k_kills = tests::k_asan ? 4 : 12;
+  constexpr std::size_t k_size = 100;
+  const tests::TempDir dir;
+  const TestRegion region(64 * k_mib);
+  Survivor survivor(*region);
+  KillCounts counts;
+  int killed[k_stages] = {};
+  auto new_file = [&, n = 0]() mutable {
+    const std::string path = dir / ("f" + std::to_string(n++));
+    tests::TempDir::write_file(path, file_content(path, 1, k_size));
+    return path;
+  };
+  const std::string first = new_file();
+  Lengths lengths;
+  // The first of all leases a new segment, which takes longer.
+  ASSERT_EQ(Child([&] { return live_once_unmarked(region, first); }).wait(), 0);
+  lengths = measure(region, new_file());
+  survivor.check_tables(counts);
+  std::printf(
+      "to the read %ld system call stops; then it is in the index after %ld instructions, confirmed after %ld, open after %ld\n",
+      lengths.read_stops, lengths.in_index, lengths.confirmed, lengths.opened);
+  ASSERT_GT(lengths.in_index, 0);
+  ASSERT_GT(lengths.confirmed, lengths.in_index);
+  ASSERT_GT(lengths.opened, lengths.confirmed);
+  const std::pair<long, long> after_read[] = {
+      {1, lengths.in_index}, {lengths.in_index, lengths.confirmed}, {lengths.confirmed, lengths.opened}};
+  for (int s = 0; s < k_stages; ++s) {
+    for (int k = 0; k < k_kills; ++k) {
+      const std::string path = new_file();
+      const auto at = [&](long from, long to) { return from + (to - from) * (2 * k + 1) / (2 * k_kills); };
+      auto stage = static_cast<Stage>(s);
+      Tracee child([&] { return live_once(region, path); });
+      ASSERT_TRUE(child.to_stop());
+      if (stage == Stage::before_reading) {
+        for (long i = at(0, lengths.read_stops); i > 0 && child.to_system_call() && !child.at_entry_of(SYS_preadv); --i) {
+        }
+      } else if (stage == Stage::after_close) {
+        ASSERT_TRUE(child.to_stop());
+        for (long i = at(0, lengths.left); i > 0 && child.to_system_call(); --i) {
+        }
+      } else {
+        ASSERT_TRUE(child.to_exit_of(SYS_preadv));
+        const auto& [from, to] = after_read[s - 1];
+        for (long i = at(from, to); i > 0 && child.step() && !child.is_at_raise(); --i) {
+        }
+        stage = stage_after_read(region, path);
+      }
+      if (child.is_alive()) {
+        ++killed[static_cast<int>(stage)];
+        ++counts.kills;
+      }
+      child.kill();
+      survivor.check_record(path, file_content(path, 1, k_size), counts);
+      survivor.check_tables(counts);
+      survivor.check_turn(path, counts);
+    }
+  }
+  for (int s = 0; s < k_stages; ++s) {
+    std::printf("killed while %s: %d\n", k_stage_names[s], killed[s]);
+    EXPECT_GE(killed[s], k_kills / 2) << k_stage_names[s];
+  }
+  counts.print("over the life of a fetch");
+  EXPECT_TRUE(counts.is_clean());
+  EXPECT_GE(counts.records_found, 2 * k_kills * 3 / 4) << "of those killed while using and leaving";
+}
+
+// A record of several segments is too long for single steps: killed by the clock, from the end of its read on, as often
+// before it is in the index as after.
+TEST(Kill, ByTheClockWithinARunOfSegments) {
+  constexpr int k_each = tests::k_asan || tests::k_tsan ? 5 : 15;
+  constexpr std::size_t k_size = 2'500'000;
+  const tests::TempDir dir;
+  auto region = std::make_unique<TestRegion>(240 * k_mib);
+  auto survivor = std::make_unique<Survivor>(**region);
+  KillCounts counts;
+  int killed[k_stages] = {};
+  std::uint64_t longest_ns = 1'000'000;
+  std::minstd_rand random(11);
+  const auto enough = [&] {
+    return killed[static_cast<int>(Stage::before_index)] >= k_each && killed[static_cast<int>(Stage::before_close)] >= k_each;
+  };
+  for (int k = 0; k < 40 * k_each && !enough(); ++k) {
+    if (k % 60 == 59) {
+      survivor.reset();
+      region = std::make_unique<TestRegion>(240 * k_mib);
+      survivor = std::make_unique<Survivor>(**region);
+    }
+    const std::string path = dir / ("f" + std::to_string(k));
+    const std::string content = file_content(path, 1, k_size);
+    tests::TempDir::write_file(path, content);
+    Tracee child = child_that_has_read(*region, path);
+    const std::uint64_t pause = random() % longest_ns;
+    const bool returned = child.run_for(pause);
+    // Too late: the sweep need not be so long. Too early: longer.
+    const Stage stage = stage_after_read(*region, path);
+    longest_ns = returned ? std::max<std::uint64_t>(longest_ns * 9 / 10, 100'000) : longest_ns;
+    if (stage == Stage::before_index) longest_ns += longest_ns / 10;
+    ++killed[static_cast<int>(stage)];
+    child.kill();
+    ++counts.kills;
+    survivor->check_record(path, content, counts);
+    survivor->check_tables(counts);
+    survivor->check_turn(path, counts);
+    unlink(path.c_str());
+  }
+  std::printf("killed before it was in the index %d, unconfirmed %d, after %d\n", killed[1], killed[2], killed[3]);
+  counts.print("by the clock, a run of segments");
+  EXPECT_TRUE(counts.is_clean());
+  EXPECT_TRUE(enough());
+}
 
 }  // namespace
 }  // namespace cube::cache

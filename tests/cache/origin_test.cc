@@ -27,7 +27,7 @@ struct Origin : testing::Test {
   // The bytes, or what a guard byte behind them shows.
   static bool read(const OriginFile& file, std::string& to, base::Stats& stats) {
     to.assign(file.stat().size + 1, '#');
-    const bool whole = file.read_whole(reinterpret_cast<std::byte*>(to.data()), stats);
+    const bool whole = file.read_whole(reinterpret_cast<std::byte*>(to.data()), stats).has_value();
     EXPECT_EQ(to.back(), '#') << "wrote beyond the size";
     to.pop_back();
     return whole;

@@ -10,6 +10,7 @@
 #include "cache/job_report.h"
 #include "cache/ram/robust_lock.h"
 #include "cache/ram/segments.h"
+#include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/test_region.h"
@@ -22,20 +23,6 @@ using tests::Child;
 using tests::Gate;
 using tests::TestRegion;
 
-// A child that is attached and waits; `before` runs once it is.
-template <typename Before>
-Child attached_child(const TestRegion& region, Gate& ready, Before&& before) {
-  Child child([&] {
-    Region* const mine = tests::attach(region.options);
-    CHILD_CHECK(mine != nullptr);
-    before(*mine);
-    ready.give();
-    return tests::wait_for_death();
-  });
-  EXPECT_TRUE(ready.take());
-  return child;
-}
-
 std::uint32_t reap(Region& region) {
   const RobustLock lock(&region.header().lifecycle);
   EXPECT_TRUE(lock);
@@ -44,10 +31,9 @@ std::uint32_t reap(Region& region) {
 
 TEST(ProcessSlots, TheKilledAreReapedAndTheLivingNever) {
   const TestRegion region;
-  Gate ready;
   std::vector<Child> children;
   for (int i = 0; i < 8; ++i) {
-    children.push_back(attached_child(region, ready, [](Region&) {}));
+    children.push_back(tests::attached_child(region.options));
     EXPECT_EQ(reap(*region), static_cast<std::uint32_t>(i) + 1);
   }
   for (std::size_t i = 0; i < 8; i += 2) children[i].kill_without_reaping();
@@ -64,9 +50,8 @@ TEST(ProcessSlots, TheDeadLeaveNoPins) {
   const TestRegion region;
   RamTier tier(*region);
   ASSERT_TRUE(tests::put(tier, "/a", "pinned"));
-  Gate ready;
   std::uint32_t slot = 0;
-  Child child = attached_child(region, ready, [](Region& mine) {
+  Child child = tests::attached_child(region.options, [](Region& mine) {
     RamTier theirs(mine);
     for (int i = 0; i < 3; ++i) new Pin(tests::find(theirs, "/a"));
   });
@@ -87,8 +72,7 @@ TEST(ProcessSlots, TheDeadLeaveNoPins) {
 
 TEST(ProcessSlots, LeasesOfTheDeadAreTakenOver) {
   const TestRegion region;
-  Gate ready;
-  Child child = attached_child(region, ready, [](Region& mine) {
+  Child child = tests::attached_child(region.options, [](Region& mine) {
     RamTier theirs(mine);
     (void)tests::put(theirs, "/a", "left");
   });
@@ -156,9 +140,8 @@ TEST(ProcessSlots, AProcessWhoseFirstThreadHasEndedIsAlive) {
 TEST(ProcessSlots, CountersOfTheDeadGoToTheirJobExactlyOnce) {
   const TestRegion region;
   region->stats().count(Counter::bytes_served, 5);
-  Gate ready;
   for (int i = 0; i < 3; ++i) {
-    Child child = attached_child(region, ready, [](Region& mine) {
+    Child child = tests::attached_child(region.options, [](Region& mine) {
       mine.stats().count(Counter::bytes_served, 100);
       mine.stats().hit_latency.add(1000);
     });
@@ -256,10 +239,9 @@ TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
 // Once a bug: the kernel tells of a death once; whoever only asks (SingleFlight) takes the news away from the reaper.
 TEST(ProcessSlots, ADeadProcessOfAnotherPidNamespaceStaysDead) {
   const TestRegion region;
-  Gate ready;
   std::uint32_t slot = region->own_slot() == 0 ? 1 : 0;
   Child child =
-      attached_child(region, ready, [](Region& mine) { mine.process_slot(mine.own_slot()).process.pid_namespace += 1; });
+      tests::attached_child(region.options, [](Region& mine) { mine.process_slot(mine.own_slot()).process.pid_namespace += 1; });
   ASSERT_TRUE(process_is_alive(*region, slot));
   EXPECT_EQ(reap(*region), 1U);
   child.kill();
@@ -284,8 +266,7 @@ TEST(ProcessSlots, ADeadHolderOfTheLifecycleLockHoldsUpNobody) {
 
 TEST(ProcessSlots, AStoppedHolderOfTheLifecycleLockIsAnErrorAfterTwoSeconds) {
   const TestRegion region;
-  Gate ready;
-  Child child = attached_child(region, ready, [](Region& mine) { new RobustLock(&mine.header().lifecycle); });
+  Child child = tests::attached_child(region.options, [](Region& mine) { new RobustLock(&mine.header().lifecycle); });
   child.stop();
   const int status = tests::run_in_child([&] {
     std::string why;

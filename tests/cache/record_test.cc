@@ -65,7 +65,7 @@ TEST(RecordPlan, DataOf32KiBBeginsAndEndsOnAPage) {
 
 TEST(RecordPlan, ASmallFileCanBeLaidOutForMapping) {
   for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{5000}}) {
-    const RecordPlan plan = plan_record(64, 50, size, true);
+    const RecordPlan plan = plan_record(64, 50, size, RecordShape::mappable);
     EXPECT_TRUE(plan.mappable);
     EXPECT_EQ(plan.data % k_page, 0U);
     EXPECT_EQ(plan.end % k_page, 0U);

@@ -7,6 +7,7 @@
 
 #include "cache/ram/process_slots.h"
 #include "cache/ram/region.h"
+#include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/test_region.h"
 #include "tests/support/tracee.h"
@@ -81,13 +82,7 @@ TEST(RegionLife, KeepLeavesTheFileAndWhatIsInIt) {
 
 TEST(RegionLife, ADeadProcessDoesNotKeepTheFile) {
   TestRegion region;
-  Gate attached;
-  Child child([&] {
-    if (tests::attach(region.options) == nullptr) return 1;
-    attached.give();
-    return tests::wait_for_death();
-  });
-  ASSERT_TRUE(attached.take());
+  Child child = tests::attached_child(region.options);
   child.kill();
   region->detach();
   EXPECT_FALSE(tests::exists(region.path()));
@@ -95,13 +90,7 @@ TEST(RegionLife, ADeadProcessDoesNotKeepTheFile) {
 
 TEST(RegionLife, ALivingProcessKeepsTheFile) {
   TestRegion region;
-  Gate attached;
-  Child child([&] {
-    if (tests::attach(region.options) == nullptr) return 1;
-    attached.give();
-    return tests::wait_for_death();
-  });
-  ASSERT_TRUE(attached.take());
+  const Child child = tests::attached_child(region.options);
   region->detach();
   EXPECT_TRUE(tests::exists(region.path()));
 }
@@ -223,22 +212,8 @@ TEST(RegionLife, DetachAndAttachAtOnceNeverSplitTheNode) {
 // Once a bug: the slot is given back, but its mutex stays locked by the thread of the process that has left.
 TEST(RegionLife, ASlotsMutexIsFreeForTheNextAfterDetach) {
   TestRegion region;
-  Gate detached, go;
-  Child first([&] {
-    Region* const mine = tests::attach(region.options);
-    if (mine == nullptr) return 1;
-    mine->detach();
-    detached.give();
-    return tests::wait_for_death();
-  });
-  ASSERT_TRUE(detached.take());
-  Gate attached;
-  Child second([&] {
-    if (tests::attach(region.options) == nullptr) return 1;
-    attached.give();
-    return tests::wait_for_death();
-  });
-  ASSERT_TRUE(attached.take());
+  const Child first = tests::attached_child(region.options, [](Region& mine) { mine.detach(); });
+  Child second = tests::attached_child(region.options);
   std::uint32_t slot = 0;
   while (region->process_slot(slot).process.pid != static_cast<std::uint32_t>(second.pid())) ++slot;
   second.kill();

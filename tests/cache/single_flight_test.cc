@@ -10,6 +10,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/ram/process_slots.h"
+#include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -37,6 +38,18 @@ Child fetching_child(const TestRegion& region, std::uint64_t hash, Gate& ready) 
   });
   EXPECT_TRUE(ready.take());
   return child;
+}
+
+struct TimedTurn {
+  Turn turn;
+  std::uint64_t took_ns;
+};
+TimedTurn begin_timed(const TestRegion& region, std::uint64_t hash) {
+  SingleFlight flights(*region);
+  SingleFlight::Ticket ticket;
+  const std::uint64_t began = base::monotonic_ns();
+  const Turn turn = flights.begin(hash, ticket);
+  return {turn, base::monotonic_ns() - began};
 }
 
 TEST(SingleFlight, AFreeTurnIsOursAndCanBeHadAgain) {
@@ -149,11 +162,9 @@ TEST(SingleFlight, AWaiterTakesOverFromAKilledFetcher) {
   Gate ready;
   Child child = fetching_child(region, 1234, ready);
   child.kill_without_reaping();
-  SingleFlight flights(*region);
-  SingleFlight::Ticket ticket;
-  const std::uint64_t began = base::monotonic_ns();
-  EXPECT_NE(flights.begin(1234, ticket), Turn::too_long);
-  EXPECT_LT(base::monotonic_ns() - began, k_second / 2);
+  const auto [turn, took_ns] = begin_timed(region, 1234);
+  EXPECT_NE(turn, Turn::too_long);
+  EXPECT_LT(took_ns, k_second / 2);
 }
 
 TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
@@ -161,13 +172,10 @@ TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
   Gate ready;
   Child child = fetching_child(region, 1234, ready);
   child.stop();
-  SingleFlight flights(*region);
-  SingleFlight::Ticket ticket;
-  const std::uint64_t began = base::monotonic_ns();
-  EXPECT_EQ(flights.begin(1234, ticket), Turn::too_long);
-  const std::uint64_t took = base::monotonic_ns() - began;
-  EXPECT_GE(took, k_second);
-  EXPECT_LT(took, 2 * k_second);
+  const auto [turn, took_ns] = begin_timed(region, 1234);
+  EXPECT_EQ(turn, Turn::too_long);
+  EXPECT_GE(took_ns, k_second);
+  EXPECT_LT(took_ns, 2 * k_second);
 }
 
 // Once a bug: the next process gets the dead one's slot, so the dead fetcher looks alive for ever: every open of its file
@@ -180,14 +188,10 @@ TEST(SingleFlight, AKilledFetchersTurnIsFreeAlsoWhenItsSlotIsAnothers) {
     Child child = fetching_child(region, 1234, ready);
     word = region->flight_slot(1234 % k_flight_slots).word.load();
   }
-  Child next([&] {
-    Region* const mine = tests::attach(region.options);
-    CHILD_CHECK(mine != nullptr);
-    CHILD_CHECK((word & 0xfff) - 1 == mine->own_slot());
-    ready.give();
-    return tests::wait_for_death();
+  const Child next = tests::attached_child(region.options, [&](const Region& mine) {
+    CHILD_CHECK((word & 0xfff) - 1 == mine.own_slot());
+    return 0;
   });
-  ASSERT_TRUE(ready.take());
   SingleFlight flights(*region);
   SingleFlight::Ticket ticket;
   EXPECT_NE(flights.begin(1234, ticket), Turn::too_long);

@@ -125,13 +125,42 @@ PARITY(Wait, SelectAndPselect) {
   EXPECT_EQ(errno, EBADF);
 }
 
-PARITY(Wait, EpollRefusesRegularFiles) {
+PARITY(Wait, ClosedNumbersAreRefused) {
+  const char* const path = t.file("a", 300);
+  const auto closed = [&] {
+    const int fd = CALL(open(path, O_RDONLY));
+    CALL(close(fd));
+    return fd;
+  };
+  fd_set set;
+  timeval none{};
+  FD_ZERO(&set);
+  int fd = closed();
+  FD_SET(fd, &set);
+  CALL(select(fd + 1, &set, nullptr, nullptr, &none));
+  EXPECT_EQ(errno, EBADF);
+  const timespec now{};
+  fd = closed();
+  CALL(pselect(fd + 1, nullptr, nullptr, &set, &now, nullptr));
+  pollfd one{closed(), POLLIN, 0};
+  CALL(poll(&one, 1, 0));
+  t.line(std::to_string(one.revents));
+  one.fd = closed();
+  CALL(ppoll(&one, 1, &now, nullptr));
+  t.line(std::to_string(one.revents));
+  const int epoll = CALL(epoll_create1(0));
+  epoll_event event{};
+  fd = closed();
+  CALL(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event));
+}
+
+PARITY(Wait, EpollIsAskedOfTheFileItself) {
   const int epoll = CALL(epoll_create1(0));
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   epoll_event event{};
   event.events = EPOLLIN;
-  EXPECT_EQ(CALL(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event)), -1);
-  EXPECT_EQ(errno, EPERM);
+  // EPERM, but on FUSE, where a file may be polled.
+  CALL(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event));
   CALL(epoll_ctl(fd, EPOLL_CTL_ADD, 0, &event));
   CALL(epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr));
   CALL(epoll_ctl(epoll, EPOLL_CTL_ADD, 99, &event));
@@ -170,6 +199,30 @@ PARITY(Pass, FdsThroughASocket) {
   t.stat("fstat", st, t / "a");
   CALL(close(fd));
   show_rest(t, got);
+}
+
+PARITY(Pass, AClosedNumberDoesNotLeaveTheProcess) {
+  int pair[2];
+  CALL(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+  char control[CMSG_SPACE(sizeof(int))] = {}, byte = 'x';
+  iovec part{&byte, 1};
+  mmsghdr messages[1] = {};
+  msghdr& message = messages[0].msg_hdr;
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const c = CMSG_FIRSTHDR(&message);
+  c->cmsg_level = SOL_SOCKET;
+  c->cmsg_type = SCM_RIGHTS;
+  c->cmsg_len = CMSG_LEN(sizeof(int));
+  int fd = CALL(open(t.file("a", 300), O_RDONLY));
+  CALL(close(fd));
+  std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+  EXPECT_EQ(CALL(sendmsg(pair[0], &message, 0)), -1);
+  fd = CALL(open(t / "a", O_RDONLY));
+  CALL(close(fd));
+  EXPECT_EQ(CALL(sendmmsg(pair[0], messages, 1, 0)), -1);
 }
 
 PARITY(Aio, ReadsAndErrors) {

@@ -139,6 +139,9 @@ PARITY(Fd, ClosedTwiceIsBad) {
   CALL(close(100000));
   CALL(close(INT32_MAX));
   CALL(close(INT32_MIN));
+  const int another = CALL(open(t / "a", O_RDONLY));
+  CALL(function<int(int)>("__close")(another));
+  CALL(function<int(int)>("__close")(another));
   char byte;
   struct stat st;
   CALL(read(fd, &byte, 1));

@@ -1,5 +1,6 @@
 // ioctl and the terminal's questions.
 #include <linux/fs.h>
+#include <linux/loop.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 
@@ -66,6 +67,31 @@ PARITY(Ioctl, TheFileSystemsOwn) {
   char got[10];
   CALL(read(fd, got, 10));
   CALL(close(fd));
+}
+
+// cp --reflink: the served file is the argument, not the fd of the call.
+PARITY(Ioctl, ServedFilesInTheArgument) {
+  const int from = CALL(open(t.file("from", 8192), O_RDONLY));
+  const int to = CALL(open(t / "to", O_RDWR | O_CREAT, 0644));
+  CALL(ioctl(to, FICLONE, from));
+  CALL(lseek(from, 0, SEEK_CUR));
+  CALL(close(from));
+  const int ranged = CALL(open(t / "from", O_RDONLY));
+  file_clone_range range{ranged, 0, 4096, 0};
+  CALL(ioctl(to, FICLONERANGE, &range));
+  CALL(ioctl(to, FICLONERANGE, nullptr));
+  CALL(close(ranged));
+  const int same = CALL(open(t / "from", O_RDONLY));
+  alignas(file_dedupe_range) char room[sizeof(file_dedupe_range) + sizeof(file_dedupe_range_info)] = {};
+  auto* const dedupe = reinterpret_cast<file_dedupe_range*>(room);
+  dedupe->src_length = 4096;
+  dedupe->dest_count = 1;
+  dedupe->info[0].dest_fd = same;
+  CALL(ioctl(to, FIDEDUPERANGE, dedupe));
+  t.line("status " + std::to_string(dedupe->info[0].status));
+  CALL(ioctl(to, LOOP_SET_FD, same));
+  CALL(close(same));
+  CALL(close(to));
 }
 
 PARITY(Ioctl, TerminalFunctions) {

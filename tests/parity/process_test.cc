@@ -38,6 +38,27 @@ std::string run(const char* command, int fd) {
 
 }  // namespace
 
+PARITY(Process, ClosedNumbersAreClosedForAChild) {
+  const char* const path = t.file("a", 300);
+  int fd = CALL(open(path, O_RDONLY));
+  CALL(close(fd));
+  const pid_t child = vfork();
+  if (child == 0) _exit(dup2(fd, 60) < 0 ? errno : 0);
+  int status = 0;
+  waitpid(child, &status, 0);
+  t.line("vfork " + std::to_string(WEXITSTATUS(status)));
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  fd = CALL(open(path, O_RDONLY));
+  CALL(close(fd));
+  posix_spawn_file_actions_adddup2(&actions, fd, 0);
+  const char* const arguments[] = {"/bin/true", nullptr};
+  pid_t pid = 0;
+  EXPECT_EQ(CALL(posix_spawn(&pid, "/bin/true", &actions, nullptr, const_cast<char**>(arguments), environ)), EBADF);
+  posix_spawn_file_actions_destroy(&actions);
+}
+
 PARITY(Process, OffsetIsSharedWithAChild) {
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   const int copy = CALL(dup(fd));
@@ -109,12 +130,12 @@ PARITY(Process, PopenAndSystem) {
 PARITY(Process, FailedExecLeavesEverything) {
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   peek(t, fd);
-  CALL(execl("/nonexistent", "x", static_cast<char*>(nullptr)));
+  CALL(execl(t / "none", "x", static_cast<char*>(nullptr)));
   EXPECT_EQ(errno, ENOENT);
   peek(t, fd);
-  CALL(execlp("/nonexistent", "x", static_cast<char*>(nullptr)));
+  CALL(execlp(t / "none", "x", static_cast<char*>(nullptr)));
   const char* const arguments[] = {"x", nullptr};
-  CALL(execv("/nonexistent", const_cast<char**>(arguments)));
+  CALL(execv(t / "none", const_cast<char**>(arguments)));
   CALL(execvp("", const_cast<char**>(arguments)));
   CALL(fexecve(fd, const_cast<char**>(arguments), environ));
   EXPECT_EQ(errno, EACCES);

@@ -19,12 +19,14 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/meanwhile.h"
 #include "tests/support/preload_content.h"
 
 using cube::preload::byte_of;
 using cube::preload::content_of;
 using cube::preload::number_of;
 using cube::preload::size_of;
+using cube::tests::Meanwhile;
 using Arguments = std::vector<std::string>;
 
 namespace {
@@ -62,6 +64,9 @@ void check_file(const std::string& path) {
   CHECK(close(fd) == 0);
 }
 std::string file_in(const std::string& dir, int n) { return dir + "/f" + std::to_string(n); }
+std::string random_file(const std::string& dir, int files, std::mt19937& random) {
+  return file_in(dir, static_cast<int>(random() % static_cast<unsigned>(files)));
+}
 
 // read FILES: each whole, checked
 int do_read(const Arguments& a) {
@@ -142,35 +147,28 @@ int do_threads(const Arguments& a) {
 // or another file, but only ever whole, right bytes of some file.
 int do_close_race(const Arguments& a) {
   const int files = std::stoi(a[1]);
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> threads;
-  for (unsigned id = 0; id < 4; ++id) {
-    threads.emplace_back([&, id] {
-      std::mt19937 random(id);
-      while (!stop.load()) {
-        char got[64];
-        const int fd = 50 + static_cast<int>(random() % 8);
-        const ssize_t n = pread(fd, got, sizeof got, 0);
-        CHECK(n >= 0 || errno == EBADF);
-        if (n <= 0) continue;
-        bool known = false;
-        for (int f = 0; f < files && !known; ++f) {
-          known = static_cast<std::size_t>(n) == std::min<std::size_t>(sizeof got, size_of(f));
-          for (ssize_t i = 0; i < n && known; ++i) known = got[i] == byte_of(f, static_cast<std::size_t>(i));
-        }
-        CHECK(known);
-        lseek(fd, 0, SEEK_SET);
-        struct stat st {};
-        fstat(fd, &st);
-      }
-    });
-  }
+  const Meanwhile readers(4, [&](std::mt19937& random) {
+    char got[64];
+    const int fd = 50 + static_cast<int>(random() % 8);
+    const ssize_t n = pread(fd, got, sizeof got, 0);
+    CHECK(n >= 0 || errno == EBADF);
+    if (n <= 0) return;
+    bool known = false;
+    for (int f = 0; f < files && !known; ++f) {
+      known = static_cast<std::size_t>(n) == std::min<std::size_t>(sizeof got, size_of(f));
+      for (ssize_t i = 0; i < n && known; ++i) known = got[i] == byte_of(f, static_cast<std::size_t>(i));
+    }
+    CHECK(known);
+    lseek(fd, 0, SEEK_SET);
+    struct stat st {};
+    fstat(fd, &st);
+  });
   std::vector<std::thread> closers;
   for (unsigned id = 0; id < 2; ++id) {
     closers.emplace_back([&, id] {
       std::mt19937 random(100 + id);
       for (int i = 0; i < std::stoi(a[2]); ++i) {
-        const int fd = open(file_in(a[0], static_cast<int>(random() % static_cast<unsigned>(files))).c_str(), O_RDONLY);
+        const int fd = open(random_file(a[0], files, random).c_str(), O_RDONLY);
         CHECK(fd >= 0);
         const int to = 50 + static_cast<int>(random() % 8);
         CHECK(dup2(fd, to) == to);
@@ -180,22 +178,13 @@ int do_close_race(const Arguments& a) {
     });
   }
   for (auto& thread : closers) thread.join();
-  stop = true;
-  for (auto& thread : threads) thread.join();
   return 0;
 }
 
 // fork-threads DIR FILES FORKS: forks while threads read; each child reads all and its inherited fd
 int do_fork_threads(const Arguments& a) {
   const int files = std::stoi(a[1]);
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> threads;
-  for (unsigned id = 0; id < 4; ++id) {
-    threads.emplace_back([&, id] {
-      std::mt19937 random(id);
-      while (!stop.load()) check_file(file_in(a[0], static_cast<int>(random() % static_cast<unsigned>(files))));
-    });
-  }
+  const Meanwhile readers(4, [&](std::mt19937& random) { check_file(random_file(a[0], files, random)); });
   for (int i = 0; i < std::stoi(a[2]); ++i) {
     const int fd = open(file_in(a[0], 7).c_str(), O_RDONLY);
     char head[100];
@@ -217,8 +206,6 @@ int do_fork_threads(const Arguments& a) {
     check_fd(fd, 7, 150);
     CHECK(close(fd) == 0);
   }
-  stop = true;
-  for (auto& thread : threads) thread.join();
   return 0;
 }
 
@@ -258,14 +245,7 @@ int do_vfork(const Arguments& a) {
 // vfork-threads DIR FILES PROGRAM: vforked children close every fd while other threads read
 int do_vfork_threads(const Arguments& a) {
   const int files = std::stoi(a[1]);
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> threads;
-  for (unsigned id = 0; id < 3; ++id) {
-    threads.emplace_back([&, id] {
-      std::mt19937 random(id);
-      while (!stop.load()) check_file(file_in(a[0], static_cast<int>(random() % static_cast<unsigned>(files))));
-    });
-  }
+  const Meanwhile readers(3, [&](std::mt19937& random) { check_file(random_file(a[0], files, random)); });
   const char* const arguments[] = {a[2].c_str(), "nothing", nullptr};
   for (int i = 0; i < 200; ++i) {
     const pid_t child = vfork();
@@ -280,8 +260,6 @@ int do_vfork_threads(const Arguments& a) {
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
   }
-  stop = true;
-  for (auto& thread : threads) thread.join();
   return 0;
 }
 

@@ -117,6 +117,8 @@ void run_parity(void (*body)(Case&));
 std::string raw_fd_target(int fd);
 bool is_preloaded();
 bool is_virtual();
+// Each open looks at the origin (CUBESHIM_CONSISTENCY=open), so that what others change is seen.
+bool asks_the_origin();
 // libc's function (or the shim's) by name; ends the test process where there is none.
 void* symbol(const char* name);
 template <typename F>

@@ -9,4 +9,4 @@ const char* __tsan_default_suppressions() { return "mutex:cube::\n"; }
 
 // The suppression above needs a symbolizer, which a machine may lack; data races are what these builds are for.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options();
-const char* __tsan_default_options() { return "report_mutex_bugs=0"; }
+const char* __tsan_default_options() { return "report_mutex_bugs=0:die_after_fork=0"; }

@@ -7,6 +7,8 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 #include "tests/support/child.h"
 
@@ -34,6 +36,17 @@ class Tracee {
       if (stopped_by_ == SIGSTOP) return true;
     }
     return false;
+  }
+  // Runs on for about that long, then stands still; true where it came to a raise(SIGSTOP) before.
+  bool run_for(std::uint64_t ns) {
+    if (ptrace(PTRACE_CONT, child_.pid(), nullptr, 0) != 0) return true;
+    const timespec pause{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    nanosleep(&pause, nullptr);
+    int status = 0;
+    if (waitpid(child_.pid(), &status, WNOHANG) == child_.pid()) return true;
+    child_.send(SIGUSR1);  // a stop for the tracer, whatever the child does
+    wait_for_stop();
+    return is_at_raise();
   }
   bool is_alive() const { return alive_; }
   bool is_at_raise() const { return stopped_by_ == SIGSTOP; }

@@ -1,0 +1,30 @@
+// Ways to read a set of files once, in a given order: a plain reader with threads, and the engines of prefetch/.
+// All of them check that they have got all the bytes. Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prefetch/engine_choice.h"
+
+namespace cube::bench {
+
+using Paths = std::vector<std::string>;
+
+class Contender {
+ public:
+  virtual ~Contender() = default;
+  // Bytes read; 0 where something went wrong.
+  virtual std::uint64_t read_all(const Paths& paths) = 0;
+  // Of an engine that chooses: what it has chosen.
+  virtual std::string choice() const { return {}; }
+};
+
+// open, fstat, read, close by so many threads.
+std::unique_ptr<Contender> plain_reader(unsigned threads);
+// Null where the engine is refused.
+std::unique_ptr<Contender> engine_reader(prefetch::EngineChoice choice, unsigned depth, int nice, std::size_t largest);
+
+}  // namespace cube::bench

@@ -1,0 +1,64 @@
+#include "cache/background_fetch.h"
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+#include "cache/recent_misses.h"
+
+namespace cube::cache {
+
+BackgroundFetch::BackgroundFetch(FileCache& cache, std::string_view key, bool use_ring)
+    : cache_(&cache),
+      key_(key),
+      hash_(base::hash_path(key)),
+      use_ring_(use_ring),
+      fetch_(cache.ram_, cache.rules_, key, use_ring ? Lane::background_with_ring : Lane::background) {}
+
+BackgroundFetch::Begin BackgroundFetch::begin() {
+  if (was_just_missed(*cache_->region_, hash_)) return Begin::demanded;
+  Pin pin = cache_->ram_.find(key_, hash_);
+  if (pin && cache_->needs_no_look(*pin)) {
+    if (use_ring_ && cache_->ram_.ring().want_again(*pin)) {
+      place_ = cache_->ram_.place_of(*pin);
+      wanted_again_ = std::move(pin);
+    }
+    return Begin::cached;
+  }
+  pin.release();
+  switch (cache_->flights_.begin_prefetch(hash_, ticket_)) {
+    case SingleFlight::Prefetch::mine: break;
+    case SingleFlight::Prefetch::prefetched: return Begin::cached;  // in a moment
+    case SingleFlight::Prefetch::demanded: return Begin::demanded;
+  }
+  // Another fetch of it may just have ended.
+  if (const Pin found = cache_->ram_.find(key_, hash_); found && cache_->needs_no_look(*found)) {
+    ticket_ = {};
+    return Begin::cached;
+  }
+  return Begin::fetch;
+}
+
+Fetch::Next BackgroundFetch::accept(const FileStat& stat, bool physical) {
+  const Pin pin = cache_->ram_.find(key_, hash_);
+  if (pin && pin->stat.same_content(stat) && pin->stat.same_rights(stat)) {
+    fetched_twice_ = cache_->needs_no_look(*pin) && !pin->is_prefetched();
+    cache_->ram_.mark_verified(*pin, base::boot_ns());
+    return Fetch::Next::done;
+  }
+  if (pin) cache_->ram_.mark_stale(key_);
+  return fetch_.accept(stat, physical);
+}
+
+bool BackgroundFetch::publish() {
+  // Where turns collide, another may have been quicker: the second record would be read by nobody.
+  if (const Pin found = cache_->ram_.find(key_, hash_); found && cache_->needs_no_look(*found)) {
+    fetched_twice_ = true;
+    return false;
+  }
+  if (!fetch_.publish()) return false;
+  Pin& pin = fetch_.pin();
+  place_ = cache_->ram_.place_of(*pin);
+  pin.release();
+  return true;
+}
+
+}  // namespace cube::cache

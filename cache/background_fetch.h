@@ -1,0 +1,51 @@
+// One fetch that nobody waits for yet, by an engine that does the I/O: begin -> accept -> (its bytes are read) -> publish.
+// While it is under way, a program that opens the file waits for it as for another's fetch.
+// Thread safety: one thread at a time. Its path must outlive it.
+#pragma once
+
+#include "cache/fetch.h"
+#include "cache/file_cache.h"
+#include "cache/single_flight.h"
+
+namespace cube::cache {
+
+class BackgroundFetch {
+ public:
+  BackgroundFetch(FileCache& cache, std::string_view key, bool use_ring);
+
+  enum class Begin : std::uint8_t {
+    fetch,
+    cached,   // it is there, or another prefetch brings it
+    demanded  // a program fetches it now, or had it from the origin a moment ago
+  };
+  Begin begin();
+
+  // done: an older record of it was found to be right still.
+  Fetch::Next accept(const FileStat& stat, bool physical);
+  std::byte* room() const { return fetch_.room(); }
+  bool wants_second_look() const { return fetch_.wants_second_look(); }
+  // False: reason() says why not.
+  bool publish();
+  void lose_room() { fetch_.lose_room(); }
+
+  base::Counter reason() const { return fetch_.reason(); }
+  // A program has fetched it too, since begin().
+  bool was_fetched_twice() const { return fetched_twice_; }
+  // It was cached in the ring and had been read, and is kept there until it is read again.
+  bool is_wanted_again() const { return static_cast<bool>(wanted_again_); }
+  // After publish, or of what is wanted again. It stays there while this lives.
+  const RamTier::Place& place() const { return place_; }
+
+ private:
+  FileCache* cache_;
+  std::string_view key_;
+  std::uint64_t hash_;
+  bool use_ring_;
+  SingleFlight::Ticket ticket_;
+  Fetch fetch_;
+  RamTier::Place place_;
+  Pin wanted_again_;
+  bool fetched_twice_ = false;
+};
+
+}  // namespace cube::cache

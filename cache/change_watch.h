@@ -1,0 +1,34 @@
+// Has anything changed a file, by whatever name, while it was being copied? Changes made through the shim, by any process of
+// the node, that is: a writer closes the file's stripe and counts its epoch up, a change of names counts them up.
+// Thread safety: an object belongs to one thread; what it looks at may change at any time.
+#pragma once
+
+#include "cache/ram/writers.h"
+
+namespace cube::cache {
+
+class ChangeWatch {
+ public:
+  // Made before the name is followed: one that changes from here on may no longer be that of what is found.
+  explicit ChangeWatch(Region& region) : region_(&region), names_(region.header().name_changes.load(std::memory_order_seq_cst)) {}
+
+  // Before the bytes are read. False: somebody has the file open for writing.
+  bool watch(const FileStat& stat) {
+    stripe_ = &writer_stripe_of(*region_, stat);
+    epoch_ = stripe_->epoch.load(std::memory_order_seq_cst);
+    return !may_be_written(*stripe_, stat);
+  }
+  // After the record can be found by who makes a change. Either we see the change here, or they see the record and mark it.
+  bool is_unchanged() const {
+    return stripe_->epoch.load(std::memory_order_seq_cst) == epoch_ &&
+           region_->header().name_changes.load(std::memory_order_seq_cst) == names_;
+  }
+
+ private:
+  Region* region_;
+  WriterStripe* stripe_ = nullptr;
+  std::uint64_t names_;
+  std::uint32_t epoch_ = 0;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,82 @@
+#include "cache/fetch.h"
+
+#include <cerrno>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+// A file that was written this recently may be written again within the grain of its mtime, or by a clock that differs.
+constexpr std::uint64_t k_recent_seconds = 60;
+constexpr std::uint64_t k_racy_seconds = 2;
+// What an origin may need several requests for, between which the file can change: FUSE and the page cache read 128 KiB at
+// a time. Such a mixture would be kept for the whole job.
+constexpr std::uint64_t k_one_request = 128 << 10;
+
+bool is_recent(const FileTime& time, std::uint64_t now_ns, std::uint64_t seconds) {
+  const auto now = static_cast<std::int64_t>(now_ns / 1'000'000'000ULL);
+  const std::int64_t age = now > time.seconds ? now - time.seconds : time.seconds - now;
+  return age < static_cast<std::int64_t>(seconds);
+}
+
+}  // namespace
+
+Fetch::Fetch(RamTier& tier, const FetchRules& rules, std::string_view key, Lane lane)
+    : tier_(&tier), rules_(rules), lane_(lane), watch_(tier.region()), began_ns_(base::wall_ns()) {
+  content_.path = key;
+  content_.prefetched = lane != Lane::demand;
+  content_.fetched_ns = began_ns_;
+  content_.verified_ns = base::boot_ns();
+}
+
+Fetch::Next Fetch::accept(const FileStat& stat, bool physical) {
+  const auto refused = [&](Counter reason) {
+    refuse(reason);
+    return Next::refuse;
+  };
+  if (!stat.is_regular()) return refused(Counter::bypassed_kind);
+  if (stat.size > rules_.max_file) return refused(Counter::bypassed_size);
+  if (!watch_.watch(stat)) return refused(Counter::bypassed_busy);
+  content_.stat = stat;
+  content_.physical = physical;
+  pin_ = tier_->adopt(content_, base::hash_path(content_.path));
+  if (pin_) return Next::done;
+  // Where changes are expected, a file may be written twice within the grain of its mtime: then it is not for caching yet.
+  if (rules_.consistency != base::ConsistencyKind::immutable && is_recent(stat.modified, began_ns_, k_racy_seconds))
+    return refused(Counter::bypassed_busy);
+  auto reservation = reserve(stat.size);
+  if (!reservation) return refused(reservation.error().value == EFBIG ? Counter::bypassed_size : Counter::bypassed_full);
+  reservation_ = std::move(*reservation);
+  return Next::read;
+}
+
+base::Result<RamTier::Reservation> Fetch::reserve(std::uint64_t size) {
+  const std::size_t path_length = content_.path.size();
+  if (lane_ == Lane::demand) return tier_->reserve(path_length, size);
+  if (!tier_->is_full()) {
+    auto resident = tier_->reserve(path_length, size);
+    if (resident || lane_ != Lane::background_with_ring) return resident;
+  }
+  if (lane_ != Lane::background_with_ring) return base::fail(ENOSPC);
+  return tier_->reserve_in_ring(path_length, size);
+}
+
+bool Fetch::wants_second_look() const {
+  const FileStat& stat = content_.stat;
+  return stat.size > k_one_request || is_recent(stat.modified, began_ns_, k_recent_seconds) ||
+         is_recent(stat.changed, began_ns_, k_recent_seconds);
+}
+
+bool Fetch::publish() {
+  auto pin = tier_->publish(reservation_, content_);
+  if (!pin) return refuse(Counter::bypassed_full);
+  if (!watch_.is_unchanged() || !tier_->confirm(std::move(reservation_), *pin)) return refuse(Counter::bypassed_busy);
+  pin_ = std::move(*pin);
+  return true;
+}
+
+}  // namespace cube::cache

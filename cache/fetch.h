@@ -1,0 +1,67 @@
+// One fetch of one file, in the steps that are the cache's own. Who does the I/O is another's business: a program's open,
+// one step after the other, or an engine in the background with many fetches under way.
+//   Fetch made -> (the file is opened) -> accept -> (its bytes are read to room()) -> (looked at again) -> publish
+// Thread safety: one thread at a time. Dropped before publish, it leaves nothing behind.
+#pragma once
+
+#include <string_view>
+
+#include "cache/base/config.h"
+#include "cache/change_watch.h"
+#include "cache/ram/ram_tier.h"
+
+namespace cube::cache {
+
+struct FetchRules {
+  std::uint64_t max_file = 0;  // bytes
+  base::ConsistencyKind consistency = base::ConsistencyKind::immutable;
+};
+
+// Who waits for it. In the background what is fetched is noted as such, and goes to the ring where nothing else has room.
+enum class Lane : std::uint8_t { demand, background, background_with_ring };
+
+class Fetch {
+ public:
+  enum class Next {
+    read,   // the whole file to room()
+    done,   // no need to: pin() has what another view has fetched
+    refuse  // not for caching; reason() says why
+  };
+
+  // Before the file is opened. `key` must outlive this.
+  Fetch(RamTier& tier, const FetchRules& rules, std::string_view key, Lane lane = Lane::demand);
+
+  // The file that the path led to. `physical`: without a symbolic link on the way.
+  Next accept(const FileStat& stat, bool physical);
+  std::byte* room() const { return reservation_.data(); }
+  // Must the file be found unchanged after the read? Where its times, or the way in which it is read, prove nothing.
+  bool wants_second_look() const;
+  // Shows it to all. False: refused after all.
+  bool publish();
+
+  // The room may still be written to by others, and nobody knows for how long.
+  void lose_room() { reservation_.lose(); }
+
+  base::Counter reason() const { return reason_; }
+  Pin& pin() { return pin_; }
+
+ private:
+  bool refuse(base::Counter reason) {
+    reason_ = reason;
+    return false;
+  }
+
+  base::Result<RamTier::Reservation> reserve(std::uint64_t size);
+
+  RamTier* tier_;
+  FetchRules rules_;
+  Lane lane_;
+  ChangeWatch watch_;
+  std::uint64_t began_ns_;  // wall clock
+  RecordContent content_;
+  RamTier::Reservation reservation_;
+  Pin pin_;
+  base::Counter reason_ = base::Counter::bypassed_busy;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,42 @@
+// Files that programs had from the origin a moment ago, for want of room: to prefetch such a one would come too late, once.
+// A row of the region for each of some hashes: the hash but for its last 16 bits, and there 0 as long as nobody has been told,
+// then the second of that. Who misses a file just after its prefetch was left out for an older miss takes the row back:
+// otherwise it would be left out, and missed, in every epoch.
+// Thread safety: all of it; what is lost by a race costs one fetch.
+#pragma once
+
+#include "cache/base/clock.h"
+#include "cache/ram/region.h"
+
+namespace cube::cache {
+
+namespace recent_misses {
+
+inline constexpr std::uint64_t k_second_mask = 0xffff;
+inline constexpr std::uint64_t k_just_now = 10;  // seconds
+
+inline std::uint64_t name_of(std::uint64_t hash) { return hash & ~k_second_mask; }
+// Never 0.
+inline std::uint64_t this_second() { return (base::coarse_monotonic_ns() / 1'000'000'000ULL % k_second_mask) + 1; }
+
+}  // namespace recent_misses
+
+inline void note_miss(Region& region, std::uint64_t hash) {
+  using namespace recent_misses;
+  std::atomic<std::uint64_t>& row = region.recent_miss(hash);
+  const std::uint64_t known = row.load(std::memory_order_relaxed), told = known & k_second_mask;
+  const bool was_left_out =
+      name_of(known) == name_of(hash) && told != 0 && (this_second() + k_second_mask - told) % k_second_mask < k_just_now;
+  row.store(was_left_out ? 0 : name_of(hash), std::memory_order_relaxed);
+}
+
+// Shall the prefetch of this file be left out? Says yes once for each miss.
+inline bool was_just_missed(Region& region, std::uint64_t hash) {
+  using namespace recent_misses;
+  std::atomic<std::uint64_t>& row = region.recent_miss(hash);
+  if (row.load(std::memory_order_relaxed) != name_of(hash) || name_of(hash) == 0) return false;
+  row.store(name_of(hash) | this_second(), std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,29 @@
+// Threads of the library inside a host: all signals are the host's other threads' to take, stacks are small, priority is
+// low, file descriptors are in a table that the host neither sees nor can close.
+// Thread safety: all of it.
+#pragma once
+
+#include <cstddef>
+
+#include "cache/base/result.h"
+
+namespace cube::prefetch {
+
+// Starts a detached thread. `stack` is a wish: where libc needs more for thread-local storage, it gets more.
+// 0 or an errno.
+int start_background_thread(void (*body)(void*), void* argument, std::size_t stack);
+
+// Until all threads that were started so are gone, to the kernel too: some calls (unshare, setns) want a process to have one
+// thread only. False: it took longer than this.
+bool wait_for_background_threads(unsigned at_most_ms);
+// In a forked child, which has none of them.
+void forget_background_threads();
+
+// For the calling thread, and for threads that it starts from then on: an empty fd table of its own. Fails where the
+// kernel, or a sandbox, does not have it; the thread must then open nothing, for its numbers would be the host's.
+base::Result<bool> take_private_fd_table();
+
+// SCHED_BATCH and a niceness so much above the process's; a kernel that refuses is no trouble.
+void lower_priority(int by);
+
+}  // namespace cube::prefetch

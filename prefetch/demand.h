@@ -1,0 +1,28 @@
+// What the programs of the node wait for at the origin themselves, all processes together.
+// Thread safety: reads atomics.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/ram/region.h"
+
+namespace cube::prefetch {
+
+struct Demand {
+  unsigned waiting = 0;               // operations now
+  std::uint64_t fetches = 0, ns = 0;  // so far, of the processes that live
+};
+
+inline Demand look_at_demand(const cache::Region& region) {
+  Demand demand;
+  for (std::uint32_t i = 0; i < cache::k_process_slots; ++i) {
+    const cache::ProcessSlot& slot = region.process_slot(i);
+    if (slot.used.load(std::memory_order_relaxed) == 0) continue;
+    demand.waiting += slot.demand_waits.load(std::memory_order_relaxed);
+    demand.fetches += slot.demand_fetches.load(std::memory_order_relaxed);
+    demand.ns += slot.demand_ns.load(std::memory_order_relaxed);
+  }
+  return demand;
+}
+
+}  // namespace cube::prefetch

@@ -1,0 +1,102 @@
+#include "prefetch/dir_walk.h"
+
+#include <dirent.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <new>
+#include <string_view>
+
+#include "prefetch/high_fd.h"
+
+namespace cube::prefetch {
+
+namespace sys = base::sys;
+
+namespace {
+
+// As getdents64 writes it.
+struct Entry {
+  std::uint64_t inode;
+  std::int64_t next;
+  unsigned short length;
+  unsigned char type;
+  char name[1];
+};
+
+unsigned char type_of(int directory, const char* name) {
+  struct ::stat st {};
+  if (sys::failed(sys::fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW))) return DT_UNKNOWN;
+  return static_cast<unsigned char>(IFTODT(st.st_mode));
+}
+
+}  // namespace
+
+int DirWalk::enter(int parent, const char* name, int flags) {
+  const long fd = sys::openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | flags);
+  if (sys::failed(fd)) return static_cast<int>(-fd);
+  Level level;
+  level.fd = raise_fd(base::UniqueFd(static_cast<int>(fd)));
+  level.block.reset(new (std::nothrow) std::byte[k_block]);
+  if (level.block == nullptr) return ENOMEM;
+  level.path_length = path_.size();
+  levels_.push_back(std::move(level));
+  return 0;
+}
+
+int DirWalk::begin(const std::string& root) {
+  levels_.clear();
+  enters_ = false;
+  path_ = root;
+  return enter(AT_FDCWD, path_.c_str(), 0);
+}
+
+void DirWalk::leave_out() { enters_ = false; }
+
+DirWalk::Found DirWalk::next() {
+  if (std::exchange(enters_, false)) {
+    if (levels_.size() == k_most_levels) return {Found::refused, Refusal::too_long, ELOOP};
+    // Not by path_, which may have become another's.
+    const char* const name = path_.c_str() + levels_.back().path_length + 1;
+    const int error = enter(levels_.back().fd.get(), name, O_NOFOLLOW);
+    if (error != 0) return {Found::refused, Refusal::unreadable, error};
+  }
+  while (!levels_.empty()) {
+    Level& level = levels_.back();
+    path_.resize(level.path_length);
+    if (level.at == level.end) {
+      const long n = sys::raw(SYS_getdents64, level.fd.get(), sys::arg(level.block.get()), k_block);
+      if (n == -EINTR) continue;
+      if (n <= 0) {
+        levels_.pop_back();
+        if (n < 0) return {Found::refused, Refusal::unreadable, static_cast<int>(-n)};
+        continue;
+      }
+      level.at = 0;
+      level.end = static_cast<std::size_t>(n);
+    }
+    const auto* const entry = reinterpret_cast<const Entry*>(level.block.get() + level.at);
+    const char* const name = reinterpret_cast<const char*>(entry) + offsetof(Entry, name);
+    level.at += entry->length;
+    if (std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0) continue;
+    return look_at(level, name, entry->type);
+  }
+  return {};
+}
+
+DirWalk::Found DirWalk::look_at(Level& level, const char* name, unsigned char type) {
+  path_ += '/';
+  path_ += name;
+  if (path_.size() >= PATH_MAX) return {Found::refused, Refusal::too_long, 0};
+  if (type == DT_UNKNOWN) type = type_of(level.fd.get(), name);
+  switch (type) {
+    case DT_REG: return {Found::file};
+    case DT_LNK: return {Found::link};
+    case DT_DIR: enters_ = true; return {Found::directory};
+    case DT_UNKNOWN: return {Found::refused, Refusal::missing, 0};
+    default: return {Found::refused, Refusal::not_a_file, 0};
+  }
+}
+
+}  // namespace cube::prefetch

@@ -1,0 +1,111 @@
+// The seam between what is to be fetched and how: an engine fetches whole files in the background, many at a time, and
+// asks its client for the room to put each of them.
+//
+// A fetch: open, statx by fd, room_for() of the client, one read of a byte more than the size, a second statx where the
+// client asked for one, ended(), close. Special files are never read and never waited for.
+//
+// Who may call what: submit, set_depth, cancel_waiting, drain and stop by any thread, but stop only once. The client is
+// called on the engine's threads: for one fetch never by two at a time, for several fetches at the same time (threads) or
+// one after the other (io_uring); by cancel_waiting() and stop(), also on the caller's thread. A client must not call
+// drain or stop from within.
+//
+// Each fetch that was submitted ends exactly once, by ended(). From then on engine and kernel no longer know the Fetch, its
+// path or its room - with one exception: a fetch that hangs in the kernel when stop() loses patience ends as `abandoned`,
+// and if `room_is_lost` is set, the kernel may still write into its room at any time until the process is gone; that room
+// must never be used for anything else, nor be unmapped. After stop() has returned no client function runs or will run.
+//
+// File descriptors: the engine's threads have an fd table of their own. The host never sees an fd of the engine's, and
+// whatever it closes or dup2s does not touch them. So a client function that is called there finds none of the host's fds,
+// stderr included; and /proc/self/fd is the host's table there too, the thread's own is /proc/thread-self/fd.
+//
+// A forked child has no engine: its copy ends what is submitted as cancelled, and everything else does nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/file_stat.h"
+
+namespace cube::prefetch {
+
+// Owned by the client, from submit() to ended() at the same place.
+struct Fetch {
+  const char* path = nullptr;  // absolute
+  std::uint32_t origin = 0;    // files of one mount have the same number; engine_choice.h learns for each
+
+  Fetch* next = nullptr;  // the engine's
+};
+
+enum class Ending : std::uint8_t {
+  whole,      // the room holds the file as its stat said
+  declined,   // by room_for
+  failed,     // `error` is the kernel's
+  changed,    // not what its stat said: grown, truncated, or written meanwhile
+  cancelled,  // not begun, or given up between two system calls
+  abandoned,  // see above
+};
+
+struct FetchResult {
+  Ending ending = Ending::cancelled;
+  bool has_room = false;      // room_for gave room; it is the client's again, unless
+  bool room_is_lost = false;  // (see above)
+  // What was asked of the origin.
+  std::uint8_t opens = 0, stats = 0, reads = 0;
+  int error = 0;   // of failed
+  int reason = 0;  // of declined, as the client gave it
+  std::uint64_t bytes = 0;
+};
+
+struct Room {
+  std::byte* data = nullptr;
+  int reason = 0;
+  bool is_given = false;
+  bool look_again = false;
+
+  // Room for all the bytes of the stat. With `look_again` the file is asked for its stat once more after the read.
+  static Room give(std::byte* data, bool look_again) { return {data, 0, true, look_again}; }
+  static Room decline(int reason) { return {nullptr, reason, false, false}; }
+};
+
+struct OpenedFile {
+  cache::FileStat stat{};
+  bool is_physical = false;  // no part of the path is a symbolic link
+};
+
+class FetchClient {
+ public:
+  // Only regular files are worth room; what else has been opened (directories too) shows in the stat.
+  virtual Room room_for(Fetch& fetch, const OpenedFile& file) = 0;
+  virtual void ended(Fetch& fetch, const FetchResult& result) = 0;
+
+ protected:
+  ~FetchClient() = default;
+};
+
+struct EngineOptions {
+  unsigned depth = 64;      // most fetches in flight
+  int nice = 5;             // added to the niceness of the engine's threads
+  unsigned idle_ms = 1000;  // threads that have had nothing to do for so long end
+  std::size_t stack = 128 << 10;
+};
+inline constexpr unsigned k_most_depth = 256;
+
+class IoEngine {
+ public:
+  virtual ~IoEngine() = default;  // stops, and waits no longer than 50 ms for what hangs
+  virtual const char* name() const = 0;
+  // Of the one that fetches for this origin, where there is a choice; by any thread.
+  virtual const char* name_for(std::uint32_t /*origin*/) const { return name(); }
+
+  virtual void submit(Fetch& fetch) = 0;
+  // From 1 to k_most_depth. What is in flight goes on.
+  virtual void set_depth(unsigned depth) = 0;
+  // Ends what has not been begun as cancelled.
+  virtual void cancel_waiting() = 0;
+  // Until all that was submitted has ended and its files are closed.
+  virtual void drain() = 0;
+  // Cancels what waits, ends what is in flight as soon as it comes back, and after `patience_ms` abandons the rest; says
+  // how many were abandoned. What is submitted later is cancelled.
+  virtual unsigned stop(unsigned patience_ms) = 0;
+};
+
+}  // namespace cube::prefetch

@@ -1,0 +1,208 @@
+#include "prefetch/lead.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+
+namespace cube::prefetch {
+namespace {
+
+constexpr std::uint64_t k_ms = 1'000'000;
+constexpr std::uint64_t k_tick_ns = 10 * k_ms, k_idle_tick_ns = 250 * k_ms, k_blocked_tick_ns = 50 * k_ms;
+constexpr std::uint64_t k_least_rest_ns = 1000 * k_ms, k_rest = 10;  // between rounds; times what the round took
+constexpr std::uint64_t k_stuck_after_ns = 200 * k_ms, k_give_up_unknown_after_ns = 2000 * k_ms;
+
+// JobRow::listed: which list:16 | how many entries:48.
+constexpr std::uint64_t k_most_listed = (1ULL << 48) - 1;
+
+std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & ~k_most_listed; }
+
+std::uint64_t ring_bytes(const base::RamSize& size, const cache::RegionLayout& layout) {
+  return size.is_percent ? layout.file_bytes * size.value / 100 : size.value;
+}
+
+}  // namespace
+
+// Each file under way takes an fd of those that the process may have, and the socket, lists and rings take some.
+unsigned Lead::most_in_flight(unsigned wanted) {
+  constexpr std::uint64_t k_others = 12;
+  struct ::rlimit limit {};
+  if (base::sys::failed(base::sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, base::sys::arg(&limit)))) return wanted;
+  const std::uint64_t most = limit.rlim_cur > k_others ? limit.rlim_cur - k_others : 1;
+  return static_cast<unsigned>(std::min<std::uint64_t>(wanted, most));
+}
+
+void Lead::open_list() {
+  if (config_.prefetch_list.empty()) return;
+  const cache::Region& region = cache_.region();
+  const std::uint64_t listed = region.job_row(region.own_job()).listed.load(std::memory_order_relaxed);
+  std::uint64_t from = (listed & ~k_most_listed) == mark_of(config_.prefetch_list) ? listed & k_most_listed : 0;
+  if (from == k_most_listed) from = ListSource::k_all;
+  // What did not all fit will be wanted again.
+  const auto repeats = [](void* of) {
+    auto& cache = *static_cast<cache::FileCache*>(of);
+    return cache.is_full() || cache.ring().is_in_use();
+  };
+  std::string why;
+  auto list = ListSource::open({config_.prefetch_list, config_.prefixes, false, {}}, from, repeats, &cache_, why);
+  if (list == nullptr) base::log(base::LogLevel::warn, "CUBESHIM_PREFETCH_LIST: {}", why);
+  plan_.set_list(std::move(list));
+}
+
+void Lead::listen() {
+  const auto wake = [](void* events) { static_cast<EventCount*>(events)->notify(); };
+  std::string why;
+  auto announcements = Announcements::start({socket_path(), config_.prefixes, wake, &events_}, why);
+  if (announcements == nullptr) base::log(base::LogLevel::warn, "{}", why);
+  const std::lock_guard lock(socket_mutex_);
+  has_socket_ = announcements != nullptr;
+  plan_.set_announcements(std::move(announcements));
+}
+
+void Lead::remove_socket() {
+  const std::unique_lock lock(socket_mutex_, std::try_to_lock);
+  if (lock && has_socket_) base::sys::unlink(socket_path().c_str());
+}
+
+void Lead::end() {
+  {
+    // First, for who ends us does not wait for the rest; and by its name, which wakes the thread that listens.
+    const std::lock_guard lock(socket_mutex_);
+    plan_.set_announcements(nullptr);
+    has_socket_ = false;
+  }
+  prefetcher_->stop(0);
+  cache_.end_prefetching();
+  // So far as it has come.
+  plan_.refused(prefetcher_->take_refused());
+  if (ListSource* const list = plan_.list(); list != nullptr) list->log();
+}
+
+// Not before there is something to prefetch, for what is the ring's does not hold what stays.
+void Lead::make_ring() {
+  if (std::exchange(has_ring_, true)) return;
+  cache_.ring().make(ring_bytes(config_.ring, cache_.region().layout()));
+}
+
+bool Lead::begin() {
+  Prefetcher::Options options;
+  options.engine = config_.io_engine;
+  options.depth = most_in_flight(config_.prefetch_depth);
+  options.use_ring = true;
+  options.prefixes = config_.prefixes;
+  options.progress = &events_;
+  std::string why;
+  prefetcher_ = Prefetcher::make(cache_, options, why);
+  if (prefetcher_ == nullptr) {
+    base::log(base::LogLevel::warn, "nothing is prefetched: {}", why);
+    return false;
+  }
+  // What a former leader has left behind is for us.
+  cache_.region().reap();
+  open_list();
+  listen();
+  demand_ = look_at_demand(cache_.region());
+  return true;
+}
+
+// False: the plan has nothing now.
+bool Lead::feed() {
+  // No more than this at a time: there is other work.
+  for (int i = 0; i < 1024; ++i) {
+    if (!has_next_) {
+      if (!prefetcher_->wants_more()) return true;
+      if (plan_.next(next_) != PathSource::Next::file) return false;
+      has_next_ = true;
+      make_ring();
+    }
+    if (!prefetcher_->offer(next_)) return true;
+    has_next_ = false;
+  }
+  return true;
+}
+
+void Lead::adapt_depth(std::uint64_t now) {
+  const Demand demand = look_at_demand(cache_.region());
+  // The counts of a process that has ended are gone with it.
+  if (demand.fetches > demand_.fetches && demand.ns >= demand_.ns)
+    depth_.demand_took((demand.ns - demand_.ns) / (demand.fetches - demand_.fetches));
+  demand_ = demand;
+  depth_.demand_waits(demand.waiting);
+  depth_.tick(now, prefetcher_->in_flight());
+  prefetcher_->set_depth(depth_.depth());
+}
+
+void Lead::free_ring(std::uint64_t now) {
+  if (!prefetcher_->is_blocked()) {
+    blocked_since_ns_ = 0;
+    return;
+  }
+  if (blocked_since_ns_ == 0) {
+    blocked_since_ns_ = now;
+    demand_when_blocked_ = demand_;
+  }
+  const std::uint64_t blocked_ns = now - blocked_since_ns_;
+  const bool is_stuck = blocked_ns >= k_stuck_after_ns && demand_.fetches > demand_when_blocked_.fetches;
+  std::vector<Settled> settled;
+  RingWatch& watch = prefetcher_->ring_watch();
+  std::uint32_t wasted = watch.give_up(plan_, is_stuck, settled);
+  plan_.settle(settled);
+  if (wasted == 0 && is_stuck && blocked_ns >= k_give_up_unknown_after_ns) wasted = watch.give_up_unknown();
+  if (wasted == 0) return;
+  cache_.stats().count(base::Counter::prefetch_wasted, wasted);
+  blocked_since_ns_ = 0;
+}
+
+void Lead::note_listed() {
+  const ListSource* const list = plan_.list();
+  if (list == nullptr) return;
+  std::uint64_t listed = list->dealt_with();
+  // What is not fetched yet is the next leader's.
+  if (listed != ListSource::k_all) listed -= std::min<std::uint64_t>(listed, prefetcher_->unended() + (has_next_ ? 1 : 0));
+  cache::Region& region = cache_.region();
+  listed = mark_of(config_.prefetch_list) | std::min(listed, k_most_listed);
+  region.job_row(region.own_job()).listed.store(listed, std::memory_order_relaxed);
+}
+
+void Lead::end_round(std::uint64_t now) {
+  if (now < next_round_ns_ || !plan_.all_is_known()) return;
+  // One that had nothing to fetch is followed by another such, but not at once.
+  const std::uint64_t fetched = prefetcher_->counts().fetched;
+  if (fetched == fetched_before_) next_round_ns_ = now + std::max(k_least_rest_ns, k_rest * (now - round_began_ns_));
+  fetched_before_ = fetched;
+  round_began_ns_ = now;
+}
+
+std::uint64_t Lead::turn() {
+  const std::uint64_t now = base::monotonic_ns();
+  plan_.refused(prefetcher_->take_refused());
+  plan_.settle(prefetcher_->take_settled());
+  const bool has_more = feed();
+  note_listed();
+  const bool is_idle = !has_more && prefetcher_->is_idle();
+  if (is_idle) {
+    plan_.refused(prefetcher_->take_refused());
+    end_round(now);
+  }
+  if (now >= next_look_ns_) {
+    next_look_ns_ = now + k_tick_ns;
+    adapt_depth(now);
+    plan_.settle(prefetcher_->ring_watch().look());
+    free_ring(now);
+  }
+  prefetcher_->pump();
+  return is_idle ? k_idle_tick_ns : k_tick_ns;
+}
+
+void Lead::wait(std::uint32_t seen, std::uint64_t at_most_ns) {
+  const bool is_blocked = prefetcher_->is_blocked() && cache_.ring().is_made();
+  if (is_blocked && cache_.ring().wait_for_room(k_blocked_tick_ns)) return;
+  // Where there is room, it is promised to what is under way, or there is no memory for it.
+  events_.wait(seen, is_blocked ? k_blocked_tick_ns : at_most_ns);
+}
+
+}  // namespace cube::prefetch

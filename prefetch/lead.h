@@ -1,0 +1,64 @@
+// What the leader does, turn by turn: offers what the plan gives, adapts the depth to what programs wait for, and keeps the
+// ring free of what nobody will read. Thread safety: one thread, but stop().
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "cache/base/config.h"
+#include "cache/file_cache.h"
+#include "prefetch/demand.h"
+#include "prefetch/depth_control.h"
+#include "prefetch/event_count.h"
+#include "prefetch/plan.h"
+#include "prefetch/prefetcher.h"
+
+namespace cube::prefetch {
+
+class Lead {
+ public:
+  Lead(cache::FileCache& cache, const base::Config& config, EventCount& events)
+      : cache_(cache), config_(config), events_(events), depth_({.most = most_in_flight(config.prefetch_depth)}), plan_(cache) {}
+
+  // False: nothing can be prefetched here; the log says why.
+  bool begin();
+  // Returns for how long there is nothing to do unless something happens, in nanoseconds.
+  std::uint64_t turn();
+  // Until something has happened since `seen`.
+  void wait(std::uint32_t seen, std::uint64_t at_most_ns);
+  // Ends what is under way; no file is fetched afterwards. By any thread.
+  void stop(unsigned patience_ms) { prefetcher_->stop(patience_ms); }
+  // By any thread, where end() is not awaited.
+  void remove_socket();
+  // After the last turn.
+  void end();
+
+ private:
+  static unsigned most_in_flight(unsigned wanted);
+  void open_list();
+  void make_ring();
+  void note_listed();
+  void end_round(std::uint64_t now);
+  void listen();
+  std::string socket_path() const { return cache_.region().path() + ".sock"; }
+  bool feed();
+  void adapt_depth(std::uint64_t now);
+  void free_ring(std::uint64_t now);
+
+  cache::FileCache& cache_;
+  const base::Config& config_;
+  EventCount& events_;
+  DepthControl depth_;
+  std::unique_ptr<Prefetcher> prefetcher_;
+  Plan plan_;
+  std::mutex socket_mutex_;
+  bool has_socket_ = false;  // guarded by socket_mutex_
+  PlannedFile next_;
+  bool has_next_ = false, has_ring_ = false;
+  Demand demand_, demand_when_blocked_;
+  std::uint64_t blocked_since_ns_ = 0, next_look_ns_ = 0;
+  std::uint64_t round_began_ns_ = 0, next_round_ns_ = 0, fetched_before_ = 0;
+};
+
+}  // namespace cube::prefetch

@@ -1,0 +1,39 @@
+// All sources of the order as one, best first: what the job announces, the list, a directory that it has listed. Each has
+// reader numbers of its own, by which answers find their way back.
+// Thread safety: one thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "prefetch/announcements.h"
+#include "prefetch/list_source.h"
+#include "prefetch/listing_source.h"
+#include "prefetch/prefetcher.h"
+
+namespace cube::prefetch {
+
+class Plan final : public PathSource {
+ public:
+  explicit Plan(cache::FileCache& cache) : listings_(cache) {}
+  void set_announcements(std::unique_ptr<Announcements> announcements) { announcements_ = std::move(announcements); }
+  void set_list(std::unique_ptr<ListSource> list) { list_ = std::move(list); }
+  ListSource* list() { return list_.get(); }
+
+  Next next(PlannedFile& file) override;
+  void settled(std::uint32_t reader, std::uint32_t files) override;
+  std::uint64_t passed(std::uint32_t reader) override;
+
+  void settle(const std::vector<Settled>& rows);
+  // What came back; directories of the list are walked.
+  void refused(const std::vector<RefusedFile>& files);
+  // Nothing of what was given is on its way any more. True: a round of the list has ended by that.
+  bool all_is_known();
+
+ private:
+  std::unique_ptr<Announcements> announcements_;
+  std::unique_ptr<ListSource> list_;
+  ListingSource listings_;
+};
+
+}  // namespace cube::prefetch

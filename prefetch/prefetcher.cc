@@ -1,0 +1,335 @@
+#include "prefetch/prefetcher.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+#include "cache/base/clock.h"
+
+namespace cube::prefetch {
+namespace {
+
+using base::Counter;
+using Begin = cache::BackgroundFetch::Begin;
+
+constexpr unsigned k_waiting = 256;  // files that are offered ahead of those under way
+
+// Until what found no room is tried again though there is no more of it than before: memory may be short, not the ring.
+constexpr std::uint64_t k_first_pause_ns = 1'000'000, k_longest_pause_ns = 500'000'000;
+
+// Reasons of room_for.
+constexpr int k_is_there = 1, k_no_room = 2, k_too_large = 3, k_directory = 4, k_not_a_file = 5, k_busy = 6;
+
+// What there is no memory for is not noted: a thread of an engine has nobody to throw to.
+template <typename Do>
+bool try_to(Do&& what) noexcept {
+  try {
+    what();
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+EngineChoice choice_of(base::EngineKind kind) {
+  switch (kind) {
+    case base::EngineKind::uring: return EngineChoice::uring;
+    case base::EngineKind::threads: return EngineChoice::threads;
+    case base::EngineKind::automatic: break;
+  }
+  return EngineChoice::automatic;
+}
+
+}  // namespace
+
+Prefetcher::Prefetcher(cache::FileCache& cache, Options options)
+    : cache_(cache),
+      options_(std::move(options)),
+      watch_(cache.ring()),
+      progress_(options_.progress != nullptr ? options_.progress : &own_progress_),
+      depth_(options_.depth),
+      pause_ns_(k_first_pause_ns) {}
+
+std::unique_ptr<Prefetcher> Prefetcher::make(cache::FileCache& cache, Options options, std::string& why) {
+  std::unique_ptr<Prefetcher> prefetcher(new Prefetcher(cache, std::move(options)));
+  EngineOptions engine;
+  engine.depth = prefetcher->options_.depth;
+  engine.nice = prefetcher->options_.nice;
+  prefetcher->engine_ = make_engine(choice_of(prefetcher->options_.engine), engine, *prefetcher, why);
+  if (prefetcher->engine_ == nullptr) return nullptr;
+  return prefetcher;
+}
+
+Prefetcher::~Prefetcher() { stop(50); }
+
+bool Prefetcher::wants_more() {
+  const std::lock_guard lock(mutex_);
+  return waiting_.size() < k_waiting && !is_stopped_;
+}
+
+bool Prefetcher::offer(PlannedFile& file) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= k_waiting || is_stopped_) return false;
+    waiting_.push_back(std::move(file));
+    unended_.fetch_add(1, std::memory_order_relaxed);
+  }
+  pump();
+  return true;
+}
+
+void Prefetcher::set_depth(unsigned depth) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (depth_ == depth) return;
+    depth_ = depth;
+  }
+  engine_->set_depth(depth);
+  pump();
+}
+
+// Under the lock. The resident pool needs no accounts: when it is full, the next fetch goes to the ring.
+bool Prefetcher::has_room(const PlannedFile& file) {
+  if (!may_use_ring(file) || (!cache_.is_full() && !is_resident_full_)) return true;
+  if (credit_ < average_) {
+    const std::uint64_t promised = unplaced_.load(std::memory_order_relaxed) * average_;
+    const std::uint64_t room = cache_.ring_room();
+    if (room <= room_when_put_back_ && base::monotonic_ns() < not_before_ns_) return false;
+    credit_ = room > promised ? room - promised : 0;
+  }
+  if (credit_ < average_) return false;
+  credit_ -= average_;
+  return true;
+}
+
+std::unique_ptr<Prefetcher::Flight> Prefetcher::next_flight() {
+  const std::lock_guard lock(mutex_);
+  is_blocked_ = false;
+  if (is_stopped_ || waiting_.empty() || in_flight_.load(std::memory_order_relaxed) >= depth_) return nullptr;
+  if (!has_room(waiting_.front())) {
+    is_blocked_ = true;
+    return nullptr;
+  }
+  PlannedFile& front = waiting_.front();
+  const bool use_ring = may_use_ring(front);
+  std::unique_ptr<Flight> flight(new (std::nothrow) Flight(cache_, std::move(front), use_ring));
+  if (flight == nullptr) return nullptr;
+  waiting_.pop_front();
+  in_flight_.fetch_add(1, std::memory_order_relaxed);
+  unplaced_.fetch_add(1, std::memory_order_relaxed);
+  return flight;
+}
+
+bool Prefetcher::is_blocked() {
+  const std::lock_guard lock(mutex_);
+  return is_blocked_;
+}
+
+std::uint32_t Prefetcher::origin_of(const std::string& path) const {
+  const auto& prefixes = options_.prefixes;
+  const auto at = std::find_if(prefixes.begin(), prefixes.end(), [&](const std::string& p) { return path.starts_with(p); });
+  return static_cast<std::uint32_t>(at - prefixes.begin());
+}
+
+void Prefetcher::pump() {
+  while (auto flight = next_flight()) begin(std::move(flight));
+}
+
+void Prefetcher::begin(std::unique_ptr<Flight> flight) {
+  const bool is_hopeless = !may_use_ring(flight->file) && cache_.is_full();
+  const Begin what = flight->fetch.begin();
+  if (what == Begin::fetch && !is_hopeless) {
+    flight->origin = origin_of(flight->file.path);
+    engine_->submit(*flight.release());
+    return;
+  }
+  note_placed(*flight);
+  if (what == Begin::cached) {
+    cached_.fetch_add(1, std::memory_order_relaxed);
+    if (flight->fetch.is_wanted_again()) {
+      watch(*flight);
+      return one_has_ended();
+    }
+  } else if (what == Begin::demanded) {
+    demanded_.fetch_add(1, std::memory_order_relaxed);
+    cache_.stats().count(Counter::prefetch_late);
+  } else {
+    refuse(*flight, Refused::no_room);
+  }
+  settle(flight->file.reader);
+  one_has_ended();
+}
+
+Room Prefetcher::room_for(Fetch& of, const OpenedFile& file) {
+  auto& flight = static_cast<Flight&>(of);
+  note_placed(flight);
+  using Next = cache::Fetch::Next;
+  switch (flight.fetch.accept(file.stat, file.is_physical)) {
+    case Next::read: return Room::give(flight.fetch.room(), flight.fetch.wants_second_look());
+    case Next::done: return Room::decline(k_is_there);
+    case Next::refuse: break;
+  }
+  switch (flight.fetch.reason()) {
+    case Counter::bypassed_full: return Room::decline(k_no_room);
+    case Counter::bypassed_size: return Room::decline(k_too_large);
+    case Counter::bypassed_kind: return Room::decline(S_ISDIR(file.stat.mode) ? k_directory : k_not_a_file);
+    default: return Room::decline(k_busy);
+  }
+}
+
+void Prefetcher::note_placed(Flight& flight) {
+  if (!std::exchange(flight.is_placed, true)) unplaced_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Prefetcher::watch(const Flight& flight) {
+  const cache::RamTier::Place& place = flight.fetch.place();
+  // Else it is one that nobody knows of, and given up as such.
+  try_to([&] { watch_.add({place.segment, place.generation, place.offset}, flight.file.reader, flight.file.sequence); });
+}
+
+void Prefetcher::published(const Flight& flight, std::uint64_t bytes) {
+  fetched_.fetch_add(1, std::memory_order_relaxed);
+  fetched_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  cache_.stats().count(Counter::prefetch_fetched);
+  const cache::RamTier::Place& place = flight.fetch.place();
+  if (place.is_in_ring) {
+    watch(flight);
+  } else {
+    settle(flight.file.reader);
+  }
+  const std::lock_guard lock(mutex_);
+  pause_ns_ = k_first_pause_ns;
+  not_before_ns_ = 0;
+  if (!place.is_in_ring) is_resident_full_ = false;
+  // What is larger does not go to the ring, which must not wait for room for it.
+  const auto of_record = std::min<std::uint64_t>(place.bytes, cache_.region().layout().segment_bytes / 4);
+  average_ += (static_cast<std::int64_t>(of_record) - static_cast<std::int64_t>(average_)) / 16;
+}
+
+bool Prefetcher::put_back(Flight& flight) {
+  const std::lock_guard lock(mutex_);
+  // In front, but behind those that came back before and are wanted sooner: they would be missed.
+  const auto is_sooner = [&](const PlannedFile& file) {
+    return file.reader == flight.file.reader && file.sequence < flight.file.sequence;
+  };
+  const auto at = std::find_if_not(waiting_.begin(), waiting_.end(), is_sooner);
+  if (is_stopped_ || !try_to([&] { waiting_.insert(at, std::move(flight.file)); })) return false;
+  credit_ = 0;
+  is_blocked_ = true;
+  // Whatever is_full() says of smaller ones.
+  is_resident_full_ = true;
+  const std::uint64_t now = base::monotonic_ns();
+  if (now < not_before_ns_) return true;
+  room_when_put_back_ = cache_.ring_room();
+  not_before_ns_ = now + pause_ns_;
+  pause_ns_ = std::min(2 * pause_ns_, k_longest_pause_ns);
+  return true;
+}
+
+void Prefetcher::refuse(Flight& flight, Refused why, int error) {
+  refused_count_.fetch_add(1, std::memory_order_relaxed);
+  if (!options_.keep_refused) return;
+  const std::lock_guard lock(mutex_);
+  // The path may still be looked at by the engine; a copy is not.
+  try_to([&] { refused_.push_back({flight.file, why, error}); });
+}
+
+void Prefetcher::settle(std::uint32_t reader) {
+  const std::lock_guard lock(mutex_);
+  try_to([&] { add_settled(settled_, reader, 1); });
+}
+
+void Prefetcher::declined(Flight& flight, int reason, bool& waits) {
+  switch (reason) {
+    case k_is_there: cached_.fetch_add(1, std::memory_order_relaxed); break;
+    case k_no_room:
+      waits = may_use_ring(flight.file);
+      if (!waits) refuse(flight, Refused::no_room);
+      break;
+    case k_too_large: refuse(flight, Refused::too_large); break;
+    case k_directory: refuse(flight, Refused::directory); break;
+    case k_not_a_file: refuse(flight, Refused::not_a_file); break;
+    default: refuse(flight, Refused::busy); break;
+  }
+}
+
+void Prefetcher::ended(Fetch& of, const FetchResult& result) {
+  std::unique_ptr<Flight> flight(static_cast<Flight*>(&of));
+  base::Stats& stats = cache_.stats();
+  stats.count(Counter::origin_opens, result.opens);
+  stats.count(Counter::origin_stats, result.stats);
+  stats.count(Counter::origin_reads, result.reads);
+  stats.count(Counter::origin_bytes, result.bytes);
+  bool is_over = true, waits = false;
+  switch (result.ending) {
+    case Ending::whole:
+      if (flight->fetch.publish()) {
+        published(*flight, result.bytes);
+        is_over = false;
+      } else {
+        refuse(*flight, Refused::busy);
+      }
+      break;
+    case Ending::declined: declined(*flight, result.reason, waits); break;
+    case Ending::failed:
+      refuse(*flight, result.error == ENOENT || result.error == ENOTDIR ? Refused::missing : Refused::failed, result.error);
+      break;
+    case Ending::changed: refuse(*flight, Refused::busy); break;
+    case Ending::cancelled: break;
+    case Ending::abandoned:
+      if (result.room_is_lost) flight->fetch.lose_room();
+      break;
+  }
+  if (flight->fetch.was_fetched_twice()) stats.count(Counter::prefetch_duplicate);
+  note_placed(*flight);
+  if (waits && put_back(*flight)) {
+    flight.reset();
+    in_flight_.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+  if (is_over) settle(flight->file.reader);
+  flight.reset();
+  one_has_ended();
+  pump();
+}
+
+void Prefetcher::one_has_ended() {
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  const bool was_last = unended_.fetch_sub(1, std::memory_order_release) == 1;
+  // Not for each: who offers shall sleep while there is enough to do.
+  if (was_last || is_running_low()) progress_->notify();
+}
+
+bool Prefetcher::is_running_low() {
+  const std::lock_guard lock(mutex_);
+  return waiting_.size() < k_waiting / 2;
+}
+
+PrefetchCounts Prefetcher::counts() const {
+  const auto n = [](const auto& counter) { return counter.load(std::memory_order_relaxed); };
+  return {n(fetched_), n(fetched_bytes_), n(cached_), n(demanded_), n(refused_count_)};
+}
+
+std::vector<RefusedFile> Prefetcher::take_refused() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(refused_, {});
+}
+
+std::vector<Settled> Prefetcher::take_settled() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(settled_, {});
+}
+
+void Prefetcher::stop(unsigned patience_ms) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_stopped_, true)) return;
+    unended_.fetch_sub(static_cast<unsigned>(waiting_.size()), std::memory_order_relaxed);
+    waiting_.clear();
+  }
+  if (engine_ != nullptr) engine_->stop(patience_ms);
+}
+
+}  // namespace cube::prefetch

@@ -1,0 +1,131 @@
+// Fetches what it is offered into the cache, many files at a time, and no further ahead than there is room for.
+//
+// What is offered waits in a short queue; a file is begun when it leaves the queue and not before, so a program that needs a
+// file that still waits fetches it itself. A file goes to the resident pool while that has room, then to the ring; while the
+// ring is full, what is next waits. What is not fetched is handed back with the reason.
+// Thread safety: offer, set_depth, pump, counts and is_idle by any thread; take_refused and look_at_ring by one; stop once.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cache/background_fetch.h"
+#include "prefetch/engine_choice.h"
+#include "prefetch/event_count.h"
+#include "prefetch/path_source.h"
+#include "prefetch/ring_watch.h"
+
+namespace cube::prefetch {
+
+enum class Refused : std::uint8_t { missing, directory, not_a_file, too_large, no_room, busy, failed };
+
+struct RefusedFile {
+  PlannedFile file;
+  Refused why = Refused::failed;
+  int error = 0;  // errno of missing and failed
+};
+
+struct PrefetchCounts {
+  std::uint64_t fetched = 0, fetched_bytes = 0;
+  std::uint64_t cached = 0;    // were there already
+  std::uint64_t demanded = 0;  // a program was quicker
+  std::uint64_t refused = 0;
+};
+
+class Prefetcher final : public FetchClient {
+ public:
+  struct Options {
+    base::EngineKind engine = base::EngineKind::automatic;
+    unsigned depth = 64;
+    bool use_ring = false;
+    int nice = 5;
+    std::vector<std::string> prefixes;  // what lies below one is of one mount
+    bool keep_refused = true;           // for take_refused()
+    EventCount* progress = nullptr;     // told when more may be offered and when all has ended; else one of its own
+  };
+  // Null: `why` says so.
+  static std::unique_ptr<Prefetcher> make(cache::FileCache& cache, Options options, std::string& why);
+  ~Prefetcher();
+
+  // False: enough is waiting; `file` is as it was.
+  bool offer(PlannedFile& file);
+  bool wants_more();
+  // Begins what may begin; called where room may have come about otherwise than by an end.
+  void pump();
+  void set_depth(unsigned depth);
+  // Nothing waits and nothing is under way.
+  bool is_idle() { return unended_.load(std::memory_order_acquire) == 0; }
+  // Of what was offered, how many wait or are under way.
+  unsigned unended() { return unended_.load(std::memory_order_relaxed); }
+  unsigned in_flight() { return in_flight_.load(std::memory_order_relaxed); }
+  // It is the ring that keeps the next file waiting.
+  bool is_blocked();
+  PrefetchCounts counts() const;
+  std::vector<RefusedFile> take_refused();
+  std::vector<Settled> take_settled();
+  // See event_count.h for how to wait for it.
+  EventCount& progress() { return *progress_; }
+  RingWatch& ring_watch() { return watch_; }
+
+  // Cancels what waits, and after `patience_ms` abandons what hangs.
+  void stop(unsigned patience_ms);
+
+  Room room_for(Fetch& fetch, const OpenedFile& file) override;
+  void ended(Fetch& fetch, const FetchResult& result) override;
+
+ private:
+  struct Flight : Fetch {
+    Flight(cache::FileCache& cache, PlannedFile&& planned, bool use_ring)
+        : file(std::move(planned)), fetch(cache, file.path, use_ring) {
+      path = file.path.c_str();
+    }
+    PlannedFile file;
+    cache::BackgroundFetch fetch;
+    bool is_placed = false;  // it has asked for its room
+  };
+
+  Prefetcher(cache::FileCache& cache, Options options);
+  // The next to begin, counted as in flight; null where none may.
+  std::unique_ptr<Flight> next_flight();
+  bool has_room(const PlannedFile& file);
+  bool may_use_ring(const PlannedFile& file) const { return options_.use_ring && !file.must_stay; }
+  std::uint32_t origin_of(const std::string& path) const;
+  void begin(std::unique_ptr<Flight> flight);
+  // The flight holds the place.
+  void watch(const Flight& flight);
+  void published(const Flight& flight, std::uint64_t bytes);
+  // False: there is nowhere to put it.
+  bool put_back(Flight& flight);
+  void note_placed(Flight& flight);
+  void refuse(Flight& flight, Refused why, int error = 0);
+  void declined(Flight& flight, int reason, bool& waits);
+  void settle(std::uint32_t reader);
+  void one_has_ended();
+  bool is_running_low();
+
+  cache::FileCache& cache_;
+  const Options options_;
+  RingWatch watch_;
+  std::unique_ptr<IoEngine> engine_;
+  EventCount own_progress_;
+  EventCount* const progress_;
+  std::atomic<unsigned> in_flight_{0}, unended_{0}, unplaced_{0};
+  std::atomic<std::uint64_t> fetched_{0}, fetched_bytes_{0}, cached_{0}, demanded_{0}, refused_count_{0};
+
+  std::mutex mutex_;  // guards the rest
+  std::deque<PlannedFile> waiting_;
+  std::vector<RefusedFile> refused_;
+  std::vector<Settled> settled_;
+  unsigned depth_;
+  bool is_stopped_ = false, is_blocked_ = false;
+  bool is_resident_full_ = false;  // what came back last had found no room there
+  std::uint64_t pause_ns_, not_before_ns_ = 0, room_when_put_back_ = 0;
+  std::uint64_t credit_ = 0;          // bytes of the ring that may be promised
+  std::uint64_t average_ = 64 << 10;  // bytes of a record
+};
+
+}  // namespace cube::prefetch

@@ -1,0 +1,67 @@
+"""Acts when, and only when, a module that holds data loaders is imported. Imports nothing itself."""
+import sys
+
+# The module that holds what is wrapped, and ours that does it.
+TARGETS = {
+    "torch.utils.data.dataloader": "cubeshim._torch",
+    "paddle.io.dataloader.dataloader_iter": "cubeshim._paddle",
+    "paddle.fluid.dataloader.dataloader_iter": "cubeshim._paddle",  # up to 2.4
+}
+
+
+def wrap(module):
+    """Never fails: a data loader that is not as we know it is left alone."""
+    try:
+        __import__(TARGETS[module.__name__])
+        sys.modules[TARGETS[module.__name__]].wrap(module)
+    except Exception as error:
+        try:
+            from cubeshim._log import trouble
+            trouble("%s is left alone: %r" % (module.__name__, error))
+        except Exception:
+            pass
+
+
+class Loader:
+    """The module's own loader, and then wrap()."""
+
+    def __init__(self, real):
+        self.real = real
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def create_module(self, spec):
+        return self.real.create_module(spec)
+
+    def exec_module(self, module):
+        # The module sees its real loader from its first line on.
+        module.__spec__.loader = module.__loader__ = self.real
+        self.real.exec_module(module)
+        wrap(module)
+
+
+class Finder:
+    """Passes everything on but the targets, and those to the finders behind it."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in TARGETS:
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = Loader(spec.loader)
+                return spec
+        return None
+
+
+def install():
+    if any(type(finder).__name__ == "Finder" and type(finder).__module__ == __name__ for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, Finder())
+    for name in TARGETS:
+        if name in sys.modules:
+            wrap(sys.modules[name])

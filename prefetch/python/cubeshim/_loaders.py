@@ -1,0 +1,62 @@
+"""From a loader's iterator over its sampler to one that announces: what torch and paddle have in common."""
+import weakref
+
+from cubeshim import _plain
+from cubeshim._ahead import Ahead
+from cubeshim._channel import Channel
+from cubeshim._datasets import resolver
+from cubeshim._generators import State
+from cubeshim._log import trouble
+
+
+class Loader:
+    """What is kept for a loader, from one epoch to the next."""
+
+    def __init__(self, dataset, rank, world):
+        # train_data_list() and the like are the program's own code, which is not to move a generator for our sake.
+        before = State()
+        try:
+            self.resolve = resolver(dataset)
+        finally:
+            if State() != before:
+                before.restore()
+        self.channel = Channel(rank, world)
+        self.epoch = 0
+
+
+_loaders = {}  # id of a loader's sampler: its Loader, while the sampler lives
+
+
+def loader_of(sampler, dataset, rank_and_world):
+    loader = _loaders.get(id(sampler))
+    if loader is not None and not loader.channel.is_closed:
+        return loader
+    rank, world = rank_and_world() or (_plain.number("RANK", 0), _plain.number("WORLD_SIZE", 1))
+    loader = Loader(dataset, rank, world)
+    if loader.resolve is None:
+        return None
+    try:
+        weakref.finalize(sampler, forget, id(sampler), loader.channel).atexit = False
+        _loaders[id(sampler)] = loader
+    except TypeError:
+        loader.channel.is_for_one = True  # a list or so: nobody would tell of its end
+    return loader
+
+
+def forget(key, channel):
+    _loaders.pop(key, None)
+    channel.close()
+
+
+def ahead(iterator, sampler, dataset, policy, rank_and_world, in_use=0):
+    """What takes the iterator's place, or None where it stays. Never fails."""
+    try:
+        loader = loader_of(sampler, dataset, rank_and_world)
+        if loader is None:
+            return None
+        order = loader.channel.begin(loader.epoch, loader.resolve)
+        loader.epoch += 1
+        return order and Ahead(iterator, policy, order, in_use)
+    except Exception as error:
+        trouble("a data loader is left alone: %r" % (error,))
+        return None

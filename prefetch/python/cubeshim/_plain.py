@@ -1,0 +1,44 @@
+"""announce(): for programs that know their order themselves."""
+import os
+
+from cubeshim._channel import Channel
+
+BATCH = 256
+
+
+def number(variable, default):
+    """Of the environment, where it is one that the protocol can say."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdigit() and int(text) < 1 << 32 else default
+
+
+class Announcement:
+    def __init__(self, paths, epoch):
+        is_sequence = hasattr(paths, "__len__") and hasattr(paths, "__getitem__") and not isinstance(paths, (str, bytes, dict))
+        self.paths = paths if is_sequence else [paths] if isinstance(paths, (str, bytes)) else list(paths)
+        self.channel = Channel(number("RANK", 0), number("WORLD_SIZE", 1), is_for_one=True)
+        given = self.paths
+        self.order = self.channel.begin(epoch, lambda index: (given[index],))
+        if self.order is not None:
+            count = len(given)
+            self.order.add(range(at, min(at + BATCH, count)) for at in range(0, count, BATCH))
+            self.order.finish()
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __iter__(self):
+        for index in range(len(self.paths)):
+            if index % BATCH == 0 and self.order is not None:
+                self.order.passed(index // BATCH)
+            yield self.paths[index]
+
+    def close(self):
+        """What has not been fetched yet is not wanted any more."""
+        self.channel.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

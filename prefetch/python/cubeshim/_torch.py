@@ -1,0 +1,65 @@
+"""torch.utils.data: the one place where a loader asks its sampler, _BaseDataLoaderIter._next_index."""
+import sys
+
+from cubeshim._ahead import Ahead, Fixed, Never, UpToAPermutation, Watched
+from cubeshim._loaders import ahead
+from cubeshim._log import trouble
+
+
+def policy_for(sampler, batch=1):
+    """What is known of the order of torch's own samplers; a subclass may do anything."""
+    from torch.utils.data import distributed, sampler as torchs
+    kind = type(sampler)
+    if kind is torchs.BatchSampler:
+        if batch > 1:
+            return Never()
+        inner = policy_for(sampler.sampler, sampler.batch_size)
+        return Watched(sampler) if type(inner) is Watched else inner
+    if kind in (torchs.SequentialSampler, torchs.SubsetRandomSampler, torchs.WeightedRandomSampler,
+                distributed.DistributedSampler, list, tuple, range):
+        return Fixed()
+    if kind is torchs.RandomSampler:
+        if sampler.generator is None:
+            return Fixed()  # from a generator of its own, seeded at the first draw
+        if sampler.replacement:
+            return Never()
+        return UpToAPermutation(batch, len(sampler.data_source), sampler.num_samples)
+    return Watched(sampler)
+
+
+def rank_and_world():
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def begin(loader, iterator):
+    from torch.utils.data import _DatasetKind
+    if getattr(loader, "_dataset_kind", None) != _DatasetKind.Map:
+        return None
+    sampler = loader._index_sampler
+    in_use = getattr(loader, "_num_workers", 0) * (getattr(loader, "_prefetch_factor", None) or 0)
+    return ahead(iterator, sampler, loader._dataset, policy_for(sampler), rank_and_world, in_use)
+
+
+def wrap(module):
+    real = module._BaseDataLoaderIter._next_index
+
+    def _next_index(self):
+        iterator = self._sampler_iter
+        if type(iterator) is not Ahead and getattr(self, "_cubeshim_left_alone", None) is not iterator:
+            try:
+                replaced = begin(self, iterator)
+            except Exception as error:
+                trouble("a DataLoader is left alone: %r" % (error,))
+                replaced = None
+            if replaced is None:
+                self._cubeshim_left_alone = iterator
+            else:
+                self._sampler_iter = replaced
+        return real(self)
+
+    if not hasattr(real, "_cubeshim"):
+        _next_index._cubeshim = True
+        module._BaseDataLoaderIter._next_index = _next_index

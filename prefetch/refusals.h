@@ -1,0 +1,37 @@
+// What of a list will not be fetched: how much for each reason, and the first example of each, for one line of log.
+// Thread safety: one thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace cube::prefetch {
+
+enum class Refusal : std::uint8_t { outside, missing, not_a_file, too_long, unreadable, excluded, bad_line };
+inline constexpr std::size_t k_refusals = 7;
+
+class Refusals {
+ public:
+  struct Row {
+    std::uint64_t count = 0, line = 0;  // the line is that of the first
+    int error = 0;
+    std::string first;
+  };
+  // `line` is that of the list, 0 where it is not known; `error` an errno, or 0.
+  void count(Refusal reason, std::string_view path, std::uint64_t line = 0, int error = 0);
+  std::uint64_t of(Refusal reason) const { return row(reason).count; }
+  const Row& row(Refusal reason) const { return rows_[static_cast<std::size_t>(reason)]; }
+  // "missing"
+  static std::string_view name_of(Refusal reason);
+  // "3 paths are outside CUBESHIM_PREFIXES, the first is /a (line 7)"; empty where there is none.
+  std::string text(Refusal reason) const;
+  // A line of log for each reason that has come up; what the list itself excludes is no more than information.
+  void log(std::string_view list) const;
+
+ private:
+  std::array<Row, k_refusals> rows_;
+};
+
+}  // namespace cube::prefetch

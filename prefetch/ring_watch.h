@@ -1,0 +1,71 @@
+// What lies in the ring unread, and whose: tells how far the readers have come, and which segment they have passed by.
+//
+// A segment that is never read to its end would be lost to the ring. It is given up
+//  - when all that is left of it was announced as not wanted any more (PathSource::passed), or
+//  - when prefetching stands still for want of room while programs fetch for themselves, and either the readers, who follow
+//    the order given, are beyond it, or next to all of it has been read. Where they do not follow the order, the latter only.
+// Thread safety: add() by any thread, the rest by one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "cache/ram/ring.h"
+#include "prefetch/path_source.h"
+
+namespace cube::prefetch {
+
+struct Settled {
+  std::uint32_t reader = 0, files = 0;
+};
+
+void add_settled(std::vector<Settled>& settled, std::uint32_t reader, std::uint32_t files);
+
+class RingWatch {
+ public:
+  explicit RingWatch(cache::Ring& ring) : ring_(ring) {}
+
+  struct Place {
+    std::uint32_t segment = 0, generation = 0;
+    std::uint64_t offset = 0;  // bytes
+  };
+  void add(const Place& place, std::uint32_t reader, std::uint64_t sequence);
+
+  // What has been opened since the last look.
+  std::vector<Settled> look();
+  // The files given up with the first such segment; 0: there is none. `is_stuck`: see above.
+  std::uint32_t give_up(PathSource& order, bool is_stuck, std::vector<Settled>& settled);
+  // The same of segments that a former leader has filled; one.
+  std::uint32_t give_up_unknown();
+
+ private:
+  struct Entry {
+    std::uint64_t sequence = 0;
+    std::uint32_t offset = 0, reader = 0;
+  };
+  struct Segment {
+    std::uint32_t generation = 0, files = 0;
+    std::vector<Entry> unread;
+  };
+  struct Reader {
+    std::uint64_t furthest = 0;  // the highest sequence number opened
+    double displacement = 0;     // how far behind that an opened file is, on average
+  };
+
+  void note_opened(const Entry& entry, std::vector<Settled>& settled);
+  bool look_at(std::uint32_t number, Segment& segment);
+  double most_displacement() const;
+  bool may_give_up(const Segment& segment, PathSource& order, bool is_stuck, double displacement);
+
+  cache::Ring& ring_;
+  std::mutex mutex_;  // guards the rest
+  std::map<std::uint32_t, Segment> segments_;
+  std::map<std::uint32_t, Reader> readers_;
+  std::vector<Settled> settled_;  // to be told by the next look
+  std::uint32_t next_ = 0;        // segment to begin the next look with
+  std::uint64_t newest_ = 0;      // the highest sequence number added
+};
+
+}  // namespace cube::prefetch

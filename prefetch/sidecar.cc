@@ -1,0 +1,126 @@
+#include "prefetch/sidecar.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "cache/base/clock.h"
+#include "cache/ram/robust_lock.h"
+#include "prefetch/background_thread.h"
+#include "prefetch/lead.h"
+
+namespace cube::prefetch {
+namespace {
+
+constexpr std::uint64_t k_look_for_lead_ns = 300'000'000;
+constexpr std::size_t k_stack = 256 << 10;
+
+}  // namespace
+
+// Shared by the thread and who stops it, and left behind where the thread hangs.
+struct Sidecar::State {
+  State(cache::FileCache& of, const base::Config& with) : cache(of), config(with), lead(of, with, events) {}
+
+  cache::FileCache& cache;
+  const base::Config& config;
+  EventCount events, over;
+  std::atomic<bool> is_stopping{false}, is_leading{false}, is_over{false};
+  Lead lead;
+
+  bool stopping() const { return is_stopping.load(std::memory_order_acquire); }
+  void run();
+  void do_lead();
+};
+
+void Sidecar::State::do_lead() {
+  if (!lead.begin()) return;
+  // seq_cst: who stops us sees it and stops the engine, or we see that we are to stop.
+  is_leading.store(true, std::memory_order_seq_cst);
+  try {
+    while (!is_stopping.load(std::memory_order_seq_cst)) {
+      const std::uint32_t seen = events.now();
+      const std::uint64_t pause_ns = lead.turn();
+      if (!stopping()) lead.wait(seen, pause_ns);
+    }
+  } catch (...) {
+    // Nothing is fetched any more before another process has the lead.
+    lead.end();
+    throw;
+  }
+  lead.end();
+}
+
+void Sidecar::State::run() {
+  lower_priority(1);
+  while (!stopping()) {
+    const std::uint32_t seen = events.now();
+    if (const cache::RobustLock lock(&cache.region().header().prefetch_leader, 0); lock) {
+      if (stopping()) break;
+      do_lead();
+      // Where nothing can be prefetched, another process may have more luck.
+      break;
+    }
+    // Not by waiting for the lock, for which one could not be stopped.
+    if (!stopping()) events.wait(seen, k_look_for_lead_ns);
+  }
+}
+
+Sidecar* Sidecar::start(cache::FileCache& cache, const base::Config& config) {
+  try {
+    auto state = std::make_unique<State>(cache, config);
+    auto sidecar = std::unique_ptr<Sidecar>(new Sidecar(state.get()));
+    const auto body = [](void* of) {
+      auto& own = *static_cast<State*>(of);
+      // Without a table of its own, the host could close what it reads.
+      const auto table = take_private_fd_table();
+      if (!table) {
+        // Forked children find the same, and need not say so.
+        static constinit std::atomic<bool> is_told{false};
+        base::log(is_told.exchange(true) ? base::LogLevel::info : base::LogLevel::warn,
+                  "nothing is prefetched: close_range(CLOSE_RANGE_UNSHARE): {}", strerrordesc_np(table.error().value));
+      } else {
+        try {
+          own.run();
+        } catch (...) {
+          base::log(base::LogLevel::warn, "nothing is prefetched: no memory");
+        }
+      }
+      own.is_over.store(true, std::memory_order_release);
+      own.over.notify();
+    };
+    if (const int error = start_background_thread(body, state.get(), k_stack); error != 0) {
+      // EINVAL: after unshare(CLONE_NEWPID) a process may have children, but no threads.
+      base::log(error == EINVAL ? base::LogLevel::info : base::LogLevel::warn, "nothing is prefetched: no thread: {}",
+                strerrordesc_np(error));
+      return nullptr;
+    }
+    cache.region().header().prefetch_wanted.store(1, std::memory_order_relaxed);
+    static_cast<void>(state.release());
+    return sidecar.release();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void Sidecar::stop(unsigned patience_ms) {
+  State& state = *state_;
+  state.is_stopping.store(true, std::memory_order_seq_cst);
+  state.events.notify();
+  state.cache.ring().wake();
+  // Not by the thread itself, which may hang in a list on the origin.
+  if (state.is_leading.load(std::memory_order_seq_cst)) state.lead.stop(patience_ms);
+  constexpr std::uint64_t k_ms = 1'000'000;
+  const std::uint64_t until = base::monotonic_ns() + std::max(10U, patience_ms / 2) * k_ms;
+  for (auto seen = state.over.now(); !state.is_over.load(std::memory_order_acquire); seen = state.over.now()) {
+    const std::uint64_t now = base::monotonic_ns();
+    if (now >= until) {
+      // Nobody else can have one there, for the lead is still held.
+      if (state.is_leading.load(std::memory_order_acquire)) state.lead.remove_socket();
+      return;
+    }
+    state.over.wait(seen, until - now);
+  }
+}
+
+}  // namespace cube::prefetch

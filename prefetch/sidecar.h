@@ -1,0 +1,29 @@
+// The thread beside the program that prefetches for the whole node, while this process leads; until then it waits for the
+// leader's end. It takes no signals, has a low priority and an fd table of its own.
+//
+// Life: start() once for each FileCache; stop() ends it within some tens of milliseconds, whatever hangs, and leaves the lead
+// to another process. A forked child has no such thread and must not touch the object again.
+// Thread safety: all of it, but stop once.
+#pragma once
+
+#include "cache/base/config.h"
+#include "cache/file_cache.h"
+
+namespace cube::prefetch {
+
+class Sidecar {
+ public:
+  // Null where there can be no thread; the log says why. Never freed: it may be abandoned.
+  static Sidecar* start(cache::FileCache& cache, const base::Config& config);
+  void stop(unsigned patience_ms = 15);
+
+  // For a leak checker, as FileCache::former.
+  Sidecar* former = nullptr;
+
+ private:
+  struct State;
+  explicit Sidecar(State* state) : state_(state) {}
+  State* state_;
+};
+
+}  // namespace cube::prefetch

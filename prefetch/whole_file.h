@@ -1,0 +1,50 @@
+// The steps of one fetch by plain system calls, and what both engines need of them.
+// Thread safety: pure functions but for the system calls. An fd table of the calling thread's own is assumed.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <climits>
+#include <cstring>
+
+#include "prefetch/io_engine.h"
+
+namespace cube::prefetch {
+
+// O_NONBLOCK: a FIFO without a writer is opened at once.
+inline constexpr int k_open_flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
+
+enum class Links { unknown, none, some };
+
+// The client's path may go while the kernel is asked. One that is too long stays so.
+inline void keep_path(char (&to)[PATH_MAX + 1], const char* path) {
+  const std::size_t n = ::strnlen(path, PATH_MAX);
+  std::memcpy(to, path, n);
+  to[n] = '\0';
+}
+
+// Opens without symbolic links first, so that is_physical costs nothing.
+base::Result<int> open_for_fetch(const char* path, Links& links);
+// Where openat2 was not to be had.
+bool has_no_links(int fd, const char* path);
+
+// The parts of a read of what is missing of a file, and of one byte that should not be there.
+struct ReadParts {
+  struct ::iovec parts[2]{};
+  std::byte beyond{};
+
+  void aim(std::byte* data, std::uint64_t size, std::uint64_t got) {
+    parts[0] = {data + got, size - got};
+    parts[1] = {&beyond, 1};
+  }
+};
+
+enum class ReadState { more, whole, changed };
+// What a read that returned `n` makes of it.
+inline ReadState after_read(std::uint64_t size, std::uint64_t& got, long n) {
+  got += static_cast<std::uint64_t>(n);
+  if (got == size) return ReadState::whole;
+  return got > size || n == 0 ? ReadState::changed : ReadState::more;
+}
+
+}  // namespace cube::prefetch

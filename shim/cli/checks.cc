@@ -1,0 +1,197 @@
+#include "shim/cli/checks.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cache/base/clock.h"
+#include "cache/base/memory_limits.h"
+#include "cache/base/sys.h"
+#include "cache/base/unique_fd.h"
+#include "shim/cli/settings.h"
+
+namespace cube::cli {
+namespace {
+
+constexpr std::size_t k_samples = 32;
+constexpr int k_deepest = 8;
+
+const char* file_system_name(long type) {
+  switch (static_cast<unsigned long>(type)) {
+    case 0x65735546: return "FUSE";
+    case NFS_SUPER_MAGIC: return "NFS";
+    case 0x01021994: return "tmpfs";
+    case 0xef53: return "ext4";
+    case 0x58465342: return "XFS";
+    case BTRFS_SUPER_MAGIC: return "btrfs";
+    case OVERLAYFS_SUPER_MAGIC: return "overlayfs";
+    case CEPH_SUPER_MAGIC: return "Ceph";
+    case 0x0bd00bd0: return "Lustre";
+    case 0xff534d42: return "CIFS";
+    default: return "a file system";
+  }
+}
+
+// Some regular files below a directory, the first that are found.
+void find_samples(const std::string& directory, int depth, std::vector<std::string>& samples) {
+  DIR* const stream = opendir(directory.c_str());
+  if (stream == nullptr) return;
+  std::vector<std::string> below;
+  for (int seen = 0; seen < 1000 && samples.size() < k_samples; ++seen) {
+    const dirent* const entry = readdir(stream);
+    if (entry == nullptr) break;
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    const auto path = fmt::format("{}/{}", directory, name);
+    if (entry->d_type == DT_REG) samples.push_back(path);
+    if (entry->d_type == DT_DIR) below.push_back(path);
+  }
+  closedir(stream);
+  for (const auto& next : below) {
+    if (depth > 0 && samples.size() < k_samples) find_samples(next, depth - 1, samples);
+  }
+}
+
+// Microseconds to open and read a file whole: the median over some that nobody has read just now, perhaps.
+double cost_of_a_file(const std::vector<std::string>& samples) {
+  std::vector<double> costs;
+  std::vector<char> buffer(1 << 20);
+  for (const auto& path : samples) {
+    const auto began = base::monotonic_ns();
+    const auto fd = base::open_fd(path.c_str(), O_RDONLY);
+    if (!fd) continue;
+    while (read(fd->get(), buffer.data(), buffer.size()) > 0) {
+    }
+    costs.push_back(static_cast<double>(base::monotonic_ns() - began) / 1000);
+  }
+  if (costs.empty()) return -1;
+  std::nth_element(costs.begin(), costs.begin() + static_cast<long>(costs.size() / 2), costs.end());
+  return costs[costs.size() / 2];
+}
+
+void check_prefix(const std::string& prefix, Findings& findings) {
+  struct ::stat st {};
+  struct ::statfs fs {};
+  if (stat(prefix.c_str(), &st) != 0 || statfs(prefix.c_str(), &fs) != 0)
+    return say(findings, Health::broken, "mount it before the job starts, or correct CUBESHIM_PREFIXES", "prefix {}: {}", prefix,
+               strerrordesc_np(errno));
+  if (!S_ISDIR(st.st_mode))
+    return say(findings, Health::broken, "a prefix is a directory; files below it are served", "prefix {} is not a directory",
+               prefix);
+  if (access(prefix.c_str(), R_OK | X_OK) != 0)
+    return say(findings, Health::broken, "the job needs to read and search it", "prefix {}: {}", prefix, strerrordesc_np(errno));
+  char real[PATH_MAX];
+  if (realpath(prefix.c_str(), real) != nullptr && prefix != real)
+    say(findings, Health::slow, fmt::format("add {} to CUBESHIM_PREFIXES if programs use that name", real),
+        "prefix {} is reached through a symbolic link; paths by its target are not covered", prefix);
+  std::vector<std::string> samples;
+  find_samples(prefix, k_deepest, samples);
+  const double cost = cost_of_a_file(samples);
+  const char* const kind = file_system_name(fs.f_type);
+  if (cost < 0) {
+    say(findings, Health::slow, "nothing was found to read there; is the right thing mounted?",
+        "prefix {} ({}) holds no readable files", prefix, kind);
+  } else {
+    say(findings, Health::well, "", "prefix {} ({}): a file costs {:.0f} us (median of {})", prefix, kind, cost, samples.size());
+  }
+}
+
+}  // namespace
+
+void check_settings(const base::ParsedConfig& parsed, Findings& findings) {
+  for (const auto& error : parsed.errors) say(findings, Health::broken, "the default is used instead", "{}", error);
+  for (const auto& line : base::unknown_variables(environ)) say(findings, Health::slow, "it has no effect", "{}", line);
+  if (parsed.config.prefixes.empty())
+    say(findings, Health::broken, "set it to the directories of the slow mount, or give --prefix",
+        "CUBESHIM_PREFIXES is not set: nothing is served");
+  if (parsed.config.mode == base::Mode::off)
+    say(findings, Health::broken, "unset it, or set it to virtual", "CUBESHIM_MODE=off: nothing is served");
+}
+
+void check_prefixes(const base::Config& config, Findings& findings) {
+  for (const auto& prefix : config.prefixes) check_prefix(prefix, findings);
+}
+
+void check_memory(const base::Config& config, Findings& findings) {
+  struct ::statfs fs {};
+  if (statfs(config.ram_dir.c_str(), &fs) != 0)
+    return say(findings, Health::broken, "CUBESHIM_RAM_DIR takes a directory on a tmpfs", "{}: {}", config.ram_dir,
+               strerrordesc_np(errno));
+  const bool is_memory = fs.f_type == TMPFS_MAGIC;
+  if (!is_memory)
+    say(findings, Health::slow, "the region would be written to that disk: use a tmpfs such as /dev/shm", "{} is no tmpfs",
+        config.ram_dir);
+  if (access(config.ram_dir.c_str(), W_OK | X_OK) != 0)
+    say(findings, Health::broken, "the job must be able to make a file there", "{}: {}", config.ram_dir, strerrordesc_np(errno));
+  const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
+  const std::uint64_t memory = base::available_memory();
+  const std::uint64_t wanted =
+      config.ram.is_percent ? (memory == UINT64_MAX ? 1ULL << 30 : memory / 100 * config.ram.value) : config.ram.value;
+  const std::string size =
+      config.ram.is_percent ? fmt::format("{} % of the free memory", config.ram.value) : std::string("CUBESHIM_RAM");
+  if (room < (9ULL << 20)) {
+    say(findings, Health::broken, "8 MiB are the least; in a container, docker run --shm-size=16g", "{} has {} free",
+        config.ram_dir, in_units(room));
+  } else if (wanted > room - room / 16) {
+    say(findings, Health::slow, "make it larger (mount -o remount,size=..., docker run --shm-size=...), or ask for less",
+        "{} has {} free, and {} is {}", config.ram_dir, in_units(room), size, in_units(wanted));
+  } else if (memory != UINT64_MAX && wanted > memory) {
+    say(findings, Health::slow, "the cache stops to grow when memory is short; ask for less",
+        "{} of memory may be used, and {} is {}", in_units(memory), size, in_units(wanted));
+  } else {
+    say(findings, Health::well, "", "the cache may take {} in {} ({} free there{})", in_units(wanted), config.ram_dir,
+        in_units(room), memory == UINT64_MAX ? std::string() : ", " + in_units(memory) + " of memory");
+  }
+}
+
+void check_region(const base::Config& config, Findings& findings) {
+  std::string why;
+  const cache::Region* const region = look_at_region(config, why);
+  if (region == nullptr && !why.empty()) {
+    say(findings, Health::broken, "cubeshim clear --force removes it", "{}", why);
+  } else if (region != nullptr) {
+    say(findings, Health::well, "", "{} is there: {} files, {} in use, {} processes", region->path(),
+        region->header().records.load(), in_units(region->header().used_bytes.load()), region->count_processes());
+  }
+}
+
+void check_kernel(Findings& findings) {
+  const auto works = [&](const char* name, long result, Health otherwise, const char* advice) {
+    if (!base::sys::failed(result)) return;
+    say(findings, otherwise, advice, "{}: {}", name, strerrordesc_np(static_cast<int>(-result)));
+  };
+  struct ::open_how how {};
+  how.flags = O_RDONLY | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_SYMLINKS;
+  long fd = base::sys::raw(SYS_openat2, AT_FDCWD, base::sys::arg("/"), base::sys::arg(&how), sizeof how);
+  works("openat2", fd, Health::slow, "links in paths are then asked of /proc; a newer kernel or seccomp profile has it");
+  base::sys::close(static_cast<int>(fd));
+  fd = base::sys::memfd_create("cubeshim-doctor", MFD_CLOEXEC);
+  works("memfd_create", fd, Health::slow, "CUBESHIM_MODE=real and files that vanish while open need it");
+  base::sys::close(static_cast<int>(fd));
+  struct ::statx x {};
+  works("statx", base::sys::statx(AT_FDCWD, "/", 0, STATX_BASIC_STATS, &x), Health::slow, "an older call is used");
+  unsigned long head = 0, length = 0;
+  works("get_robust_list", base::sys::raw(SYS_get_robust_list, 0, base::sys::arg(&head), base::sys::arg(&length)), Health::slow,
+        "without robust futexes nothing is cached; allow get_robust_list and set_robust_list");
+  if (access("/proc/self/fd", X_OK) != 0)
+    say(findings, Health::broken, "mount /proc: a region is given its name through it", "/proc/self/fd: {}",
+        strerrordesc_np(errno));
+  struct ::rlimit limit {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (64ULL << 20))
+    say(findings, Health::broken, "raise it: the cache is one file", "files may have {} (ulimit -f)", in_units(limit.rlim_cur));
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    say(findings, Health::slow, "the cache takes twice its size of address space in each process",
+        "address space is limited to {} (ulimit -v)", in_units(limit.rlim_cur));
+}
+
+}  // namespace cube::cli

@@ -1,0 +1,38 @@
+// What `cubeshim doctor` looks at. A check says what it found and, where that is not well, what to do.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "cache/base/config.h"
+
+namespace cube::cli {
+
+enum class Health { well, slow, broken };  // broken: nothing is served; slow: less than could be
+
+struct Finding {
+  Health health = Health::well;
+  std::string what, advice;
+};
+using Findings = std::vector<Finding>;
+
+template <typename... Args>
+void say(Findings& findings, Health health, std::string advice, fmt::format_string<Args...> format, Args&&... args) {
+  findings.push_back({health, fmt::format(format, static_cast<Args&&>(args)...), std::move(advice)});
+}
+
+void check_settings(const base::ParsedConfig& parsed, Findings& findings);
+// Is there, is a directory, can be read; of which file system; what a file costs there.
+void check_prefixes(const base::Config& config, Findings& findings);
+// The directory of the region: its kind, its room, what of it may be used.
+void check_memory(const base::Config& config, Findings& findings);
+// What is there under the region's name.
+void check_region(const base::Config& config, Findings& findings);
+// Whether and how files can be fetched before they are asked for.
+void check_prefetch(const base::Config& config, Findings& findings);
+// System calls that a sandbox may refuse, and limits of this process.
+void check_kernel(Findings& findings);
+
+}  // namespace cube::cli

@@ -1,0 +1,24 @@
+// The subcommands of `cubeshim`. Each adds itself to the parser and, where it was asked for, returns the exit status from
+// its callback through `status`: 0 well, 1 something is wrong that the output names, 2 wrong usage.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace cube::cli {
+
+void add_run(CLI::App& app, int& status);
+// The `--` before the program, which the parser would not take for what it is.
+void drop_separator_of_run(std::vector<std::string>& words);
+void add_stats(CLI::App& app, int& status);
+// Further statuses: 3, there is no cache to load into; 128 and the number of the signal that ended it.
+void add_warmup(CLI::App& app, int& status);
+void add_top(CLI::App& app, int& status);
+void add_doctor(CLI::App& app, int& status);
+void add_clear(CLI::App& app, int& status);
+// Hidden; both print what they make of all the others.
+void add_completion(CLI::App& app, int& status);
+void add_manual(CLI::App& app, int& status);
+
+}  // namespace cube::cli

@@ -1,0 +1,11 @@
+// SIGINT and SIGTERM as a wish to end soon: the first is noted, the second ends the command as it would any other.
+// Thread safety: all of it.
+#pragma once
+
+namespace cube::cli {
+
+void note_interrupts();
+// The signal, or 0.
+int interrupted_by();
+
+}  // namespace cube::cli

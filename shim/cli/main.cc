@@ -1,0 +1,51 @@
+// The `cubeshim` command: runs programs with the library, looks at what it does, and at what stands in its way.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "shim/cli/commands.h"
+
+namespace {
+
+int run_command(int argc, char** argv) {
+  CLI::App app("Makes training jobs read a slow mount of many small files faster than a local disk.", "cubeshim");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", CUBESHIM_VERSION);
+  int status = 0;
+  cube::cli::add_run(app, status);
+  cube::cli::add_warmup(app, status);
+  cube::cli::add_stats(app, status);
+  cube::cli::add_top(app, status);
+  cube::cli::add_doctor(app, status);
+  cube::cli::add_clear(app, status);
+  cube::cli::add_completion(app, status);
+  cube::cli::add_manual(app, status);
+  std::vector<std::string> words(argv + 1, argv + argc);
+  cube::cli::drop_separator_of_run(words);
+  // The parser takes them from the back.
+  std::reverse(words.begin(), words.end());
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& wrong) {
+    fmt::print(stderr, "cubeshim: {}; see {} --help\n", wrong.what(),
+               app.get_subcommands().empty() ? "cubeshim" : "cubeshim " + app.get_subcommands().front()->get_name());
+    return 2;
+  }
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run_command(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cubeshim: %s\n", error.what());
+  } catch (...) {
+    std::fputs("cubeshim: failed\n", stderr);
+  }
+  return 1;
+}

@@ -1,0 +1,56 @@
+// How far a long command is, on stderr: a bar that is drawn anew on a terminal, plain lines where stderr is something else.
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+namespace cube::cli {
+
+struct Tally {
+  std::uint64_t files = 0;  // that are dealt with
+  std::uint64_t bytes = 0;
+  std::uint64_t total_files = 0;  // as far as they have been counted
+  bool is_total_final = false;
+};
+
+// Files and bytes in a second, over the last seconds: what has been slow at first does not count for ever.
+class Rate {
+ public:
+  void add(const Tally& tally, std::uint64_t now_ns);
+  double files() const { return files_; }
+  double bytes() const { return bytes_; }
+
+ private:
+  struct Sample {
+    std::uint64_t ns = 0, files = 0, bytes = 0;
+  };
+  std::deque<Sample> samples_;
+  double files_ = 0, bytes_ = 0;
+};
+
+// "412 of 1000 files, 1.2 GiB, 310.0 MiB/s, 2100 files/s, 0:05 left"
+std::string progress_text(const Tally& tally, const Rate& rate);
+
+class Progress {
+ public:
+  // `interval`: seconds between lines. `quiet`: nothing is shown.
+  Progress(bool quiet, unsigned interval);
+  ~Progress() { clear(); }
+  void show(const Tally& tally);
+  // Takes the bar away.
+  void clear() noexcept;
+  bool is_shown() const { return kind_ != Kind::none; }
+
+ private:
+  enum class Kind { none, bar, lines };
+  void draw(const Tally& tally);
+
+  Kind kind_;
+  std::uint64_t every_ns_, next_ns_;
+  Rate rate_;
+  bool is_drawn_ = false;
+};
+
+}  // namespace cube::cli

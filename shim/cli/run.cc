@@ -1,0 +1,132 @@
+// cubeshim run: the environment that the library wants, and then the program.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <initializer_list>
+#include <memory>
+
+#include "shim/cli/commands.h"
+#include "shim/cli/settings.h"
+
+namespace cube::cli {
+namespace {
+
+struct Run {
+  Settings settings;
+  std::string library;
+  std::vector<std::string> program;
+  bool is_not_announced = false;
+};
+
+// The directory of this command, with a slash.
+std::string own_folder() {
+  char self[PATH_MAX];
+  const ssize_t n = readlink("/proc/self/exe", self, sizeof self);
+  const std::string path(self, n > 0 ? static_cast<std::size_t>(n) : 0);
+  return path.substr(0, path.rfind('/') + 1);
+}
+
+// The first of these places that is there, or nothing.
+std::string find(std::initializer_list<std::string> places) {
+  for (const std::string& place : places) {
+    char real[PATH_MAX];
+    if (realpath(place.c_str(), real) != nullptr) return real;
+  }
+  return {};
+}
+
+// Beside this command (a build), or where `make install` puts it.
+std::string find_library() {
+  return find({own_folder() + "libcubeshim.so", own_folder() + "../" CUBESHIM_LIBRARY_FOLDER "/libcubeshim.so"});
+}
+
+void put_in_front(const char* variable, const std::string& value) {
+  const char* const others = std::getenv(variable);
+  setenv(variable, others != nullptr && *others != '\0' ? (value + ":" + others).c_str() : value.c_str(), 1);
+}
+
+// So that the data loaders of every Python of the job tell what they will read. Where the package is not found, or has a
+// name that cannot be said in the variable, the job goes without.
+void announce() {
+  const std::string installed = own_folder() + "../" CUBESHIM_DATA_FOLDER "/cubeshim/python";
+  const std::string package = find({installed, own_folder() + CUBESHIM_PYTHON_FROM_BUILD});
+  if (!package.empty() && package.find(':') == std::string::npos) put_in_front("PYTHONPATH", package + "/site:" + package);
+}
+
+int run(const Run& run) {
+  if (run.program.empty()) {
+    fmt::print(stderr, "cubeshim: no program to run: give it after the options\n");
+    return 2;
+  }
+  if (run.program.front().starts_with('-')) {
+    fmt::print(stderr, "cubeshim: {} is not an option; see cubeshim run --help\n", run.program.front());
+    return 2;
+  }
+  const auto parsed = run.settings.parse();
+  for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
+  if (!parsed.errors.empty()) return 2;
+  if (parsed.config.prefixes.empty()) {
+    fmt::print(stderr, "cubeshim: no directory to serve: give --prefix DIRECTORY, or set CUBESHIM_PREFIXES\n");
+    return 2;
+  }
+  const std::string library = run.library.empty() ? find_library() : run.library;
+  if (library.empty() || access(library.c_str(), R_OK) != 0) {
+    fmt::print(stderr, "cubeshim: cannot read the library {}: give --library PATH of libcubeshim.so\n",
+               library.empty() ? "libcubeshim.so" : library);
+    return 2;
+  }
+  if (library.find_first_of(" :") != std::string::npos) {
+    fmt::print(stderr, "cubeshim: {} cannot be preloaded: the loader takes spaces and colons for ends of names\n", library);
+    return 2;
+  }
+  for (const auto& [variable, value] : run.settings.given()) setenv(variable.c_str(), value.c_str(), 1);
+  // A job of its own, also where this command runs inside another.
+  unsetenv("CUBESHIM_JOB");
+  put_in_front("LD_PRELOAD", library);
+  if (!run.is_not_announced) announce();
+
+  std::vector<char*> arguments;
+  arguments.reserve(run.program.size() + 1);
+  for (const auto& word : run.program) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments.front(), arguments.data());
+  const int error = errno;
+  fmt::print(stderr, "cubeshim: cannot run {}: {}\n", run.program.front(), strerrordesc_np(error));
+  return error == ENOENT ? 127 : 126;
+}
+
+}  // namespace
+
+void drop_separator_of_run(std::vector<std::string>& words) {
+  if (words.empty() || words.front() != "run") return;
+  std::size_t i = 1;
+  while (i < words.size() && words[i].starts_with('-') && words[i] != "--") {
+    // Every option but these takes a value: of its own word, or the next.
+    const bool is_alone = words[i] == "-h" || words[i] == "--help" || words[i] == "--no-announce" ||
+                          words[i].find('=') != std::string::npos || (words[i].starts_with("-p") && words[i].size() > 2);
+    i += is_alone ? 1 : 2;
+  }
+  if (i < words.size() && words[i] == "--") words.erase(words.begin() + static_cast<long>(i));
+}
+
+void add_run(CLI::App& app, int& status) {
+  CLI::App* const command = app.add_subcommand("run", "Run a program whose files under the prefixes are served");
+  const auto options = std::make_shared<Run>();
+  options->settings.add_to(*command, Settings::Which::all);
+  command->add_option("--library", options->library, "libcubeshim.so, if it is not the one that came with this command")
+      ->type_name("PATH");
+  command->add_flag("--no-announce", options->is_not_announced,
+                    "Python's data loaders do not tell what they will read (PYTHONPATH stays as it is)");
+  command->footer("Usage: cubeshim run [OPTIONS] [--] PROGRAM [ARGUMENTS]");
+  // From the first word that is no option of ours, everything is the program's.
+  command->prefix_command();
+  command->callback([command, options, &status] {
+    options->program = command->remaining();
+    status = run(*options);
+  });
+}
+
+}  // namespace cube::cli

@@ -1,0 +1,122 @@
+#include "shim/cli/settings.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+
+namespace cube::cli {
+namespace {
+
+constexpr std::string_view k_head = "CUBESHIM_";
+constexpr std::string_view k_prefixes = "CUBESHIM_PREFIXES";
+
+// The short form of what a setting takes, for the help and for the completions: "text|json" of "text or json".
+std::string value_name(std::string_view takes) {
+  std::string words;
+  bool is_choice = takes.find(" or ") != std::string_view::npos;
+  for (std::string_view rest = takes; is_choice && !rest.empty();) {
+    const std::size_t comma = rest.find(", "), last = rest.find(" or ");
+    const std::size_t end = std::min({comma, last, rest.size()});
+    words += (words.empty() ? "" : "|") + std::string(rest.substr(0, end));
+    is_choice = rest.substr(0, end).find(' ') == std::string_view::npos;
+    rest.remove_prefix(std::min(rest.size(), end + (end == comma ? 2 : 4)));
+  }
+  if (is_choice) return words;
+  if (takes.find("director") != std::string_view::npos) return "DIRECTORY";
+  return takes.find("path") != std::string_view::npos ? "PATH" : "VALUE";
+}
+
+bool is_of_the_region(std::string_view variable) { return variable == "CUBESHIM_NAME" || variable == "CUBESHIM_RAM_DIR"; }
+
+}  // namespace
+
+std::string option_name(std::string_view variable) {
+  if (variable == k_prefixes) return "--prefix";
+  std::string name = "--";
+  for (const char c : variable.substr(k_head.size()))
+    name += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+void Settings::add_to(CLI::App& command, Which which) {
+  for (const auto& row : base::config_rows()) {
+    if (which == Which::of_the_region && !is_of_the_region(row.variable)) continue;
+    const auto help = fmt::format("{} Takes {}{}.", row.help, row.takes,
+                                  row.default_text.empty() ? "" : fmt::format("; the default is {}", row.default_text));
+    if (row.variable == k_prefixes) {
+      command.add_option("-p,--prefix", prefixes_, help)->type_name("DIRECTORY")->allow_extra_args(false)->group(k_group);
+      continue;
+    }
+    command.add_option(option_name(row.variable), values_[std::string(row.variable)], help)
+        ->type_name(value_name(row.takes))
+        ->group(k_group);
+  }
+}
+
+std::map<std::string, std::string> Settings::given() const {
+  std::map<std::string, std::string> result;
+  std::copy_if(values_.begin(), values_.end(), std::inserter(result, result.end()),
+               [](const auto& v) { return !v.second.empty(); });
+  std::string all;
+  for (const auto& prefix : prefixes_) all += (all.empty() ? "" : ":") + prefix;
+  if (!all.empty()) result[std::string(k_prefixes)] = all;
+  return result;
+}
+
+base::ParsedConfig Settings::parse(const std::map<std::string, std::string>& further) const {
+  const auto options = given();
+  return base::parse_config([&](const char* variable) -> const char* {
+    const auto found = options.find(variable);
+    if (found != options.end()) return found->second.c_str();
+    const char* const own = std::getenv(variable);
+    if (own != nullptr && *own != '\0') return own;
+    const auto other = further.find(variable);
+    return other != further.end() ? other->second.c_str() : nullptr;
+  });
+}
+
+cache::Region* look_at_region(const base::Config& config, std::string& why) {
+  cache::RegionOptions options;
+  options.directory = config.ram_dir;
+  options.name = config.name;
+  const auto region = cache::Region::look(options, why);
+  if (region) return *region;
+  if (region.error().value != ENOENT && why.empty()) why = strerrordesc_np(region.error().value);
+  return nullptr;
+}
+
+cache::Region* region_or_complaint(const base::Config& config) {
+  std::string why;
+  cache::Region* const region = look_at_region(config, why);
+  if (region != nullptr) return region;
+  if (why.empty())
+    why = fmt::format("there is no cache named {} in {}: no job of this user has opened a file under a prefix", config.name,
+                      config.ram_dir);
+  fmt::print(stderr, "cubeshim: {}\n", why);
+  return nullptr;
+}
+
+std::string region_line(cache::Region& region) {
+  const auto& header = region.header();
+  const std::uint64_t capacity = std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count;
+  return fmt::format("{}: {} of {} used by {} files, {} processes", region.path(), in_units(header.used_bytes.load()),
+                     in_units(capacity), header.records.load(), region.count_processes());
+}
+
+std::string in_units(std::uint64_t bytes) {
+  constexpr const char* k_units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(k_units)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {}", value, k_units[unit]);
+}
+
+}  // namespace cube::cli

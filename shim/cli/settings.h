@@ -1,0 +1,50 @@
+// The settings of config.def as options of a subcommand: CUBESHIM_RAM_DIR is --ram-dir, CUBESHIM_PREFIXES is --prefix (once
+// for each). What is not given comes from the environment.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/base/config.h"
+#include "cache/ram/region.h"
+
+namespace CLI {  // NOLINT(readability-identifier-naming): as the library has it
+class App;
+}
+
+namespace cube::cli {
+
+class Settings {
+ public:
+  // What the help calls them.
+  static constexpr const char* k_group = "Settings (each is a variable, too: --ram-dir is CUBESHIM_RAM_DIR)";
+  enum class Which { all, of_the_region };  // which directory, which name
+  void add_to(CLI::App& command, Which which);
+
+  // What was given as an option: variable and value.
+  std::map<std::string, std::string> given() const;
+  // `further` has the last word before the default.
+  base::ParsedConfig parse(const std::map<std::string, std::string>& further = {}) const;
+
+ private:
+  std::vector<std::string> prefixes_;
+  std::map<std::string, std::string> values_;
+};
+
+// "--ram-dir" of "CUBESHIM_RAM_DIR".
+std::string option_name(std::string_view variable);
+
+// The region that these settings name, without taking part in it. Null: there is none, or `why` says what is wrong.
+cache::Region* look_at_region(const base::Config& config, std::string& why);
+
+// The same; where there is none, stderr is told why.
+cache::Region* region_or_complaint(const base::Config& config);
+// "/dev/shm/...: 1.5 GiB of 2.0 GiB used by 12 files, 3 processes"
+std::string region_line(cache::Region& region);
+
+// "1.5 GiB".
+std::string in_units(std::uint64_t bytes);
+
+}  // namespace cube::cli

@@ -1,0 +1,32 @@
+// What a warm-up has left out, by reason. Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "prefetch/prefetcher.h"
+#include "shim/cli/named_paths.h"
+
+namespace cube::cli {
+
+struct SkippedRow {
+  std::string reason;  // "missing"
+  std::uint64_t count = 0;
+  std::string first;       // an example, with its line of the list and its error
+  bool is_wanted = false;  // the list says so itself
+};
+
+class Skipped {
+ public:
+  // One that the cache has not taken. A directory is none: its files come next.
+  void add(NamedPaths& paths, const prefetch::RefusedFile& refused);
+  // All of them, those that the lists have left out included.
+  std::vector<SkippedRow> rows(const NamedPaths& paths) const;
+
+ private:
+  void add_own(const char* reason, const prefetch::RefusedFile& refused);
+  std::vector<SkippedRow> own_;
+};
+
+}  // namespace cube::cli

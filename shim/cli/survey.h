@@ -1,0 +1,22 @@
+// What of the named files is cached, and how large the rest is: each is looked for in the cache and, where it is not there,
+// asked for its size. Nothing is fetched. Several threads, for a slow origin answers each question late.
+// Thread safety: one caller.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/file_cache.h"
+#include "shim/cli/progress.h"
+#include "shim/cli/skipped.h"
+
+namespace cube::cli {
+
+struct SurveyCounts {
+  std::uint64_t cached = 0, cached_bytes = 0;
+  std::uint64_t absent = 0, absent_bytes = 0;
+};
+
+// `cache` may be null: then nothing is cached. Ends early when the command is interrupted.
+SurveyCounts survey(NamedPaths& paths, cache::FileCache* cache, std::uint64_t max_file, Skipped& skipped, Progress& progress);
+
+}  // namespace cube::cli

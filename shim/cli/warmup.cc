@@ -1,0 +1,121 @@
+// cubeshim warmup: loads files, directories and lists of paths into the cache of the running job, or into one that is kept.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cache/base/clock.h"
+#include "shim/cli/commands.h"
+#include "shim/cli/interrupt.h"
+#include "shim/cli/load.h"
+#include "shim/cli/survey.h"
+#include "shim/cli/warmup_report.h"
+#include "shim/cli/warmup_target.h"
+
+namespace cube::cli {
+namespace {
+
+constexpr int k_no_cache = 3;
+
+struct Warmup {
+  Settings settings;
+  NamedInput input;
+  bool check = false, dry_run = false, json = false, quiet = false;
+  unsigned interval = 10;
+};
+
+int complain(int status, std::string_view why) {
+  fmt::print(stderr, "cubeshim: {}\n", why);
+  return status;
+}
+
+// No prefix is known: whatever is named is meant.
+std::vector<std::string> prefixes_or_all(const base::Config& config) {
+  return config.prefixes.empty() ? std::vector<std::string>{""} : config.prefixes;
+}
+
+void look(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report) {
+  Progress progress(warmup.quiet, warmup.interval);
+  report.what = warmup.check ? WarmupReport::What::check : WarmupReport::What::dry_run;
+  report.found = survey(paths, target.cache, target.parsed.config.max_file, skipped, progress);
+}
+
+bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report,
+           std::string& why) {
+  const base::Config& config = target.parsed.config;
+  auto prefetcher = prefetch::Prefetcher::make(
+      *target.cache,
+      {.engine = config.io_engine, .depth = static_cast<unsigned>(config.prefetch_depth), .prefixes = config.prefixes}, why);
+  if (prefetcher == nullptr) return false;
+  Progress progress(warmup.quiet, warmup.interval);
+  std::unique_ptr<Census> census;
+  if (progress.is_shown()) {
+    auto counted = NamedPaths::open(warmup.input, why);
+    if (counted == nullptr) return false;
+    census = std::make_unique<Census>(std::move(counted));
+  }
+  report.loaded = load(paths, *prefetcher, census.get(), skipped, progress);
+  return true;
+}
+
+int status_of(const WarmupReport& report) {
+  if (report.signal != 0) return 128 + report.signal;
+  const bool is_incomplete = report.what == WarmupReport::What::check && report.found.absent != 0;
+  return report.skipped_files() != 0 || is_incomplete ? 1 : 0;
+}
+
+int warmup(Warmup& warmup) {
+  if (warmup.input.paths.empty() && warmup.input.list.empty())
+    return complain(2, "nothing to load: give paths of files or directories, or --filelist FILE");
+  WarmupTarget target = find_target(warmup.settings, warmup.check);
+  for (const auto& error : target.parsed.errors) complain(2, error);
+  if (!target.parsed.errors.empty()) return 2;
+  // A look is a look at nothing, too.
+  if (target.cache == nullptr && (!warmup.check || target.is_broken)) return complain(k_no_cache, target.why);
+  std::string why;
+  WarmupReport report;
+  Skipped skipped;
+  note_interrupts();
+  const std::uint64_t began = base::monotonic_ns();
+  std::unique_ptr<NamedPaths> paths;
+  if (warmup.input.prepare(prefixes_or_all(target.parsed.config), why)) paths = NamedPaths::open(warmup.input, why);
+  bool is_well = paths != nullptr;
+  if (is_well && (warmup.check || warmup.dry_run)) {
+    look(warmup, target, *paths, skipped, report);
+  } else if (is_well) {
+    is_well = fetch(warmup, target, *paths, skipped, report, why);
+  }
+  if (target.cache != nullptr) report.room = room_of(target.cache->region());
+  const bool is_there = target.cache == nullptr || target.leave();
+  if (!is_well) return complain(paths == nullptr ? 2 : 1, why);
+  report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
+  report.signal = interrupted_by();
+  report.skipped = skipped.rows(*paths);
+  fmt::print("{}", warmup.json ? report.json() : report.text());
+  std::fflush(stdout);
+  if (!is_there) return complain(1, "the job has ended, and the cache with it: --ram-keep 1 keeps it for the next");
+  return status_of(report);
+}
+
+}  // namespace
+
+void add_warmup(CLI::App& app, int& status) {
+  CLI::App* const command =
+      app.add_subcommand("warmup", "Load files into the cache of the running job, or into one that is kept");
+  const auto options = std::make_shared<Warmup>();
+  command->add_option("PATH", options->input.paths, "Files, and directories with all below them");
+  command
+      ->add_option("--filelist", options->input.list,
+                   "Load what this file lists, a path a line or NUL-separated; - is standard input")
+      ->type_name("FILE");
+  auto* const check = command->add_flag("--check", options->check, "Only say how much of it is cached");
+  command->add_flag("--dry-run", options->dry_run, "Only say what would be fetched")->excludes(check);
+  command->add_flag("--json", options->json, "The summary as one JSON object");
+  command->add_flag("-q,--quiet", options->quiet, "Show no progress");
+  command->add_option("--interval", options->interval, "Between lines of progress where stderr is no terminal; the default is 10")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(1U, 86400U).description(""));
+  options->settings.add_to(*command, Settings::Which::all);
+  command->callback([options, &status] { status = warmup(*options); });
+}
+
+}  // namespace cube::cli

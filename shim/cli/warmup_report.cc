@@ -1,0 +1,81 @@
+#include "shim/cli/warmup_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "shim/cli/settings.h"
+
+namespace cube::cli {
+namespace {
+
+const char* name_of(WarmupReport::What what) {
+  return what == WarmupReport::What::load ? "load" : what == WarmupReport::What::check ? "check" : "dry-run";
+}
+
+std::uint64_t loaded_files(const prefetch::PrefetchCounts& loaded) { return loaded.fetched + loaded.cached + loaded.demanded; }
+
+}  // namespace
+
+CacheRoom room_of(const cache::Region& region) {
+  const auto& layout = region.layout();
+  return {region.path(), std::uint64_t{layout.segment_bytes} * layout.segment_count, region.header().used_bytes.load(),
+          region.header().records.load()};
+}
+
+std::uint64_t WarmupReport::skipped_files() const {
+  std::uint64_t sum = 0;
+  for (const auto& row : skipped) sum += row.is_wanted ? 0 : row.count;
+  return sum;
+}
+
+std::string WarmupReport::text() const {
+  std::string text = signal != 0 ? "interrupted: " : "";
+  const std::uint64_t left_out = skipped_files();
+  if (what == What::load) {
+    text += fmt::format("{} files: {} fetched ({}), {} cached already", loaded_files(loaded) + left_out, loaded.fetched,
+                        in_units(loaded.fetched_bytes), loaded.cached);
+    if (loaded.demanded != 0) text += fmt::format(", {} read by the job itself", loaded.demanded);
+    text += fmt::format(", {} skipped; {:.1f} s", left_out, seconds);
+    if (loaded.fetched != 0)
+      text += fmt::format(", {}/s", in_units(static_cast<std::uint64_t>(static_cast<double>(loaded.fetched_bytes) / seconds)));
+    text += '\n';
+  } else {
+    const std::uint64_t files = found.cached + found.absent;
+    const double share = files == 0 ? 0.0 : 100.0 * static_cast<double>(found.cached) / static_cast<double>(files);
+    text += fmt::format("{} files, {}: {} cached ({:.1f} %, {}), {} {} ({}), {} skipped\n", files + left_out,
+                        in_units(found.cached_bytes + found.absent_bytes), found.cached, share, in_units(found.cached_bytes),
+                        found.absent, what == What::check ? "not" : "to be fetched", in_units(found.absent_bytes), left_out);
+  }
+  for (const auto& row : skipped)
+    text += fmt::format("{}: {} {}, the first is {}\n", row.is_wanted ? "left out" : "skipped", row.count, row.reason, row.first);
+  if (!room.region.empty())
+    text += fmt::format("{}: {} of {} used by {} files\n", room.region, in_units(room.used), in_units(room.capacity), room.files);
+  if (what == What::dry_run && found.absent_bytes > room.capacity - std::min(room.used, room.capacity) && !room.region.empty())
+    text += "there is not room for all of it: give the job a larger CUBESHIM_RAM\n";
+  return text;
+}
+
+std::string WarmupReport::json() const {
+  nlohmann::ordered_json report = {{"what", name_of(what)}, {"interrupted", signal != 0}, {"seconds", seconds}};
+  if (what == What::load) {
+    report["fetched"] = loaded.fetched;
+    report["fetched_bytes"] = loaded.fetched_bytes;
+    report["cached"] = loaded.cached;
+    report["demanded"] = loaded.demanded;
+  } else {
+    report["cached"] = found.cached;
+    report["cached_bytes"] = found.cached_bytes;
+    report["absent"] = found.absent;
+    report["absent_bytes"] = found.absent_bytes;
+  }
+  report["skipped"] = skipped_files();
+  report["reasons"] = nlohmann::ordered_json::array();
+  for (const auto& row : skipped)
+    report["reasons"].push_back({{"reason", row.reason}, {"files", row.count}, {"first", row.first}, {"wanted", row.is_wanted}});
+  report["ram"] = {{"region", room.region}, {"capacity", room.capacity}, {"used", room.used}, {"entries", room.files}};
+  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace cube::cli

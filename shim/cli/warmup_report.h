@@ -1,0 +1,34 @@
+// What a warm-up, or a look at what one would do, has come to: a few lines of text, or one JSON object.
+// Thread safety: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "prefetch/prefetcher.h"
+#include "shim/cli/skipped.h"
+#include "shim/cli/survey.h"
+
+namespace cube::cli {
+
+struct CacheRoom {
+  std::string region;  // empty: there is none
+  std::uint64_t capacity = 0, used = 0, files = 0;
+};
+CacheRoom room_of(const cache::Region& region);
+
+struct WarmupReport {
+  enum class What { load, check, dry_run } what = What::load;
+  prefetch::PrefetchCounts loaded;  // of load
+  SurveyCounts found;               // of the others
+  std::vector<SkippedRow> skipped;
+  CacheRoom room;
+  double seconds = 0;
+  int signal = 0;
+
+  std::uint64_t skipped_files() const;
+  std::string text() const;
+  std::string json() const;
+};
+
+}  // namespace cube::cli

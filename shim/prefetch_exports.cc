@@ -1,0 +1,11 @@
+#include <cerrno>
+
+#include "shim/cubeshim.h"
+#include "shim/process.h"
+
+using namespace cube::shim;
+
+__attribute__((visibility("default"))) int cubeshim_start_sidecar(void) {
+  if (!process::is_active() || !process::config().prefetch) return ENOTSUP;
+  return process::start_sidecar() ? 0 : EAGAIN;
+}

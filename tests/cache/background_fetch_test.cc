@@ -1,0 +1,262 @@
+// A fetch that nobody waits for yet, step by step and without an engine.
+#include "cache/background_fetch.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cache/recent_misses.h"
+#include "tests/support/child.h"
+#include "tests/support/ring_files.h"
+#include "tests/support/temp_dir.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+using tests::Child;
+using tests::Gate;
+using tests::k_mib;
+using tests::request_for;
+using Begin = BackgroundFetch::Begin;
+
+struct BackgroundFetchTest : testing::Test {
+  tests::TempDir dir;
+  tests::TestCache cache{32 * k_mib};
+
+  std::string make(const std::string& name, std::size_t size = 50'000) const {
+    return dir.write(name, tests::content_of(name, 0, size));
+  }
+  // What an engine does between begin and publish. False: not accepted.
+  static bool read(BackgroundFetch& fetch, const std::string& path) {
+    const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
+    if (!stat || fetch.accept(*stat, true) != Fetch::Next::read) return false;
+    const int fd = open(path.c_str(), O_RDONLY);
+    const bool whole = ::read(fd, fetch.room(), stat->size) == static_cast<ssize_t>(stat->size);
+    close(fd);
+    return whole;
+  }
+  bool prefetch(const std::string& path, bool use_ring = true) {
+    BackgroundFetch fetch(*cache.cache, path, use_ring);
+    return fetch.begin() == Begin::fetch && read(fetch, path) && fetch.publish();
+  }
+  Begin begin(const std::string& path, bool use_ring = true) {
+    BackgroundFetch fetch(*cache.cache, path, use_ring);
+    return fetch.begin();
+  }
+  // As a program does; true: it was there, with the right bytes.
+  bool open_hits(const std::string& path, std::size_t size = 50'000) {
+    const std::uint64_t hits = cache.count(Counter::hits_ram);
+    const OpenOutcome outcome = cache->open(request_for(path));
+    if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);
+    const std::string name = path.substr(path.rfind('/') + 1);
+    return outcome.pin && tests::bytes_of(*outcome.pin) == tests::content_of(name, 0, size) &&
+           cache.count(Counter::hits_ram) == hits + 1;
+  }
+  void fill_resident_pool() {
+    for (int i = 0; i < 64 && !cache->is_full(); ++i) {
+      const std::string path = make("filler" + std::to_string(i), 1'900'000);
+      const OpenOutcome outcome = cache->open(request_for(path));
+      if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);
+    }
+    // What is left of the last segment.
+    for (int i = 0; i < 64 && !cache->is_full(); ++i) {
+      const std::string path = make("small" + std::to_string(i), 60'000);
+      const OpenOutcome outcome = cache->open(request_for(path));
+      if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);
+    }
+    ASSERT_TRUE(cache->is_full());
+  }
+};
+
+TEST_F(BackgroundFetchTest, IsThereWhenItIsAskedFor) {
+  const std::string path = make("f");
+  ASSERT_TRUE(prefetch(path));
+  EXPECT_TRUE(open_hits(path));
+  EXPECT_TRUE(open_hits(path));
+  EXPECT_EQ(cache.count(Counter::prefetch_early), 1U);
+  EXPECT_EQ(begin(path), Begin::cached);
+}
+
+TEST_F(BackgroundFetchTest, LeavesNothingBehindWhenItIsDropped) {
+  const std::string path = make("f");
+  {
+    BackgroundFetch fetch(*cache.cache, path, false);
+    ASSERT_EQ(fetch.begin(), Begin::fetch);
+    ASSERT_TRUE(read(fetch, path));
+    EXPECT_EQ(begin(path), Begin::cached) << "another has the turn";
+  }
+  EXPECT_EQ(cache->region().header().records.load(), 0U);
+  EXPECT_EQ(begin(path), Begin::fetch);
+}
+
+TEST_F(BackgroundFetchTest, WhoOpensItMeanwhileWaitsAndGetsIt) {
+  const std::string path = make("f");
+  BackgroundFetch fetch(*cache.cache, path, false);
+  ASSERT_EQ(fetch.begin(), Begin::fetch);
+  ASSERT_TRUE(read(fetch, path));
+  FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  bool is_hit = false;
+  std::thread program([&] { is_hit = open_hits(path); });
+  while (slot.waiting.load() == 0) std::this_thread::yield();
+  EXPECT_TRUE(fetch.publish());
+  // Its end: the engine's client drops it.
+  { const BackgroundFetch ended(std::move(fetch)); }
+  program.join();
+  EXPECT_TRUE(is_hit);
+  EXPECT_EQ(cache.count(Counter::prefetch_late), 1U);
+  EXPECT_EQ(cache.count(Counter::prefetch_early), 0U);
+  EXPECT_EQ(cache.count(Counter::misses), 0U);
+}
+
+TEST_F(BackgroundFetchTest, GoesToTheRingWhereNothingElseHasRoom) {
+  cache->ring().make(8 * k_mib);
+  fill_resident_pool();
+  const std::string path = make("f");
+  EXPECT_FALSE(prefetch(path, false));
+  ASSERT_TRUE(prefetch(path));
+  const Pin pin = cache->find(request_for(path));
+  ASSERT_TRUE(pin);
+  EXPECT_TRUE(cache->ring().holds(*pin));
+  EXPECT_TRUE(open_hits(path));
+  EXPECT_EQ(cache.count(Counter::prefetch_early), 1U);
+}
+
+TEST_F(BackgroundFetchTest, WhatWasReadFromTheRingIsKeptForItsNextReader) {
+  cache->ring().make(8 * k_mib);
+  fill_resident_pool();
+  const std::string path = make("f");
+  ASSERT_TRUE(prefetch(path));
+  const auto unread = [&] {
+    std::uint32_t sum = 0;
+    for (std::uint32_t s = cache->ring().first_segment(); s < cache->ring().end_segment(); ++s) sum += cache->ring().unread(s);
+    return sum;
+  };
+  EXPECT_TRUE(open_hits(path));
+  EXPECT_EQ(unread(), 0U);
+  EXPECT_EQ(begin(path, /*use_ring=*/false), Begin::cached);
+  EXPECT_EQ(unread(), 0U) << "by who has nothing to do with the ring";
+  BackgroundFetch again(*cache.cache, path, true);
+  EXPECT_EQ(again.begin(), Begin::cached);
+  EXPECT_TRUE(again.is_wanted_again());
+  EXPECT_EQ(unread(), 1U);
+  EXPECT_TRUE(again.place().is_in_ring);
+  EXPECT_TRUE(open_hits(path));
+  EXPECT_EQ(unread(), 0U);
+}
+
+TEST_F(BackgroundFetchTest, WhatAProgramHasJustMissedIsLeftOutOnce) {
+  cache->ring().make(8 * k_mib);
+  fill_resident_pool();
+  const std::string path = make("f");
+  EXPECT_FALSE(open_hits(path));
+  EXPECT_EQ(begin(path), Begin::demanded);
+  EXPECT_EQ(begin(path), Begin::fetch);
+}
+
+// The miss was of one epoch, the fetch left out of the next: it must not be so for ever.
+TEST_F(BackgroundFetchTest, AMissForAFetchThatWasLeftOutIsNotHeldAgainstIt) {
+  cache->ring().make(8 * k_mib);
+  fill_resident_pool();
+  const std::string path = make("f");
+  EXPECT_FALSE(open_hits(path));
+  EXPECT_EQ(begin(path), Begin::demanded);
+  EXPECT_FALSE(open_hits(path));
+  EXPECT_EQ(begin(path), Begin::fetch);
+  // A miss long after is one like any other.
+  std::atomic<std::uint64_t>& row = cache->region().recent_miss(base::hash_path(path));
+  EXPECT_FALSE(open_hits(path));
+  EXPECT_EQ(begin(path), Begin::demanded);
+  const std::uint64_t long_ago =
+      (recent_misses::this_second() + recent_misses::k_second_mask - 60) % recent_misses::k_second_mask;
+  row.store(recent_misses::name_of(base::hash_path(path)) | std::max<std::uint64_t>(long_ago, 1));
+  EXPECT_FALSE(open_hits(path));
+  EXPECT_EQ(begin(path), Begin::demanded);
+}
+
+TEST_F(BackgroundFetchTest, FetchedByTheProgramMeanwhileIsADuplicate) {
+  const std::string path = make("f");
+  BackgroundFetch fetch(*cache.cache, path, false);
+  {
+    // Another path has its slot, so that it has no turn and the program does not wait.
+    SingleFlight flights(cache->region());
+    SingleFlight::Ticket ticket;
+    ASSERT_EQ(flights.begin(base::hash_path(path) ^ (1ULL << 60), ticket), SingleFlight::Turn::mine);
+    ASSERT_EQ(fetch.begin(), Begin::fetch);
+  }
+  const OpenOutcome outcome = cache->open(request_for(path));
+  EXPECT_TRUE(outcome.pin);
+  const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
+  EXPECT_EQ(fetch.accept(*stat, true), Fetch::Next::done);
+  EXPECT_TRUE(fetch.was_fetched_twice());
+}
+
+TEST_F(BackgroundFetchTest, AFileThatHasChangedIsFetchedAnew) {
+  const std::string path = make("f");
+  ASSERT_TRUE(prefetch(path));
+  ASSERT_TRUE(tests::TempDir::write_file(path, std::string(70'000, 'n')));
+  BackgroundFetch fetch(*cache.cache, path, false);
+  const auto now = stat_path(AT_FDCWD, path.c_str(), 0);
+  EXPECT_EQ(fetch.accept(*now, true), Fetch::Next::read);
+  EXPECT_FALSE(cache->find(request_for(path)));
+  EXPECT_EQ(cache.count(Counter::prefetch_early), 0U);
+}
+
+// All ranks open one file at once while there is no room: none waits for another's open.
+TEST_F(BackgroundFetchTest, WithoutRoomNobodyKeepsTheTurn) {
+  cache->ring().make(8 * k_mib);
+  fill_resident_pool();
+  const std::string path = make("f");
+  static std::atomic<std::uint64_t> held;
+  static FlightSlot* slot;
+  slot = &cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  held = UINT64_MAX;
+  OpenRequest request = request_for(path);
+  request.before_kernel_open = [] { held = slot->word.load(); };
+  const OpenOutcome outcome = cache->open(request);
+  EXPECT_GE(outcome.kernel_fd, 0);
+  close(outcome.kernel_fd);
+  EXPECT_EQ(held.load(), 0U);
+}
+
+TEST_F(BackgroundFetchTest, TheProgramsWaitingIsCounted) {
+  const std::string path = make("f");
+  static ProcessSlot* process;
+  static std::uint32_t waits;
+  process = &cache->region().own_process();
+  waits = 0;
+  OpenRequest request = request_for(path);
+  request.before_kernel_open = [] { waits = process->demand_waits.load(); };
+  EXPECT_TRUE(cache->open(request).pin);
+  EXPECT_EQ(waits, 1U);
+  EXPECT_EQ(process->demand_waits.load(), 0U);
+  EXPECT_EQ(process->demand_fetches.load(), 1U);
+  EXPECT_GT(process->demand_ns.load(), 0U);
+  EXPECT_TRUE(cache->open(request_for(path)).pin);
+  EXPECT_EQ(process->demand_fetches.load(), 1U) << "a hit waits for nobody";
+}
+
+TEST_F(BackgroundFetchTest, TheNextLeaderFetchesWhatADeadOneHadBegun) {
+  const std::string path = make("f");
+  Gate ready;
+  Child leader([&] {
+    FileCache* const own = tests::attach_cache(cache.config, cache.options.job);
+    CHILD_CHECK(own != nullptr);
+    BackgroundFetch fetch(*own, path, false);
+    CHILD_CHECK(fetch.begin() == Begin::fetch && read(fetch, path));
+    own->region().own_process().demand_fetches.store(77);
+    ready.give();
+    return tests::wait_for_death();
+  });
+  ASSERT_TRUE(ready.take());
+  EXPECT_EQ(begin(path), Begin::cached);
+  leader.kill();
+  cache->region().reap();
+  EXPECT_EQ(begin(path), Begin::fetch);
+  EXPECT_TRUE(prefetch(path));
+  EXPECT_TRUE(open_hits(path));
+  for (std::uint32_t i = 0; i < k_process_slots; ++i) EXPECT_NE(cache->region().process_slot(i).demand_fetches.load(), 77U);
+}
+
+}  // namespace
+}  // namespace cube::cache

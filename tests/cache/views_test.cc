@@ -1,0 +1,196 @@
+// Processes that see other files, or may read other files, than the one that filled the cache.
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <sys/mount.h>
+
+#include <cerrno>
+
+#include "tests/support/child.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+using tests::Child;
+using tests::request_for;
+
+// Needs root: namespaces of one's own, and files of others.
+struct ViewsTest : testing::Test {
+  tests::TempDir dir;
+  tests::TestCache cache;
+
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  }
+  FileCache* attach() const { return tests::attach_cache(cache.config, cache.options.job); }
+};
+
+bool enter_mount_namespace() {
+  return unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+}
+
+bool drop_reading_capabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
+  if (syscall(SYS_capget, &header, data) != 0) return false;
+  data[0].effective &= ~((1U << CAP_DAC_OVERRIDE) | (1U << CAP_DAC_READ_SEARCH));
+  return syscall(SYS_capset, &header, data) == 0;
+}
+
+std::uint64_t count(FileCache& cache, Counter counter) {
+  return cache.stats().counters[static_cast<std::size_t>(counter)].load();
+}
+
+TEST_F(ViewsTest, AnotherMountUnderTheSamePathIsAnotherFile) {
+  const std::string path = dir.write("f", "ours");
+  ASSERT_TRUE(cache->open(request_for(path)).pin);
+  Child child([&] {
+    CHILD_CHECK(enter_mount_namespace());
+    CHILD_CHECK(mount("cubeshim-test", dir.path().c_str(), "tmpfs", 0, nullptr) == 0);
+    CHILD_CHECK(tests::TempDir::write_file(path, "theirs"));
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr);
+    CHILD_CHECK(!own->find(request_for(path)));
+    for (int i = 0; i < 2; ++i) {
+      const OpenOutcome outcome = own->open(request_for(path));
+      CHILD_CHECK(outcome.pin && tests::bytes_of(*outcome.pin) == "theirs");
+    }
+    CHILD_CHECK(count(*own, Counter::misses) == 1);
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  const OpenOutcome outcome = cache->open(request_for(path));
+  ASSERT_TRUE(outcome.pin);
+  EXPECT_EQ(tests::bytes_of(*outcome.pin), "ours");
+  EXPECT_EQ(cache.count(Counter::misses), 1U);
+}
+
+TEST_F(ViewsTest, TheSameFileInAnotherNamespaceIsOpenedOnceAndNotReadAgain) {
+  const std::string path = dir.write("f", "shared");
+  ASSERT_TRUE(cache->open(request_for(path)).pin);
+  Child child([&] {
+    CHILD_CHECK(enter_mount_namespace());
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr);
+    for (int i = 0; i < 3; ++i) {
+      const OpenOutcome outcome = own->open(request_for(path));
+      CHILD_CHECK(outcome.pin && tests::bytes_of(*outcome.pin) == "shared");
+      CHILD_CHECK(!outcome.pin->has_one_view());
+    }
+    CHILD_CHECK(count(*own, Counter::origin_opens) == 1 && count(*own, Counter::origin_reads) == 0);
+    CHILD_CHECK(count(*own, Counter::hits_ram) == 3 && count(*own, Counter::misses) == 0);
+    CHILD_CHECK(own->find(request_for(path)));
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST_F(ViewsTest, AChangeIsSeenInAllNamespaces) {
+  const std::string path = dir.write("f", "old");
+  ASSERT_TRUE(cache->open(request_for(path)).pin);
+  Child child([&] {
+    CHILD_CHECK(enter_mount_namespace());
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr && own->open(request_for(path)).pin);
+    unlink(path.c_str());
+    own->content_changed(path, nullptr);
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
+}
+
+TEST_F(ViewsTest, WhoMayNotOpenTheFileDoesNotGetItsBytes) {
+  const std::string path = dir.write("f", "secret");
+  ASSERT_EQ(chown(path.c_str(), 1234, 1234), 0);
+  ASSERT_EQ(chmod(path.c_str(), 0640), 0);
+  ASSERT_TRUE(cache->open(request_for(path)).pin);
+  Child without_capabilities([&] {
+    CHILD_CHECK(drop_reading_capabilities());
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr && !own->find(request_for(path)));
+    CHILD_CHECK(own->open(request_for(path)).error == EACCES);
+    return 0;
+  });
+  EXPECT_EQ(without_capabilities.wait(), 0);
+  Child in_the_group([&] {
+    const gid_t group = 1234;
+    CHILD_CHECK(setgroups(1, &group) == 0 && drop_reading_capabilities());
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr && own->open(request_for(path)).pin);
+    return 0;
+  });
+  EXPECT_EQ(in_the_group.wait(), 0);
+  // Neither has changed what the other may do.
+  Child still_without([&] {
+    CHILD_CHECK(drop_reading_capabilities());
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr && own->open(request_for(path)).error == EACCES);
+    return 0;
+  });
+  EXPECT_EQ(still_without.wait(), 0);
+}
+
+TEST_F(ViewsTest, AFileThatOnlyLooksAlikeIsNotTheSame) {
+  const std::string path = dir.write("f", "12345");
+  const OpenOutcome first = cache->open(request_for(path));
+  ASSERT_TRUE(first.pin);
+  Child child([&] {
+    CHILD_CHECK(enter_mount_namespace());
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr);
+    // Content that is another by its mode alone, as another mount of the file system may show it.
+    CHILD_CHECK(chmod(path.c_str(), 0600) == 0);
+    CHILD_CHECK(own->open(request_for(path)).pin);
+    CHILD_CHECK(count(*own, Counter::misses) == 1);
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST(Views, WhenAllAreTakenTheRegionIsReplacedAsSoonAsNobodyUsesIt) {
+  tests::RegionName name;
+  name.options.keep = true;
+  for (std::uint64_t view = 1; view <= k_views; ++view) {
+    Child child([&] {
+      name.options.view = view;
+      name.options.job = base::current_process();
+      Region* const region = tests::attach(name.options);
+      CHILD_CHECK(region != nullptr && region->own_view() == 1U << (view - 1));
+      region->header().records.fetch_add(1);
+      region->detach();
+      return 0;
+    });
+    ASSERT_EQ(child.wait(), 0) << view;
+  }
+  tests::Gate attached, over;
+  Child user([&] {
+    name.options.view = k_views;
+    name.options.job = base::current_process();
+    Region* const region = tests::attach(name.options);
+    CHILD_CHECK(region != nullptr && region->own_view() == 1U << (k_views - 1));
+    attached.give();
+    CHILD_CHECK(over.take());
+    region->detach();
+    return 0;
+  });
+  ASSERT_TRUE(attached.take());
+  name.options.view = k_views + 1;
+  std::string why;
+  EXPECT_EQ(tests::attach(name.options, &why), nullptr);
+  EXPECT_NE(why.find("takes no more: set another CUBESHIM_NAME"), std::string::npos) << why;
+  over.give();
+  ASSERT_EQ(user.wait(), 0);
+  Region* const region = tests::attach(name.options, &why);
+  ASSERT_NE(region, nullptr) << why;
+  EXPECT_EQ(region->own_view(), 1U);
+  EXPECT_EQ(region->header().records.load(), 0U);
+  region->detach();
+}
+
+}  // namespace
+}  // namespace cube::cache

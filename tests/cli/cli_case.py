@@ -1,0 +1,43 @@
+"""What the tests of the `cubeshim` command have in common. Where it lies says CUBESHIM_COMMAND."""
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+COMMAND = os.environ["CUBESHIM_COMMAND"]
+CONTENT = bytes(range(256)) * 200
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory(prefix="cubeshim-cli-")
+        self.addCleanup(made.cleanup)
+        self.data = Path(made.name) / "data"
+        self.data.mkdir()
+        self.file = self.data / "f"
+        self.file.write_bytes(CONTENT)
+        self.name = f"cli-{os.getpid()}-{self.id().rsplit('.', 1)[-1]}"[:64]
+        self.region = Path(f"/dev/shm/cubeshim-{os.geteuid()}-{self.name}")
+        self.addCleanup(lambda: self.region.unlink(missing_ok=True))
+
+    def command(self, *words, env=None, **options):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_") and k != "LD_PRELOAD"}
+        return subprocess.run([COMMAND, *map(str, words)], capture_output=True, env=clean | (env or {}), timeout=60, **options)
+
+    def run_program(self, *words, options=()):
+        return self.command("run", "-p", self.data, "--name", self.name, "--ram", "32M", *options, *words)
+
+    def start(self, *words, **streams):
+        """The command at work, and ended with the test at the latest."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
+        child = subprocess.Popen([COMMAND, *map(str, words)], env=clean, **streams)
+        self.addCleanup(lambda: [stream.close() for stream in (child.stdin, child.stdout, child.stderr) if stream])
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child
+
+    def keep_a_region(self):
+        done = self.run_program("cat", self.file, options=["--ram-keep", "1"])
+        self.assertEqual(done.stdout, CONTENT)
+        self.assertTrue(self.region.exists())

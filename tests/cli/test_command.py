@@ -1,0 +1,191 @@
+"""The `cubeshim` command, as a user types it."""
+import ctypes
+import json
+import resource
+import struct
+import unittest
+from pathlib import Path
+
+from cli_case import COMMAND, CONTENT, Case
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def refuse_io_uring():
+    """A filter as that of a container, on this process and what becomes of it."""
+    number, allowed, refused = 425, 0x7fff0000, 0x00050001  # EPERM
+    code = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, refused), (0x06, 0, 0, allowed)]
+    rows = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in code))
+    program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(rows))
+    no_new_privileges, set_seccomp, filter_mode = 38, 22, 2
+    if libc.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or libc.prctl(set_seccomp, filter_mode, program, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no filter")
+
+class Run(Case):
+    def test_serves_the_files_of_the_program(self):
+        done = self.run_program("cat", self.file, self.file, options=["--stats-format", "json"])
+        self.assertEqual((done.returncode, done.stdout), (0, CONTENT * 2))
+        report = json.loads(done.stderr)
+        self.assertEqual((report["misses"], report["hits"]["ram"]), (1, 1))
+
+    def test_the_program_has_its_own_words(self):
+        for separator in ([], ["--"]):
+            done = self.run_program(*separator, "sh", "-c", 'printf "%s|" "$@"', "x", "a b", "--", "-p", "--name=y")
+            self.assertEqual(done.stdout, b"a b|--|-p|--name=y|")
+
+    def test_the_exit_status_is_the_program_s(self):
+        self.assertEqual(self.run_program("sh", "-c", "exit 7").returncode, 7)
+        self.assertEqual(self.run_program("sh", "-c", "kill -9 $$").returncode, -9)
+
+    def test_a_program_that_cannot_run_is_told(self):
+        for program, status in (("/no/such/program", 127), (self.file, 126)):
+            done = self.run_program(program)
+            self.assertEqual(done.returncode, status)
+            self.assertIn(f"cubeshim: cannot run {program}: ".encode(), done.stderr)
+
+    def test_wrong_use_is_one_line(self):
+        for words, text in (
+            (["run", "-p", self.data], b"no program to run"),
+            (["run", "true"], b"no directory to serve"),
+            (["run", "-p", "relative", "true"], b'CUBESHIM_PREFIXES="relative" is not usable: it takes absolute paths'),
+            (["run", "-p", self.data, "--ram", "12Q", "true"], b'CUBESHIM_RAM="12Q" is not usable: it takes a size'),
+            (["run", "-p", self.data, "--library", "/no/such.so", "true"], b"cannot read the library /no/such.so"),
+            (["run", "--frob", "x", "true"], b"--frob is not an option"),
+            (["frob"], b"--help"),
+            ([], b"--help"),
+        ):
+            done = self.command(*words)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (2, b"", 1), (words, done.stderr))
+            self.assertIn(text, done.stderr)
+
+    def test_an_option_goes_before_the_environment(self):
+        done = self.command("run", "-p", self.data, "--name", self.name, "printenv", "CUBESHIM_NAME", env={"CUBESHIM_NAME": "other"})
+        self.assertEqual(done.stdout.decode().strip(), self.name)
+
+    def test_every_setting_is_an_option(self):
+        text = self.command("run", "--help").stdout.decode()
+        rows = (Path(__file__).parents[2] / "cache/base/config.def").read_text().split('"CUBESHIM_')[1:]
+        self.assertGreater(len(rows), 10)
+        for row in rows:
+            option = row.split('"')[0].lower().replace("_", "-").replace("prefixes", "prefix")
+            self.assertIn(f"--{option} ", text)
+
+
+class Stats(Case):
+    def test_shows_what_a_job_did(self):
+        self.keep_a_region()
+        shown = json.loads(self.command("stats", "--name", self.name, "--json").stdout)
+        self.assertEqual([job["report"]["misses"] for job in shown["jobs"]], [1])
+        self.assertEqual((shown["processes"], shown["region"]), (0, str(self.region)))
+        text = self.command("stats", "--name", self.name).stdout
+        self.assertIn(b"used by 1 files, 0 processes", text)
+        self.assertIn(b"sum request_count:1 hit_count:0 miss_count:1", text)
+
+    def test_looking_changes_nothing(self):
+        self.keep_a_region()
+        before = self.region.read_bytes()
+        self.command("stats", "--name", self.name)
+        self.assertEqual(self.region.read_bytes(), before)
+
+    def test_no_cache_is_told(self):
+        done = self.command("stats", "--name", self.name)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"there is no cache named {self.name}".encode(), done.stderr)
+
+
+class Clear(Case):
+    def test_takes_a_kept_region_away(self):
+        self.keep_a_region()
+        done = self.command("clear", "--name", self.name)
+        self.assertEqual((done.returncode, self.region.exists()), (0, False), done.stderr)
+        self.assertIn(b"nothing to clear", self.command("clear", "--name", self.name).stdout)
+
+    def test_one_in_use_is_left_unless_forced(self):
+        user = f"exec 3<{self.file}; {COMMAND} clear --name {self.name}; echo $?; {COMMAND} clear --force --name {self.name}; cat <&3 | wc -c"
+        done = self.run_program("bash", "-c", user)
+        lines = done.stdout.decode().splitlines()
+        self.assertEqual((lines[0], lines[-1]), ("1", str(len(CONTENT))), done.stderr)
+        self.assertIn(b"is used by ", done.stderr)
+        self.assertFalse(self.region.exists())
+
+    def test_what_is_no_region_needs_force(self):
+        self.region.write_bytes(b"something else")
+        self.region.chmod(0o600)
+        done = self.command("clear", "--name", self.name)
+        self.assertEqual((done.returncode, self.region.exists()), (1, True))
+        self.assertIn(b"is not a sound region", done.stderr)
+        self.assertEqual(self.command("clear", "--force", "--name", self.name).returncode, 0)
+        self.assertFalse(self.region.exists())
+
+
+class Doctor(Case):
+    def doctor(self, *words, **options):
+        done = self.command("doctor", "--json", "--name", self.name, *words, **options)
+        return done.returncode, {f["what"]: (f["health"], f["advice"]) for f in json.loads(done.stdout)}
+
+    def finding(self, findings, text):
+        found = [f for what, f in findings.items() if text in what]
+        self.assertEqual(len(found), 1, findings)
+        return found[0]
+
+    def test_all_is_well(self):
+        status, findings = self.doctor("-p", self.data, "--ram", "32M")
+        self.assertEqual((status, self.finding(findings, f"prefix {self.data} (")[0]), (0, "ok"))
+        self.assertEqual({health for health, _ in findings.values()}, {"ok"}, findings)
+
+    def test_what_keeps_files_from_being_served_fails_with_advice(self):
+        for words, text in (
+            ([], "CUBESHIM_PREFIXES is not set"),
+            (["-p", "/no/such"], "prefix /no/such: No such file"),
+            (["-p", self.file], "is not a directory"),
+            (["-p", self.data, "--ram-dir", "/no/such"], "/no/such: No such file"),
+            (["-p", self.data, "--mode", "off"], "CUBESHIM_MODE=off"),
+            (["-p", self.data, "--ram", "12Q"], 'CUBESHIM_RAM="12Q" is not usable'),
+        ):
+            status, findings = self.doctor(*words)
+            health, advice = self.finding(findings, text)
+            self.assertEqual((status, health), (1, "fail"))
+            self.assertTrue(advice, words)
+
+    def test_what_makes_it_slow_is_a_warning(self):
+        link = self.data.parent / "link"
+        link.symlink_to(self.data)
+        empty = self.data.parent / "empty"
+        empty.mkdir()
+        for words, text in (
+            (["-p", link], "is reached through a symbolic link"),
+            (["-p", self.data, "--ram-dir", "/var"], "is no tmpfs"),
+            (["-p", self.data, "--ram", "900000G"], "free"),
+            (["-p", empty], "holds no readable files"),
+        ):
+            status, findings = self.doctor(*words)
+            self.assertEqual((status, self.finding(findings, text)[0]), (0, "warn"), (words, findings))
+
+    def test_it_says_what_will_fetch_ahead(self):
+        for words, refuses, health, text in (
+            ([], False, "ok", "io_uring or threads, whichever is faster"),
+            ([], True, "ok", "threads, for io_uring is not to be had"),
+            (["--io-engine", "threads"], False, "ok", "threads, as CUBESHIM_IO_ENGINE says"),
+            (["--io-engine", "uring"], False, "ok", "io_uring, as CUBESHIM_IO_ENGINE says"),
+            (["--io-engine", "uring"], True, "warn", "CUBESHIM_IO_ENGINE=uring: "),
+            (["--prefetch", "0"], False, "warn", "CUBESHIM_PREFETCH=0"),
+            (["--prefetch-list", "/no/such"], False, "warn", "CUBESHIM_PREFETCH_LIST: /no/such"),
+        ):
+            status, findings = self.doctor("-p", self.data, *words, preexec_fn=refuse_io_uring if refuses else None)
+            self.assertEqual((status, self.finding(findings, text)[0]), (0, health), (words, refuses, findings))
+
+    def test_limits_that_are_too_low_for_it_are_told(self):
+        for limit, text in ((resource.RLIMIT_NOFILE, "open files of a process"), (resource.RLIMIT_NPROC, "threads and processes")):
+            status, findings = self.doctor("-p", self.data, preexec_fn=lambda: resource.setrlimit(limit, (200, 200)))
+            health, advice = self.finding(findings, f"{text} ")
+            self.assertEqual((status, health), (0, "warn"))
+            self.assertIn("raise it to 320", advice)
+
+    def test_a_file_in_the_place_of_the_region_is_found(self):
+        self.region.write_bytes(b"x" * 5000)
+        status, findings = self.doctor("-p", self.data)
+        self.assertEqual((status, self.finding(findings, str(self.region))), (1, ("fail", "cubeshim clear --force removes it")))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,200 @@
+"""What the command says of itself to shells and to man: each shell is asked as a user asks it, by the Tab key."""
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+from cli_case import COMMAND, Case
+
+PROMPT = "ready>"
+# Where the line goes that the Tab key has completed.
+PRINTS = "printf '<%s>' \"$@\"; printf 'end%s\\n' ed;"
+
+
+def shell_words(folder, shell, script):
+    """How to start the shell with our script in it, and the environment that it needs."""
+    if shell == "bash":
+        rc = folder / "bashrc"
+        rc.write_text(f"PS1='{PROMPT}'\nbind 'set bell-style none' 'set enable-bracketed-paste off'\n"
+                      f"source {script}\ncubeshim() {{ {PRINTS} }}\n")
+        return ["bash", "--noprofile", "--rcfile", rc, "-i"], {}
+    if shell == "zsh":
+        functions = folder / "functions"
+        functions.mkdir(exist_ok=True)
+        (functions / "_cubeshim").write_text(script.read_text())
+        (folder / ".zshrc").write_text(f"PS1='{PROMPT}'\nunsetopt zle_bracketed_paste\nfpath=({functions} $fpath)\n"
+                                       f"autoload -Uz compinit && compinit -u -d {folder}/dump\ncubeshim() {{ {PRINTS} }}\n")
+        return ["zsh", "-d", "-i"], {"ZDOTDIR": str(folder)}
+    begin = (f"function fish_prompt; printf '{PROMPT}'; end; function cubeshim; printf '<%s>' $argv; printf 'end%s\\n' ed; end; "
+             f"source {script}")
+    return ["fish", "--private", "--init-command", begin, "-i"], {"XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
+
+
+class Terminal:
+    """A shell on a terminal of its own."""
+
+    def __init__(self, words, env):
+        self.child, self.master = pty.fork()  # with a controlling terminal, which shells ask for
+        if self.child == 0:
+            os.execvpe(words[0], words, dict(os.environ, TERM="vt100", COLUMNS="200", **env))
+        self.unread = ""
+
+    def read_until(self, pattern, patience=60):
+        deadline = time.monotonic() + patience
+        while not (found := re.search(pattern, self.unread)):
+            ready, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                raise AssertionError(f"{pattern} did not come: {self.unread!r}")
+            self.unread += os.read(self.master, 65536).decode(errors="replace")
+        self.unread = self.unread[found.end():]
+        return found
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def close(self):
+        os.kill(self.child, signal.SIGKILL)
+        os.close(self.master)
+        os.waitpid(self.child, 0)
+
+
+class Completion(Case):
+    def script(self, shell):
+        done = self.command("completion", shell)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        file = self.data.parent / f"script.{shell}"
+        file.write_bytes(done.stdout)
+        return file
+
+    def completed(self, shell, *lines):
+        """What each of the lines becomes by one Tab."""
+        words, env = shell_words(self.data.parent, shell, self.script(shell))
+        terminal = Terminal(list(map(str, words)), env)
+        self.addCleanup(terminal.close)
+        results = []
+        for line in lines:
+            terminal.read_until(PROMPT)
+            terminal.type(f"cubeshim {line}\t\r")
+            # zsh takes the slash of a directory away again where the line ends.
+            results.append([word.rstrip("/") for word in re.findall("<([^>]*)>", terminal.read_until("(<[^>]*>)+ended")[0])])
+        return results
+
+    def check_shell(self, shell):
+        (self.data / "directory").mkdir()
+        file, directory = f"{self.data}/f", f"{self.data}/directory"
+        cases = {
+            "docto": ["doctor"],
+            "--vers": ["--version"],
+            "run --mo": ["run", "--mode"],
+            "run --mode re": ["run", "--mode", "real"],
+            "stats --watc": ["stats", "--watch"],
+            "doctor --log de": ["doctor", "--log", "debug"],
+            "doctor -p " + directory[:-4]: ["doctor", "-p", directory],
+            f"run --prefix {self.data} --name x cat {file[:-1]}f": ["run", "--prefix", str(self.data), "--name", "x", "cat", file],
+        }
+        got = self.completed(shell, *cases)
+        self.assertEqual(dict(zip(cases, got)), cases)
+
+    def test_bash(self):
+        self.check_shell("bash")
+
+    def test_zsh(self):
+        self.check_shell("zsh")
+
+    def test_fish(self):
+        self.check_shell("fish")
+
+    def ask_bash(self, *words):
+        """All that bash would offer for the last of these words."""
+        line = " ".join(f"'{w}'" for w in ("cubeshim", *words))
+        done = subprocess.run(["bash", "--norc", "-c", f"source {self.script('bash')}; COMP_WORDS=({line}); "
+                               f"COMP_CWORD={len(words)}; _cubeshim; printf '%s\\n' \"${{COMPREPLY[@]}}\""],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split()
+
+    def test_all_that_the_help_names_is_offered(self):
+        commands = re.findall(r"^  (\w+)  ", self.command("--help").stdout.decode().split("Subcommands:")[1], re.M)
+        self.assertIn("run", commands)
+        self.assertEqual(self.ask_bash(""), commands)
+        for command in commands:
+            options = re.findall(r"^  (?:-\w,)?(--[\w-]+)", self.command(command, "--help").stdout.decode(), re.M)
+            self.assertIn("--help", options)
+            self.assertEqual(set(self.ask_bash(command, "--")), set(options), command)
+            for shell in ("zsh", "fish"):
+                text = self.script(shell).read_text()
+                for option in options:
+                    self.assertRegex(text, rf"{option}\b" if shell == "zsh" else rf"subcommand_from {command}'.* -l {option[2:]} ")
+
+    def test_an_equals_sign_and_a_colon_are_words_of_their_own_to_bash(self):
+        self.assertEqual(self.ask_bash("run", "--mode", "=", "v"), ["virtual"])
+        self.assertEqual(self.ask_bash("run", "--mode", "="), ["virtual", "real", "off"])
+        self.assertEqual(self.ask_bash("run", "--consistency", "t"), ["ttl:"])
+
+    def test_the_words_of_the_program_are_not_ours(self):
+        program = ["run", "-p", str(self.data), "--name=x", "--", "cat"]
+        self.assertEqual(self.ask_bash(*program, "--mo"), [])
+        self.assertEqual(self.ask_bash(*program, "--mode", "re"), [])
+        self.assertEqual(self.ask_bash(*program, f"{self.data}/"), [str(self.file)])
+        self.assertIn("cat", self.ask_bash("run", "-p", str(self.data), "ca"))
+
+    def test_a_shell_that_nobody_knows_is_refused(self):
+        done = self.command("completion", "csh")
+        self.assertEqual((done.returncode, done.stdout), (2, b""))
+        self.assertIn(b"csh", done.stderr)
+
+
+class Manual(Case):
+    def setUp(self):
+        super().setUp()
+        self.page = self.data / "cubeshim.1"
+        done = self.command("man")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.page.write_bytes(done.stdout)
+
+    def formatted(self):
+        env = dict(os.environ, MANWIDTH="200", LC_ALL="C.UTF-8")
+        done = subprocess.run(["man", "--warnings", "-l", self.page], capture_output=True, text=True, env=env, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return re.sub(".\b", "", done.stdout)
+
+    def test_the_formatters_find_nothing_wrong(self):
+        self.formatted()
+        checked = subprocess.run(["mandoc", "-T", "lint", self.page], capture_output=True, text=True, timeout=60)
+        self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+
+    def test_every_command_and_every_option_is_described(self):
+        text = self.formatted()
+        commands = re.findall(r"^  (\w+)  ", self.command("--help").stdout.decode().split("Subcommands:")[1], re.M)
+        for command in commands:
+            self.assertRegex(text, rf"(?m)^   cubeshim {command}\b")
+            for option in re.findall(r"^  (?:-\w,)?(--[\w-]+)", self.command(command, "--help").stdout.decode(), re.M):
+                self.assertRegex(text, rf"(?m)^       (-\w, )?{option}\b")
+        for title in ("NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "SETTINGS", "EXIT STATUS", "FILES", "EXAMPLES"):
+            self.assertRegex(text, rf"(?m)^{title}$")
+
+    def test_what_is_hidden_stays_hidden(self):
+        self.assertNotRegex(self.formatted(), r"cubeshim (man|completion)\b")
+        self.assertNotRegex(self.command("--help").stdout.decode(), r"(?m)^  (man|completion)\b")
+
+
+class Installed(Case):
+    def test_the_texts_lie_where_shells_and_man_look(self):
+        build = Path(COMMAND).parent
+        made = build / "shim/cli/made"
+        for name, words in (("cubeshim.1", ["man"]), ("cubeshim", ["completion", "bash"]), ("_cubeshim", ["completion", "zsh"]),
+                            ("cubeshim.fish", ["completion", "fish"])):
+            self.assertEqual((made / name).read_bytes(), self.command(*words).stdout)
+        script = (build / "shim/cli/cmake_install.cmake").read_text()
+        for place in ("share/man/man1", "share/bash-completion/completions", "share/zsh/site-functions",
+                      "share/fish/vendor_completions.d"):
+            self.assertIn(place, script)
+
+
+if __name__ == "__main__":
+    unittest.main()

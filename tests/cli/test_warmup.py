@@ -1,0 +1,300 @@
+"""`cubeshim warmup` on a mount that counts what reaches it, and that stops where a test wants it to."""
+import json
+import os
+import pty
+import signal
+import subprocess
+import unittest
+from pathlib import Path
+
+from cli_case import COMMAND, CONTENT, Case
+
+LAGFS = Path(COMMAND).parent / "lagfs"
+
+
+class Warmup(Case):
+    def setUp(self):
+        super().setUp()
+        self.source, self.mount = self.data, self.data.parent / "mount"
+        self.mount.mkdir()
+        self.file.unlink()
+        self.names = [f"{folder}/{i}" for folder in ("a", "b", "b/c") for i in range(20)]
+        for name in self.names:
+            path = self.source / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(name.encode() + CONTENT[:3000])
+        zero = [f"--{what}-us=0" for what in ("lookup", "open", "read", "getattr")]
+        subprocess.run([LAGFS, *zero, "--attr-timeout=0", "--entry-timeout=0", self.source, self.mount], check=True)
+        self.addCleanup(lambda: subprocess.run(["umount", "-l", self.mount], check=True))
+        self.addCleanup(lambda: self.script("clear"))
+
+    def script(self, *lines):
+        with open(self.mount / ".lagfs/script", "wb", buffering=0) as file:
+            file.write("\n".join(lines).encode())
+
+    def wait_until_held(self):
+        self.assertTrue((self.mount / ".lagfs/held").read_text())
+
+    def asked_of_files(self, *operations):
+        counted = json.loads((self.mount / ".lagfs/counters.json").read_text())
+        return sum(counted[operation]["data_files"] for operation in operations)
+
+    def words(self, *words, keep=True, ram="32M"):
+        return ["warmup", "--name", self.name, "--ram", ram, *(["--ram-keep", "1"] if keep else []), *map(str, words)]
+
+    def warmup(self, *words, **options):
+        """Status, summary and what was said beside it."""
+        done = self.command(*self.words("--json", *words, **options))
+        return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr.decode()
+
+    def reasons(self, summary):
+        return {row["reason"]: row["files"] for row in summary["reasons"]}
+
+    def start_job(self, *options):
+        """A job that uses the cache until it is told to read all files."""
+        job = self.start("run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--stats-format", "json", *options, "bash", "-c",
+                         f'exec 3<{self.mount}/a/0; echo ready; read line; if [[ $line == read ]]; then cat {self.mount}/*/* '
+                         f'{self.mount}/b/c/* 2>/dev/null; fi', stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(job.stdout.readline(), b"ready\n")
+        return job
+
+
+class Load(Warmup):
+    def test_what_is_loaded_into_a_kept_cache_is_a_hit_for_the_next_job(self):
+        status, summary, _ = self.warmup(self.mount / "a", self.mount / "b")
+        self.assertEqual((status, summary["fetched"], summary["skipped"]), (0, 60, 0))
+        self.assertEqual(summary["ram"]["entries"], 60)
+        done = self.command("run", "-p", self.mount, "--name", self.name, "--ram-keep", "1", "--stats-format", "json", "cat",
+                            *(self.mount / name for name in self.names))
+        self.assertEqual(done.stdout, b"".join((self.source / name).read_bytes() for name in self.names))
+        report = json.loads(done.stderr)
+        self.assertEqual((report["hits"]["ram"], report["misses"], report["origin"]["reads"]), (60, 0, 0))
+
+    def test_a_running_job_is_joined_and_its_settings_are_taken_over(self):
+        (self.source / "large").write_bytes(bytes(100_000))
+        job = self.start_job("--max-file", "50K")
+        # Neither a prefix nor a limit is given here, and nothing is to be kept.
+        status, summary, _ = self.warmup(self.mount, "/etc/hostname", keep=False)
+        self.assertEqual((status, summary["fetched"], summary["cached"]), (1, 59, 1))
+        self.assertEqual(self.reasons(summary), {"outside CUBESHIM_PREFIXES": 1, "larger than CUBESHIM_MAX_FILE": 1})
+        _, errors = job.communicate(b"read\n", timeout=60)
+        report = json.loads(errors)
+        self.assertEqual((report["misses"], report["hits"]["ram"], report["prefetch"]["fetched"]), (1, 60, 59))
+        self.assertFalse(self.region.exists())
+
+    def test_no_job_and_nothing_to_keep_is_said_and_makes_nothing(self):
+        status, summary, errors = self.warmup(self.mount, keep=False)
+        self.assertEqual((status, summary), (3, None))
+        self.assertIn(f"no job is running with a cache named {self.name}", errors)
+        self.assertIn("--ram-keep 1", errors)
+        self.assertFalse(self.region.exists())
+
+    def test_a_kept_cache_that_the_next_job_would_drop_is_left_alone(self):
+        self.warmup(self.mount / "a")
+        status, summary, errors = self.warmup(self.mount, keep=False)
+        self.assertEqual((status, summary, self.region.exists()), (3, None, True))
+        self.assertIn("would not take over what is there", errors)
+
+    def test_a_cache_that_goes_with_its_job_is_told(self):
+        job = self.start_job()
+        self.script("hold open 30")
+        child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.wait_until_held()
+        job.communicate(b"end\n", timeout=60)
+        self.script("go")
+        _, errors = child.communicate(timeout=60)
+        self.assertEqual((child.returncode, self.region.exists()), (1, False))
+        self.assertIn(b"the job has ended, and the cache with it", errors)
+
+    def test_a_job_that_keeps_its_cache_is_taken_at_its_word(self):
+        job = self.start_job("--ram-keep", "1")
+        self.script("hold open 30")
+        child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.wait_until_held()
+        job.communicate(b"end\n", timeout=60)
+        self.script("go")
+        child.communicate(timeout=60)
+        self.assertEqual((child.returncode, self.region.exists()), (0, True))
+
+    def test_what_is_there_is_not_read_again(self):
+        self.warmup(self.mount / "b")
+        (self.source / "b/3").write_bytes(b"new")
+        before = self.asked_of_files("read")
+        status, summary, _ = self.warmup(self.mount)
+        self.assertEqual((status, summary["cached"], summary["fetched"]), (0, 39, 21))
+        self.assertEqual(self.asked_of_files("read") - before, 21)
+
+    def test_each_reason_to_leave_a_file_out_is_counted(self):
+        (self.source / "large").write_bytes(bytes(100_000))
+        os.mkfifo(self.source / "fifo")
+        paths = [self.mount / "a", self.mount / "large", self.mount / "fifo", self.mount / "absent", "/etc/hostname"]
+        status, summary, _ = self.warmup("-p", self.mount, "--max-file", "50K", *paths)
+        self.assertEqual((status, summary["fetched"], summary["skipped"]), (1, 20, 4))
+        self.assertEqual(self.reasons(summary), {"missing": 1, "no regular files": 1, "outside CUBESHIM_PREFIXES": 1,
+                                                 "larger than CUBESHIM_MAX_FILE": 1})
+        first = {row["reason"]: row["first"] for row in summary["reasons"]}
+        self.assertEqual(first["missing"], f"{self.mount}/absent")
+        self.script("fail open EACCES")
+        status, summary, _ = self.warmup(self.mount / "b/0")
+        self.assertEqual((status, [(row["reason"], row["first"]) for row in summary["reasons"]]),
+                         (1, [("unreadable", f"{self.mount}/b/0: Permission denied")]))
+
+    def test_a_full_cache_is_told(self):
+        for i in range(12):
+            (self.source / f"block{i}").write_bytes(bytes(1 << 20))
+        status, summary, _ = self.warmup(*(self.mount / f"block{i}" for i in range(12)), ram="10M")
+        self.assertEqual((status, self.reasons(summary)), (1, {"without room in the cache": 12 - summary["fetched"]}))
+        self.assertGreater(summary["fetched"], 2)
+
+    def test_an_interrupt_ends_it_with_a_summary_and_it_can_be_taken_up_again(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            with self.subTest(number):
+                self.command("clear", "--name", self.name)
+                self.script("hold open 10")
+                child = self.start(*self.words("--json", "--prefetch-depth", "4", self.mount), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+                self.wait_until_held()
+                child.send_signal(number)
+                output, errors = child.communicate(timeout=60)
+                self.script("clear")
+                summary = json.loads(output)
+                self.assertEqual((child.returncode, summary["interrupted"], errors), (status, True, b""))
+                self.assertLess(summary["fetched"], 60)
+                again = self.warmup(self.mount)
+                self.assertEqual((again[0], again[1]["fetched"] + again[1]["cached"]), (0, 60))
+                self.assertGreaterEqual(again[1]["cached"], summary["fetched"])
+
+    def test_wrong_use_is_one_line(self):
+        for words, text in (
+            ([], "nothing to load"),
+            (["--filelist", "/no/such"], "/no/such"),
+            (["--check", "--dry-run", "x"], "--dry-run"),
+            (["--max-file", "12Q", "x"], "CUBESHIM_MAX_FILE"),
+        ):
+            status, summary, errors = self.warmup(*words)
+            self.assertEqual((status, summary, errors.count("\n")), (2, None, 1), errors)
+            self.assertIn(text, errors)
+
+
+class Lists(Warmup):
+    def load_list(self, data, *words, **options):
+        file = self.source / "list"
+        file.write_bytes(data)
+        return self.warmup("--filelist", self.mount / "list", *words, **options)
+
+    def test_lines_may_be_files_directories_comments_and_exclusions(self):
+        status, summary, _ = self.load_list(f"# a comment\na/1\n{self.mount}/a/2\n- b/c\nb\n".encode())
+        self.assertEqual((status, summary["fetched"], self.reasons(summary)), (0, 22, {"excluded": 1}))
+
+    def test_names_may_be_separated_by_zeros(self):
+        (self.source / "a/with\nnewline").write_bytes(b"x")
+        status, summary, _ = self.load_list(b"a/1\0a/with\nnewline\0")
+        self.assertEqual((status, summary["fetched"]), (0, 2))
+
+    def test_a_line_that_leads_nowhere_is_named_with_its_number(self):
+        status, summary, _ = self.load_list(b"a/1\n/etc/hostname\n", "-p", self.mount)
+        self.assertEqual((status, summary["fetched"]), (1, 1))
+        self.assertEqual(summary["reasons"][0]["first"], "/etc/hostname (line 2)")
+
+    def test_standard_input_is_a_list_of_paths_below_the_working_directory(self):
+        names = "".join(f"{name}\0" for name in self.names).encode()
+        done = subprocess.run([COMMAND, *self.words("--json", "--filelist", "-")], input=names, cwd=self.mount, capture_output=True,
+                              timeout=60)
+        self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 60), done.stderr)
+
+    def test_paths_are_those_that_the_job_uses_where_a_link_leads_there(self):
+        link = self.data.parent / "link"
+        link.symlink_to(self.mount)
+        for prefix in (link, self.mount):
+            self.command("clear", "--name", self.name)
+            # A shell that has come here by the link says so.
+            done = subprocess.run([COMMAND, *self.words("--json", "-p", prefix, "a")], cwd=link, capture_output=True, timeout=60,
+                                  env=os.environ | {"PWD": str(link)})
+            self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 20), done.stderr)
+            self.assertEqual(self.warmup("--check", prefix / "a")[1]["cached"], 20)
+
+
+class Looks(Warmup):
+    def test_a_check_counts_what_is_there_and_reads_nothing(self):
+        status, summary, _ = self.warmup("--check", self.mount, keep=False)
+        self.assertEqual((status, summary["cached"], summary["absent"], self.region.exists()), (1, 0, 60, False))
+        self.warmup(self.mount / "a", self.mount / "b/c")
+        before = self.asked_of_files("open", "read")
+        status, summary, _ = self.warmup("--check", self.mount, keep=False)
+        self.assertEqual((status, summary["cached"], summary["absent"]), (1, 40, 20))
+        size = sum((self.source / name).stat().st_size for name in self.names if not name.startswith("b/") or "c" in name)
+        self.assertEqual(summary["cached_bytes"], size)
+        status, summary, _ = self.warmup("--check", self.mount / "a", keep=False)
+        self.assertEqual((status, summary["cached"], summary["absent"]), (0, 20, 0))
+        self.assertEqual(self.asked_of_files("open", "read"), before)
+        self.assertTrue(self.region.exists())
+
+    def test_a_file_that_has_changed_is_not_cached_any_more(self):
+        self.warmup(self.mount / "a")
+        (self.source / "a/5").write_bytes(b"new")
+        status, summary, _ = self.warmup("--check", self.mount / "a")
+        self.assertEqual((status, summary["cached"], summary["absent"]), (1, 19, 1))
+
+    def test_a_dry_run_says_what_would_be_done_and_does_not(self):
+        (self.source / "list").write_text("a\nb/0\nabsent\nlist\n")
+        before = self.asked_of_files("read")
+        status, summary, _ = self.warmup("--dry-run", "--filelist", self.source / "list", "-p", self.mount)
+        self.assertEqual(self.asked_of_files("read"), before)
+        self.assertEqual((status, summary["absent"], summary["cached"]), (1, 22, 0))
+        self.assertEqual(self.reasons(summary), {"missing": 1})
+        self.assertEqual(summary["ram"]["entries"], 0)
+
+    def test_a_dry_run_says_where_there_is_not_room(self):
+        for i in range(12):
+            (self.source / f"block{i}").write_bytes(bytes(1 << 20))
+        done = self.command(*self.words("--dry-run", self.mount, ram="10M"))
+        self.assertIn(b"there is not room for all of it", done.stdout)
+
+
+class Shows(Warmup):
+    def test_lines_where_there_is_no_terminal(self):
+        self.script("hold open 20 1000")
+        child = self.start(*self.words("--interval", "1", "--prefetch-depth", "1", self.mount), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        line = child.stderr.readline().decode()
+        self.script("clear")
+        output, _ = child.communicate(timeout=60)
+        self.assertRegex(line, r"^cubeshim: \d+ of 60 files, [\d.]+ (KiB|bytes), .*/s, \d+ files/s(, \d+:\d\d left)?\n$")
+        self.assertRegex(output.decode(), r"^60 files: 60 fetched \(.* KiB\), 0 cached already, 0 skipped; .* s, .*/s\n")
+
+    def test_a_bar_on_a_terminal(self):
+        self.script("hold open 20 1000")
+        master, slave = pty.openpty()
+        child = self.start(*self.words("--prefetch-depth", "1", self.mount), stdout=subprocess.PIPE, stderr=slave)
+        os.close(slave)
+        got = ""
+        while " of 60 files" not in got:
+            got += os.read(master, 4096).decode()
+        self.script("clear")
+        child.communicate(timeout=60)
+        os.set_blocking(master, False)
+        try:
+            while more := os.read(master, 4096).decode():
+                got += more
+        except OSError:
+            pass  # the other end is closed
+        os.close(master)
+        # Drawn over itself in one line, and wiped out in the end.
+        self.assertNotIn("\n", got)
+        self.assertTrue(got.endswith("\r\x1b[K"), got)
+
+    def test_nothing_where_it_shall_be_quiet(self):
+        self.script("hold open 20 1000")
+        master, slave = pty.openpty()
+        child = self.start(*self.words("-q", "--prefetch-depth", "1", self.mount), stdout=subprocess.PIPE, stderr=slave)
+        self.wait_until_held()
+        self.script("clear")
+        child.communicate(timeout=60)
+        # Ours is the last end of it: what we write is then all that comes.
+        os.write(slave, b"end")
+        os.close(slave)
+        self.assertEqual(os.read(master, 4096), b"end")
+        os.close(master)
+
+
+if __name__ == "__main__":
+    unittest.main()

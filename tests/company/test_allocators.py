@@ -1,0 +1,151 @@
+"""Beside other preloaded libraries: allocators, libeatmydata, libfaketime; before it in LD_PRELOAD and after it."""
+import itertools
+import os
+import pathlib
+import unittest
+
+from support import LIBRARY, Job
+
+LIBS = pathlib.Path("/usr/lib/x86_64-linux-gnu")
+JEMALLOC, MIMALLOC = LIBS / "libjemalloc.so.2", LIBS / "libmimalloc.so.2"
+EATMYDATA, FAKETIME = LIBS / "libeatmydata.so", LIBS / "faketime" / "libfaketimeMT.so.1"
+THREADS_AND_FORKS = """
+import threading
+def reader():
+    for _ in range(5): check_all()
+threads = [threading.Thread(target=reader) for _ in range(4)]
+for t in threads: t.start()
+for _ in range(5):
+    pid = os.fork()
+    if pid == 0:
+        check_all()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+for t in threads: t.join()
+print('read')
+"""
+LOADER = """
+import torch.utils.data as data
+class Files(data.Dataset):
+    def __len__(self): return 20
+    def __getitem__(self, n):
+        check(n)
+        return n, len(CONTENT[n])
+for epoch in range(2):
+    for n, size in data.DataLoader(Files(), batch_size=5, num_workers=2): print(n.tolist(), size.tolist())
+"""
+
+
+def need(*libraries):
+    for library in libraries:
+        if not library.exists():
+            raise unittest.SkipTest(f"{library} is not installed")
+
+
+class Allocators(Job):
+    def orders(self, *others):
+        need(*others)
+        others = [str(o) for o in others]
+        return [[LIBRARY, *others], [*others, LIBRARY]]
+
+    def all_jobs(self, *others):
+        for preload in self.orders(*others):
+            with self.subTest(preload=preload):
+                self.check_job("read:DIR", "read:DIR", "threads:DIR:8:65536", "fork:DIR", "vfork:DIR", "held", "send:DIR",
+                               preload=preload)
+                self.check(self.python(THREADS_AND_FORKS), preload=preload)
+
+    def test_jemalloc(self):
+        self.all_jobs(JEMALLOC)
+
+    def test_mimalloc(self):
+        self.all_jobs(MIMALLOC)
+
+    def test_eatmydata(self):
+        self.all_jobs(EATMYDATA)
+
+    def test_several(self):
+        self.all_jobs(JEMALLOC, EATMYDATA)
+        self.all_jobs(EATMYDATA, MIMALLOC)
+
+    def test_torch_loader(self):
+        for allocator in (JEMALLOC, MIMALLOC):
+            need(allocator)
+            native = self.run_one(self.python(LOADER), shim=False, preload=[str(allocator)])
+            for preload in self.orders(allocator):
+                with self.subTest(preload=preload):
+                    self.check(self.python(LOADER), preload=preload, native=native)
+
+
+class FakedClocks(Job):
+    """libfaketime: the ages of records go by the kernel's clock, whatever the program is told."""
+
+    FAKES = ({"FAKETIME": "-1y"}, {"FAKETIME": "+1y"}, {"FAKETIME": "@1999-12-31 23:59:58"}, {"FAKETIME": "+0 x100"},
+             {"FAKETIME": "-5d x0.1"}, {"FAKETIME": "@2040-01-01 00:00:00 i2.0"})
+
+    def setUp(self):
+        super().setUp()
+        need(FAKETIME)
+
+    def orders(self):
+        return [[LIBRARY, str(FAKETIME)], [str(FAKETIME), LIBRARY]]
+
+    def test_jobs_are_right_whatever_the_clock_says(self):
+        for fake, preload in itertools.product(self.FAKES, self.orders()):
+            with self.subTest(fake=fake, preload=preload):
+                self.env.update(fake)
+                self.check_job("read:DIR", "read:DIR", "threads:DIR:8:65536", "fork:DIR", "vfork:DIR", "held", preload=preload)
+
+    def test_python_and_loader(self):
+        for preload in self.orders():
+            self.env.update({"FAKETIME": "+1y x10"})
+            self.check(self.python(THREADS_AND_FORKS), preload=preload)
+            self.check(self.python(LOADER), preload=preload)
+
+    def test_file_times_are_those_that_the_program_would_see(self):
+        self.env["FAKETIME"] = "-1y"
+        script = self.python("""
+check_all()
+for n in range(20):
+    path = f'{D}/f{n}'
+    with open(path) as f: print(os.stat(path).st_mtime, os.fstat(f.fileno()).st_mtime)
+""")
+        self.check(script, preload=[str(FAKETIME), LIBRARY])
+
+    # A process reads all, the file changes behind the cache's back, and the process reads again after its faked clock has
+    # jumped (the file FAKETIME_TIMESTAMP_FILE is read anew at each look).
+    JUMP = """
+import subprocess, time
+stamp = os.environ['FAKETIME_TIMESTAMP_FILE']
+def set_clock(text):
+    with open(stamp, 'w') as f: f.write(text)
+def seen():
+    with open(D + '/f2', 'rb') as f: return f.read()[:1]
+check_all()
+first = seen()
+# By a program without the library: the change is not told.
+env = {k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'}
+change = 'cd ' + D + '; printf changed > g; touch -d @1500000000 g; mv g f2'
+subprocess.run(['/bin/sh', '-c', change], env=env, check=True)
+for jump in ('+1h', '-1h', '+10y', '-10y'):
+    set_clock(jump)
+    print(jump, seen() == first)
+"""
+
+    def test_ttl_goes_by_the_real_clock(self):
+        stamp = self.dir / "clock"
+        self.env.update({"FAKETIME_TIMESTAMP_FILE": str(stamp), "FAKETIME_NO_CACHE": "1"})
+        for preload in self.orders():
+            for ttl, still_old in ((100_000, True), (0, False)):
+                with self.subTest(preload=preload, ttl=ttl):
+                    stamp.write_text("+0")
+                    (self.data / "f2").write_bytes(bytes((i * 31 + 14) & 255 for i in range(100)))
+                    os.utime(self.data / "f2", (1_600_000_000, 1_600_000_000))
+                    self.settings["CUBESHIM_CONSISTENCY"] = f"ttl:{ttl}" if ttl else "open"
+                    done = self.run_one(self.python(self.JUMP), shim=True, preload=preload)
+                    self.assertEqual(done.status, 0, str(done))
+                    self.assertEqual(done.out.split(), [w for j in ("+1h", "-1h", "+10y", "-10y") for w in (j, str(still_old))])
+
+
+if __name__ == "__main__":
+    unittest.main()

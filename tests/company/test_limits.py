@@ -1,0 +1,170 @@
+"""Limits of the process and of its control group."""
+import os
+import pathlib
+import signal
+import subprocess
+import unittest
+
+from support import Job, need_root, program
+
+STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:65536", "fork:DIR", "vfork:DIR", "held", "signal:DIR:8192", "send:DIR")
+FEW_STEPS = ("read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")
+MB = 1 << 20
+
+
+class Limits(Job):
+    def test_number_of_fds(self):
+        self.check_job(*STEPS, preexec_fn=self.limited(NOFILE=64))
+        self.check_job("read:DIR", "read:DIR", "fork:DIR", preexec_fn=self.limited(NOFILE=8))
+
+    def test_all_fds_in_use(self):
+        script = self.python("""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+check_all()
+fds = []
+try:
+    while True: fds.append(os.open(f'{D}/f{len(fds) % 20}', os.O_RDONLY))
+except OSError as e: print(len(fds), e.errno)
+for i, fd in enumerate(fds):
+    got = b''
+    while part := os.read(fd, 1 << 20): got += part
+    assert got == CONTENT[i % 20]
+if os.fork() == 0:
+    for i, fd in enumerate(fds): assert os.pread(fd, 1 << 20, 0) == CONTENT[i % 20]
+    os._exit(0)
+print(os.wait()[1])
+for fd in fds: os.close(fd)
+check_all()
+""")
+        self.check(script)
+
+    def test_address_space(self):
+        # Below, the region does not fit: one line, and the kernel's way. Above, it does.
+        self.check_job(*FEW_STEPS, preexec_fn=self.limited(AS=48 * MB), hits=False,
+                       says="without a cache: cannot make a region in /dev/shm: mmap: Cannot allocate memory")
+        self.check_job(*FEW_STEPS, preexec_fn=self.limited(AS=200 * MB))
+
+    def test_data_segment(self):
+        # The library's tables are 17 MB of data that nobody touches: below that the loader itself ends the program.
+        self.check_job(*STEPS, preexec_fn=self.limited(DATA=64 * MB))
+        done = self.run_one([program("company_job"), *self.steps("read:DIR")], shim=True, preexec_fn=self.limited(DATA=16 * MB))
+        self.assertEqual((done.status, done.out, done.ours), (127, "", []), str(done))
+        self.assertIn("failed to map segment", done.err)
+
+    def test_locked_memory_and_processes_and_core(self):
+        self.check_job(*STEPS, preexec_fn=self.limited(MEMLOCK=0, CORE=0))
+        # Not even a thread: root is not held by this limit, and sees none.
+        self.check_job("read:DIR", "read:DIR", "threads:DIR:4:65536", preexec_fn=self.limited(NPROC=1))
+
+    def test_file_size(self):
+        # A fallocate or a write beyond it brings SIGXFSZ: none of ours may try.
+        for limit in (8192, MB, 31 * MB):
+            with self.subTest(limit):
+                self.check_job(*FEW_STEPS, hits=False, preexec_fn=self.limited(FSIZE=limit),
+                               says="no room for a cache: the limit of file sizes")
+        self.check_job(*STEPS, preexec_fn=self.limited(FSIZE=64 * MB))
+
+    def test_file_size_once_attached(self):
+        self.check_job("half:DIR", f"limit:fsize:{MB}", "read:DIR", "hold:DIR", "held", "fork:DIR", "send:DIR")
+
+    def test_report_beyond_the_file_size(self):
+        self.settings["CUBESHIM_STATS_FORMAT"] = "text"
+        command = [program("company_job"), *self.steps("read:DIR", "limit:fsize:0")]
+        done = self.run_one(command, shim=True, stdout=subprocess.DEVNULL)
+        self.assertEqual(done.status, 0, "SIGXFSZ by a report")
+
+    def test_stack(self):
+        self.check_job(*STEPS, preexec_fn=self.limited(STACK=128 << 10))
+
+    def test_smallest_thread_stacks(self):
+        self.check_job("read:DIR", "read:DIR", "threads:DIR:8:16384")
+        # On misses too, and for the thread that makes the region.
+        self.check_job("threads:DIR:8:16384", "read:DIR")
+
+    def test_signal_stack_of_the_least_size(self):
+        # The kernel's frame, and 8 KB: the library needs 5 of them where libc's open needs some 100 bytes.
+        self.check_job("read:DIR", "signal:DIR:8192", "read:DIR")
+
+    def test_thousands_of_threads(self):
+        self.check_job("read:DIR", "threads:DIR:1000:65536")
+
+
+class Groups(Job):
+    """A control group with less memory than the region may have."""
+
+    def setUp(self):
+        super().setUp()
+        need_root()
+        self.group = self.make_group(64 * MB)
+        for n in range(40):
+            (self.data / f"large{n}").write_bytes(bytes([n]) * (4 * MB))
+        self.settings["CUBESHIM_RAM"] = "256M"
+
+    def make_group(self, limit):
+        """A group below our own, in whichever version of the memory controller is there."""
+        for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            root, knob = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes") if "memory" in controllers.split(",") else
+                          ("/sys/fs/cgroup", "memory.max") if controllers == "" else (None, None))
+            if root is None:
+                continue
+            path = pathlib.Path(root + group) / self.name
+            try:
+                path.mkdir()
+                self.addCleanup(path.rmdir)
+                self.knob = knob
+                self.set_limit(path, limit)
+                return path
+            except OSError:
+                continue
+        self.skipTest("no memory controller may be had here")
+
+    def set_limit(self, group, limit):
+        (group / self.knob).write_text(str(limit))
+
+    def enter(self):
+        (self.group / "cgroup.procs").write_text(str(os.getpid()))
+
+    LARGE = """
+for epoch in range(2):
+    check_all()
+    for n in range(40):
+        with open(f'{D}/large{n}', 'rb') as f: data = f.read()
+        assert len(data) == 4 << 20 and data.count(data[0]) == len(data) and data[0] == n
+"""
+
+    def test_a_group_that_has_no_memory_to_spare(self):
+        # 64 MB are left alone whatever the settings say: nobody is killed for our pages.
+        done = self.check(self.python(self.LARGE), preexec_fn=self.enter, hits=False)
+        self.assertEqual(done.report["bypassed"]["full"], done.report["opens"], str(done))
+
+    def test_a_region_larger_than_the_group_may_have(self):
+        self.set_limit(self.group, 160 * MB)
+        done = self.check(self.python(self.LARGE), preexec_fn=self.enter)
+        self.assertGreater(done.report["bypassed"]["full"], 0, str(done))
+        self.assertLess(done.report["ram"]["used"], 100 * MB)
+
+    def test_a_reader_that_the_group_kills(self):
+        script = self.python("""
+import subprocess
+check_all()
+victim = os.fork()
+if victim == 0:
+    with open(sys.argv[2] + '/cgroup.procs', 'w') as f: f.write(str(os.getpid()))
+    held = open(D + '/f7', 'rb', buffering=0)
+    hog = []
+    while True:
+        check_all()
+        hog.append(bytearray(b'x' * (4 << 20)))
+print(os.waitpid(victim, 0)[1])
+check_all()
+with open(D + '/large3', 'rb') as f: assert f.read(5) == bytes([3]) * 5
+""")
+        done = self.check([*script, self.group])
+        self.assertEqual(done.out, f"{int(signal.SIGKILL)}\n")
+        self.assertEqual(self.regions(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,186 @@
+"""Containers made by hand: roots, mounts, pids and users of their own, one /dev/shm."""
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import unittest
+
+from support import LIBRARY, FILES, Job, need_root, need_tool, program, write_files
+
+
+class Namespaces(Job):
+    def setUp(self):
+        super().setUp()
+        need_root()
+        self.unshare = need_tool("unshare")
+        if subprocess.run([self.unshare, "-m", "/bin/true"], capture_output=True).returncode != 0:
+            self.skipTest("no mount namespaces here")
+
+    def in_mounts(self, script, *steps):
+        """The job in a mount namespace of its own, after `script` has run there (without the library)."""
+        job = shlex.join(["env", "@PRELOAD@", program("company_job"), *self.steps(*steps)])
+        return [self.unshare, "-m", "--propagation", "private", "/bin/sh", "-c", f"set -e; {script}; exec {job}"]
+
+    def check_in_mounts(self, script, *steps, **options):
+        command = self.in_mounts(script, *steps)
+        plain = self.run_one([c.replace("@PRELOAD@", "A=b") for c in command], shim=False)
+        return self.check([c.replace("@PRELOAD@", f"LD_PRELOAD={LIBRARY}") for c in command], native=plain, preload=[], **options)
+
+    STEPS = ("read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")
+
+    def test_chroot_midway(self):
+        # The same path leads to other files there.
+        write_files(self.dir / "root" / str(self.data)[1:], salt=5)
+        done = self.check_job("read:DIR", "read:DIR", "hold:DIR", f"chroot:{self.dir}/root", "read:DIR", "quiet:DIR", "held",
+                              hits=None)
+        lines = done.out.splitlines()
+        self.assertNotEqual(lines[: FILES], lines[2 * (FILES + 1): 2 * (FILES + 1) + FILES])
+
+    def test_pivot_root(self):
+        new = self.dir / "new"
+        new.mkdir()
+        self.check_in_mounts(f"mount --rbind / {new}; cd {new}; pivot_root . mnt; umount -l /mnt; cd /", *self.STEPS)
+
+    def test_no_proc(self):
+        self.check_in_mounts("mount -t tmpfs none /proc", *self.STEPS, hits=False, says="cannot make a region in /dev/shm: /proc")
+
+    def test_proc_goes_later(self):
+        # The job has a region; processes that start without /proc can tell nobody's life, and say so or share it.
+        script = self.python("""
+import subprocess
+check_all(); check_all()
+print(subprocess.run(sys.argv[2:], capture_output=True, text=True).stdout)
+check_all()
+""")
+        inner = [c.replace("@PRELOAD@", "A=b") for c in self.in_mounts("mount -t tmpfs none /proc", "read:DIR", "read:DIR")]
+        self.check([*script, *inner])
+
+    def test_kinds_of_dev_shm(self):
+        shm = "mount -t tmpfs -o {} none /dev/shm"
+        for options, says in (("noexec,nosuid,nodev,size=64M", None), ("mode=0555", None),
+                              ("size=4M", "no room for a cache: /dev/shm has 4 MiB free and .* at least 8"),
+                              ("ro", "cannot make a region in /dev/shm: open: Read-only file system"),
+                              ("nr_inodes=1", "cannot make a region in /dev/shm: open: No space left")):
+            with self.subTest(options):
+                self.check_in_mounts(shm.format(options), *self.STEPS, hits=says is None, says=says)
+
+    def test_dev_shm_that_is_full(self):
+        self.check_in_mounts("mount -t tmpfs -o size=64M none /dev/shm; dd if=/dev/zero of=/dev/shm/x bs=1M 2>/dev/null || true",
+                             *self.STEPS, hits=False, says="no room for a cache: /dev/shm has 0 MiB free")
+
+    def test_more_memory_asked_than_dev_shm_has(self):
+        self.settings["CUBESHIM_RAM"] = "1G"
+        self.check_in_mounts("mount -t tmpfs -o size=64M none /dev/shm", *self.STEPS,
+                             says="CUBESHIM_RAM=.* is more than /dev/shm has room for: using 60 MiB")
+        self.settings["CUBESHIM_RAM"] = "40%"
+        self.check_in_mounts("mount -t tmpfs -o size=64M none /dev/shm", *self.STEPS)
+
+    def test_no_dev_shm(self):
+        self.settings["CUBESHIM_RAM_DIR"] = "/nowhere"
+        self.check_job(*self.STEPS, hits=False, says="CUBESHIM_RAM_DIR=/nowhere: No such file or directory; it takes a directory")
+
+    # ---- several containers -----------------------------------------------------------------------------------------
+
+    def start_waiting(self, *launcher):
+        """A job that has read all and waits; killed at the end of the test if it still does."""
+        env = {**self.env, **self.settings}
+        child = subprocess.Popen([*launcher, "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", program("company_job"),
+                                  *self.steps("read:DIR", "hold:DIR", "wait", "held", "quiet:DIR")],
+                                 env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.kill, child)
+        for line in child.stdout:
+            if line == "waiting\n":
+                return child
+        self.fail("the container ended early: " + child.stderr.read())
+
+    def kill(self, child):
+        if child.stdout.closed:
+            return
+        os.kill(child.pid, signal.SIGKILL)
+        # The job inside dies with it, and not of the end of its input before that.
+        child.wait(timeout=self.timeout)
+        # Not unshare's end but that of the job inside, which had the pipes too.
+        child.communicate(timeout=self.timeout)
+
+    def container(self):
+        return [self.unshare, "-Urpfm", "--kill-child", "--mount-proc"]
+
+    def check_in_container(self, *steps):
+        job = [program("company_job"), *self.steps(*steps)]
+        native = self.run_one([*self.container(), *job], shim=False)
+        return self.check([*self.container(), "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *job], native=native, preload=[])
+
+    def test_unshare_under_the_library(self):
+        # The first process of the job leaves its namespaces and waits: the report is still its to make ...
+        self.check([self.unshare, "-Urmf", program("company_job"), *self.steps("read:DIR", "read:DIR")])
+        self.assertEqual(self.regions(), [])
+        # ... but where its child cannot know whether it lives, that makes one of its own.
+        self.check([*self.container(), program("company_job"), *self.steps("read:DIR", "read:DIR")])
+        self.assertEqual(self.regions(), [])
+
+    def end(self, child):
+        out, err = child.communicate(timeout=self.timeout)
+        self.assertEqual(child.returncode, 0, err)
+        return out
+
+    def test_pids_of_two_containers_are_not_mistaken(self):
+        first = self.start_waiting(*self.container())
+        regions = self.regions()
+        self.assertEqual(len(regions), 1)
+        # The same pid in another namespace: neither takes the other for itself, or for dead.
+        for _ in range(3):
+            done = self.check_in_container("read:DIR", "read:DIR", "fork:DIR")
+            self.assertEqual(done.report["misses"], 0, str(done))
+            self.assertEqual(self.regions(), regions, "the first container's cache was taken away")
+        self.assertIn("held", self.end(first))
+        self.assertEqual(self.regions(), [])
+
+    def test_a_container_that_is_killed_is_seen_by_the_others(self):
+        first, second = self.start_waiting(*self.container()), self.start_waiting(*self.container())
+        self.kill(first)
+        # The last one finds nobody else alive, and takes the region with it.
+        self.end(second)
+        self.assertEqual(self.regions(), [])
+
+    def test_all_killed_and_then_the_next_job(self):
+        for child in [self.start_waiting(*self.container()) for _ in range(2)]:
+            self.kill(child)
+        self.assertEqual(len(self.regions()), 1)
+        self.check_in_container("read:DIR", "read:DIR")
+        self.assertEqual(self.regions(), [])
+
+    def test_other_users_mapped_to_root(self):
+        # Root of a user namespace of nobody's, and root outside: the same name of the region, not the same user.
+        outside = self.start_waiting()
+        nobody = [need_tool("setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups", *self.container()]
+        os.chmod(self.dir, 0o777)
+        job, library = self.dir / "job", self.dir / "lib.so"
+        job.write_bytes(pathlib.Path(program("company_job")).read_bytes())
+        library.write_bytes(pathlib.Path(LIBRARY).read_bytes())
+        job.chmod(0o755)
+        command = [*nobody, "/usr/bin/env"]
+        tail = [job, *self.steps("read:DIR", "read:DIR")]
+        plain = self.run_one([*command, *tail], shim=False)
+        self.check([*command, f"LD_PRELOAD={library}", *tail], native=plain, preload=[], hits=False,
+                   says="cannot open|is refused")
+        self.end(outside)
+        self.assertEqual(self.regions(), [])
+
+    def test_two_views_under_one_path(self):
+        # Never another view's bytes: sizes are equal here, so nothing but the bytes tells.
+        other = write_files(self.dir / "other", salt=9)
+        first = self.start_waiting()
+        self.check_in_mounts(f"mount --bind {other} {self.data}", "read:DIR", "read:DIR")
+        self.end(first)
+
+    def test_two_views_one_after_the_other(self):
+        other = write_files(self.dir / "other", salt=9)
+        self.settings["CUBESHIM_RAM_KEEP"] = "1"
+        self.check_job("read:DIR", "read:DIR")
+        self.check_in_mounts(f"mount --bind {other} {self.data}", "read:DIR", "read:DIR")
+        self.check_job("read:DIR", "read:DIR")
+
+
+if __name__ == "__main__":
+    unittest.main()

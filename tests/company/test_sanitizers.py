@@ -1,0 +1,63 @@
+"""Hosts that are built with sanitizers, and what works with which order of LD_PRELOAD."""
+import subprocess
+import unittest
+
+from support import LIBRARY, Job, program
+
+STEPS = ("read:DIR", "read:DIR", "threads:DIR:8:262144", "fork:DIR", "vfork:DIR", "held", "send:DIR")
+
+
+class Sanitizers(Job):
+    def check_host(self, name, preload=(LIBRARY,), **options):
+        return self.check([program(name), *self.steps(*STEPS)], preload=list(preload), **options)
+
+    def asan_runtime(self, name):
+        """The shared runtime that the program is linked with."""
+        listed = subprocess.run(["ldd", program(name)], capture_output=True, text=True, env=self.env).stdout
+        for line in listed.splitlines():
+            if "asan" in line and "=>" in line:
+                return line.split()[2]
+        self.fail(f"{name} is not linked with a shared runtime")
+
+    def test_runtimes_inside_the_program(self):
+        for name in ("company_gcc_asan_static", "company_clang_asan", "company_clang_tsan", "company_gcc_ubsan",
+                     "company_clang_ubsan"):
+            with self.subTest(name):
+                self.check_host(name)
+
+    def test_gcc_thread_sanitizer(self):
+        self.check_host("company_gcc_tsan")
+
+    def test_shared_asan_first_in_ld_preload(self):
+        for name in ("company_gcc_asan", "company_clang_asan_shared"):
+            with self.subTest(name):
+                self.check_host(name, (self.asan_runtime(name), LIBRARY))
+
+    def test_shared_asan_with_the_order_not_verified(self):
+        self.env["ASAN_OPTIONS"] = "verify_asan_link_order=0"
+        for name in ("company_gcc_asan", "company_clang_asan_shared"):
+            with self.subTest(name):
+                self.check_host(name)
+
+    def test_shared_asan_after_us_ends_before_main_with_its_own_words(self):
+        # Not ours to change: the runtime looks at the list of libraries before anything else runs.
+        for name in ("company_gcc_asan", "company_clang_asan_shared"):
+            with self.subTest(name):
+                done = self.run_one([program(name), *self.steps("read:DIR")], shim=True)
+                self.assertEqual((done.status, done.out, done.ours), (1, "", []), str(done))
+                self.assertIn("ASan runtime does not come first", done.err)
+
+    def test_memory_sanitizer_is_told_and_left_alone(self):
+        self.check_host("company_clang_msan", hits=False, says="without a cache.*MemorySanitizer.*address, thread")
+
+    def test_a_mistake_of_the_program_is_still_found(self):
+        # A read into a buffer that is too small: the interceptor is asked before we are.
+        for name, text in (("company_clang_asan", "AddressSanitizer"), ("company_gcc_asan_static", "AddressSanitizer")):
+            plain, shim = (self.run_one([program(name), *self.steps("read:DIR", "overflow:DIR")], shim=s) for s in (False, True))
+            for done in (plain, shim):
+                self.assertNotEqual(done.status, 0, str(done))
+                self.assertIn(text, done.err, str(done))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,217 @@
+// The program that the fault tests harm: reads one command a line from its standard input, does it with plain libc calls
+// and answers with one line. It runs with the library preloaded, and without it as the yardstick.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// As zlib's, so that the driver can compare.
+std::uint32_t crc32(const std::string& bytes) {
+  static const auto table = [] {
+    std::array<std::uint32_t, 256> t{};
+    for (std::uint32_t i = 0; i < 256; ++i) {
+      t[i] = i;
+      for (int k = 0; k < 8; ++k) t[i] = (t[i] >> 1) ^ (0xedb88320U & (0U - (t[i] & 1U)));
+    }
+    return t;
+  }();
+  std::uint32_t crc = ~0U;
+  for (const char c : bytes) crc = table[(crc ^ static_cast<unsigned char>(c)) & 0xff] ^ (crc >> 8);
+  return ~crc;
+}
+
+std::string failed(const char* step) { return std::string("error ") + strerrorname_np(errno) + " " + step; }
+std::string seen(long size, const std::string& bytes) {
+  return "ok " + std::to_string(size) + " " + std::to_string(bytes.size()) + " " + std::to_string(crc32(bytes));
+}
+
+// To the end, by the kind of read that is asked for. False: errno says why.
+bool read_all(int fd, const std::string& how, std::string& bytes) {
+  std::string buffer(how == "small" ? 1000 : 256 << 10, '\0');
+  while (true) {
+    ssize_t n = 0;
+    if (how == "pread") {
+      n = pread(fd, buffer.data(), buffer.size(), static_cast<off_t>(bytes.size()));
+    } else if (how == "readv") {
+      const iovec parts[2] = {{buffer.data(), 100}, {buffer.data() + 100, buffer.size() - 100}};
+      n = readv(fd, parts, 2);
+    } else {
+      n = read(fd, buffer.data(), buffer.size());
+    }
+    if (n < 0) return false;
+    if (n == 0) return true;
+    bytes.append(buffer, 0, static_cast<std::size_t>(n));
+  }
+}
+
+// read PATH [HOW]: open, fstat, read to the end, close
+std::string do_read(const Words& words) {
+  const int fd = open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failed("open");
+  struct stat st {};
+  std::string bytes, answer;
+  if (fstat(fd, &st) != 0) {
+    answer = failed("fstat");
+  } else if (!read_all(fd, words.size() > 2 ? words[2] : "read", bytes)) {
+    answer = failed("read");
+  } else {
+    answer = seen(st.st_size, bytes);
+  }
+  if (close(fd) != 0) answer += " close failed";
+  return answer;
+}
+
+// stdio PATH: by fopen and fread
+std::string do_stdio(const Words& words) {
+  std::FILE* const file = std::fopen(words[1].c_str(), "rb");
+  if (file == nullptr) return failed("fopen");
+  std::string bytes, buffer(10000, '\0');
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file)) bytes.append(buffer, 0, n);
+  const std::string answer = std::ferror(file) != 0 ? failed("fread") : seen(static_cast<long>(bytes.size()), bytes);
+  std::fclose(file);
+  return answer;
+}
+
+// stat PATH
+std::string do_stat(const Words& words) {
+  struct stat st {};
+  return stat(words[1].c_str(), &st) != 0 ? failed("stat") : "size " + std::to_string(st.st_size);
+}
+
+// open PATH: keeps it open; the answer is the number
+std::string do_open(const Words& words) {
+  const int fd = open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
+  return fd < 0 ? failed("open") : "fd " + std::to_string(fd);
+}
+// fd NUMBER [HOW]: from its beginning to its end
+std::string do_fd(const Words& words) {
+  const int fd = std::stoi(words[1]);
+  struct stat st {};
+  std::string bytes;
+  if (lseek(fd, 0, SEEK_SET) != 0) return failed("lseek");
+  if (fstat(fd, &st) != 0) return failed("fstat");
+  if (!read_all(fd, words.size() > 2 ? words[2] : "read", bytes)) return failed("read");
+  return seen(st.st_size, bytes);
+}
+std::string do_close(const Words& words) { return close(std::stoi(words[1])) == 0 ? "closed" : failed("close"); }
+
+// kernel NUMBER: a call that only the kernel can answer
+std::string do_kernel(const Words& words) {
+  return fsync(std::stoi(words[1])) == 0 || errno == EINVAL ? "done" : failed("fsync");
+}
+
+// map PATH: the whole file, kept; the answer is what is in it
+struct Mapped {
+  void* at = nullptr;
+  std::size_t size = 0;
+} g_mapped;
+std::string do_mapped(const Words&) {
+  return seen(static_cast<long>(g_mapped.size), std::string(static_cast<const char*>(g_mapped.at), g_mapped.size));
+}
+std::string do_map(const Words& words) {
+  const int fd = open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failed("open");
+  struct stat st {};
+  if (fstat(fd, &st) != 0) return failed("fstat");
+  g_mapped.size = static_cast<std::size_t>(st.st_size);
+  g_mapped.at = mmap(nullptr, g_mapped.size, PROT_READ, MAP_SHARED, fd, 0);
+  close(fd);
+  return g_mapped.at == MAP_FAILED ? failed("mmap") : do_mapped(words);
+}
+
+// alarmed MILLISECONDS PATH: as read, but a signal whose handler asks for no restart comes in the middle
+volatile sig_atomic_t g_signals = 0;
+std::string do_alarmed(const Words& words) {
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_signals = g_signals + 1; };
+  sigaction(SIGALRM, &action, nullptr);
+  const long ms = std::stol(words[1]);
+  const itimerval when{{0, 0}, {ms / 1000, ms % 1000 * 1000}};
+  g_signals = 0;
+  setitimer(ITIMER_REAL, &when, nullptr);
+  const std::string answer = do_read({"read", words[2]});
+  const itimerval never{};
+  setitimer(ITIMER_REAL, &never, nullptr);
+  return answer;
+}
+
+// child PATH: a forked child reads it too
+std::string do_child(const Words& words) {
+  int answer[2];
+  if (pipe(answer) != 0) return failed("pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string text = do_read(words);
+    _exit(write(answer[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  close(answer[1]);
+  char text[200] = "";
+  const ssize_t n = read(answer[0], text, sizeof text);
+  close(answer[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status != 0) return "child ended with " + std::to_string(status);
+  return std::string(text, static_cast<std::size_t>(n));
+}
+
+// write PATH SIZE BYTE: in place; replace: a new file under its name; then remove PATH, truncate PATH SIZE
+std::string put(const std::string& path, const Words& words) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return failed("open");
+  const std::string bytes(std::stoul(words[2]), words[3][0]);
+  const bool whole = write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+  return close(fd) == 0 && whole ? "written" : failed("write");
+}
+std::string do_write(const Words& words) { return put(words[1], words); }
+std::string do_replace(const Words& words) {
+  const std::string answer = put(words[1] + ".new", words);
+  return rename((words[1] + ".new").c_str(), words[1].c_str()) == 0 ? answer : failed("rename");
+}
+std::string do_remove(const Words& words) { return unlink(words[1].c_str()) == 0 ? "removed" : failed("unlink"); }
+
+// eat BYTES: takes and touches that much memory
+std::string do_eat(const Words& words) {
+  const std::size_t n = std::stoul(words[1]);
+  auto* const at = static_cast<char*>(mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (at == MAP_FAILED) return failed("mmap");
+  for (std::size_t i = 0; i < n; i += 4096) at[i] = 1;
+  return "eaten";
+}
+
+}  // namespace
+
+int main() {
+  const std::map<std::string, std::string (*)(const Words&)> commands = {
+      {"read", do_read},   {"stdio", do_stdio},   {"stat", do_stat},       {"open", do_open},     {"fd", do_fd},
+      {"close", do_close}, {"kernel", do_kernel}, {"map", do_map},         {"mapped", do_mapped}, {"alarmed", do_alarmed},
+      {"child", do_child}, {"write", do_write},   {"replace", do_replace}, {"remove", do_remove}, {"eat", do_eat}};
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::istringstream text(line);
+    Words words;
+    for (std::string word; text >> word;) words.push_back(word);
+    const auto command = words.empty() ? commands.end() : commands.find(words[0]);
+    std::cout << (command == commands.end() ? "unknown command" : command->second(words)) << std::endl;
+  }
+  return 0;
+}

@@ -1,0 +1,54 @@
+// Another process that changes files when it is asked to, and has done so when it answers: no sequence depends on timing.
+// Two of them stand beside a player: the peer, with the library loaded as the player has it, and the outsider without.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cube::differ {
+
+// Numbers that the harness uses itself; sequences stay below, the library's own numbers above.
+inline constexpr int k_first_own_fd = 500;
+inline constexpr int k_fd_limit = 1024;  // RLIMIT_NOFILE of the players
+inline constexpr int k_command_fd = 500, k_answer_fd = 501, k_log_fd = 502, k_peer_fd = 503, k_outsider_fd = 504, k_pipe_fd = 510;
+
+enum class Change : std::int32_t {
+  write,  // n bytes of pattern at an offset
+  append,
+  truncate,  // to the offset
+  rewrite,   // as an editor does: O_TRUNC, then n bytes
+  touch,
+  chmod,
+  read,     // no change: it reads the file, and so caches it
+  replace,  // another file is renamed over it
+  unlink,
+  create,
+  hold,     // opens it for writing and keeps it open
+  release,  // all that it holds
+};
+
+struct Order {
+  Change kind = Change::read;
+  std::int32_t number = 0;  // of the pattern; also what the modification time is set to, if not 0
+  std::int64_t offset = 0, size = 0;
+  char path[400] = {};
+};
+struct Answer {
+  std::int64_t value = 0;
+  std::int32_t error = 0;
+};
+
+class Actor {
+ public:
+  explicit Actor(int socket) : socket_(socket) {}
+  Answer ask(Order order, const std::string& path = {});
+  bool is_there() const { return socket_ >= 0; }
+
+  // The other side: obeys until the socket is closed.
+  static void serve(int socket);
+
+ private:
+  int socket_;
+};
+
+}  // namespace cube::differ

@@ -1,0 +1,24 @@
+// Keeps the timer's handler of `storm` away for a while.
+#pragma once
+
+#include <csignal>
+
+namespace cube::differ {
+
+class BlockAlarm {
+ public:
+  BlockAlarm() {
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm, &before_);
+  }
+  ~BlockAlarm() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockAlarm(const BlockAlarm&) = delete;
+  BlockAlarm& operator=(const BlockAlarm&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace cube::differ

@@ -1,0 +1,24 @@
+// Cases in text: what a failing seed is printed as, and what regressions.txt holds.
+//
+//   case <name>
+//   run cold|warm|kept     a sequence; where there are several, they are played one after another in one process
+//   <operation> <arguments>
+//   end
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/differential/arena.h"
+
+namespace cube::differ {
+
+struct Case {
+  std::string name;
+  std::vector<Run> runs;
+};
+std::string to_text(const Case& c);
+// Ends the process with a message where a line cannot be understood.
+std::vector<Case> read_cases(const std::string& file);
+
+}  // namespace cube::differ

@@ -1,0 +1,124 @@
+#include "tests/differential/generate.h"
+
+#include <fcntl.h>
+
+#include <cctype>
+#include <cstdlib>
+#include <random>
+
+#include "tests/differential/tree.h"
+
+namespace cube::differ {
+namespace {
+
+// A timer falls where it likes: about one run in 5,000 then differs from itself. For long runs by hand.
+bool with_timers() { return getenv("DIFFER_TIMERS") != nullptr; }
+
+class Generator {
+ public:
+  explicit Generator(std::uint64_t seed)
+      : random_(seed * 2654435761U + 17), outsider_(has_outsider(seed)), model_(is_of_model(seed)) {
+    // A few files come up again and again, and some groups of operations more than others.
+    for (auto& favourite : favourites_) favourite = entry_of([](const Entry& e) { return e.is_regular(); });
+    for (const OpKind& kind : op_kinds()) {
+      const bool is_left_out =
+          (kind.group == 'F') != model_ || (kind.group == 'A' && !outsider_) || (kind.group == 'T' && !with_timers());
+      weights_.push_back(is_left_out ? 0 : kind.weight * group_weight(kind.group));
+    }
+    pick_ = std::discrete_distribution<std::size_t>(weights_.begin(), weights_.end());
+  }
+
+  Sequence make() {
+    Sequence sequence;
+    const std::int64_t n = 4 + below(model_ ? 200 : 70);
+    while (static_cast<std::int64_t>(sequence.size()) < n) {
+      Op op;
+      op.kind = sequence.size() < 2 ? kind_named(model_ ? "model_open" : "open") : pick_(random_);
+      const std::string_view letters = op_kinds()[op.kind].arguments;
+      for (std::size_t i = 0; i < letters.size(); ++i) op.a[i] = argument(letters[i]);
+      sequence.push_back(op);
+    }
+    return sequence;
+  }
+
+ private:
+  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n)); }
+  bool chance(std::int64_t percent) { return below(100) < percent; }
+  template <std::size_t N>
+  std::int64_t one_of(const std::int64_t (&values)[N]) {
+    return values[below(N)];
+  }
+
+  // Each sequence leans to some groups: what opens and reads stays as it is.
+  unsigned group_weight(char group) {
+    if (group == 'o' || group == 'r' || group == 'F') return 8;
+    auto& weight = group_weights_[static_cast<unsigned char>(group)];
+    constexpr std::int64_t leanings[] = {30, 30, 1, 3, 8, 8};
+    if (weight == 0) weight = static_cast<unsigned>(one_of(leanings));
+    return weight;
+  }
+
+  template <typename Fits>
+  std::int64_t entry_of(Fits fits) {
+    while (true) {
+      const std::int64_t number = below(static_cast<std::int64_t>(entries().size()));
+      if (fits(entries()[static_cast<std::size_t>(number)])) return number;
+    }
+  }
+
+  std::int64_t open_flags() {
+    std::int64_t flags = chance(50) ? O_CLOEXEC : 0;
+    const std::int64_t kind = below(100);
+    if (kind < 66) return flags;
+    if (kind < 76) return flags | O_RDWR | (chance(20) ? O_APPEND : 0) | (chance(15) ? O_TRUNC : 0);
+    if (kind < 82) return flags | O_WRONLY | (chance(20) ? O_APPEND : 0) | (chance(15) ? O_TRUNC : 0);
+    if (kind < 85) return flags | O_CREAT | (chance(50) ? O_RDWR : 0) | (chance(30) ? O_EXCL : 0);
+    if (kind < 86) return flags | O_TMPFILE | O_RDWR;
+    constexpr std::int64_t others[] = {O_PATH,   O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK,          O_NOATIME,   O_SYNC,
+                                       O_APPEND, O_DIRECT,    O_NOCTTY,   O_PATH | O_NOFOLLOW, O_LARGEFILE, O_TRUNC};
+    return flags | one_of(others);
+  }
+
+  std::int64_t argument(char letter) {
+    constexpr std::int64_t offsets[] = {0,      1,      10,   63,   64,    65,    99,    100,    511,    4095,   4096,
+                                        4097,   5000,   8191, 8192, 32768, 65535, 65536, 100000, 102399, 102400, 102401,
+                                        299999, 300000, -1,   -100, -5000, 20000, 12288, 262144, 16384,  28672};
+    constexpr std::int64_t lengths[] = {0,    1,    10,   63,   64,    65,    100,   200,    512,   1000,
+                                        4095, 4096, 4097, 8192, 10000, 32768, 65536, 102400, 131072};
+    const auto is_file = [](const Entry& e) { return e.is_regular(); };
+    switch (letter) {
+      case 's': return chance(60) ? below(3) : below(8);
+      case 'q': return below(3);
+      case 'm': return below(3);
+      case 'g': return below(2);
+      case 'f': return chance(75) ? favourites_[below(3)] : entry_of(is_file);
+      case 'e': return chance(50) ? favourites_[below(3)] : below(static_cast<std::int64_t>(entries().size()));
+      case 'd': return entry_of([](const Entry& e) { return e.type == EntryType::directory || e.name == "ld"; });
+      case 'n':
+        return chance(70)   ? entry_of([](const Entry& e) { return e.type == EntryType::missing; })
+               : chance(60) ? favourites_[below(3)]
+                            : below(static_cast<std::int64_t>(entries().size()));
+      case 'w': return chance(55) ? 0 : below(14);
+      case 'o': return chance(70) ? one_of(offsets) : below(20000);
+      case 'l': return chance(80) ? one_of(lengths) : below(9000);
+      case 'F': return open_flags();
+      case 'b': return below(8);
+      default: return below(64);
+    }
+  }
+
+  std::mt19937_64 random_;
+  bool outsider_, model_;
+  unsigned group_weights_[128]{};
+  std::int64_t favourites_[3]{};
+  std::vector<double> weights_;
+  std::discrete_distribution<std::size_t> pick_;
+};
+
+}  // namespace
+
+bool has_outsider(std::uint64_t seed) { return seed % 4 == 0; }
+bool is_of_model(std::uint64_t seed) { return seed % 8 == 7; }
+Sequence generate(std::uint64_t seed) { return Generator(seed).make(); }
+
+}  // namespace cube::differ

@@ -1,0 +1,235 @@
+// Plays random sequences of file operations natively and under the library, and demands that nobody can tell which is which.
+//
+//   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE] [--dir TMPFS] [--keep-going]
+//
+// A seed that differs is printed as the shortest case that still does, which can be pasted into regressions.txt.
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "tests/differential/arena.h"
+#include "tests/differential/cases.h"
+#include "tests/differential/generate.h"
+#include "tests/differential/reader.h"
+#include "tests/differential/shrink.h"
+#include "tests/differential/worker.h"
+
+namespace cube::differ {
+namespace {
+
+struct Options {
+  double seconds = 0;
+  std::uint64_t seeds = 0, first = 0;
+  std::vector<std::string> subjects;
+  std::string cases, dir = "/dev/shm";
+  bool keeps_going = false, is_verbose = false;
+};
+
+[[noreturn]] void usage() {
+  std::fprintf(stderr,
+               "differ [--seconds N] [--seeds N] [--seed FIRST] [--mode virtual|real|virtual-open|virtual-ttl|real-open]...\n"
+               "       [--cases FILE] [--dir TMPFS] [--keep-going]\n");
+  std::exit(2);
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  bool has_first = false;
+  const auto number = [](const char* text) { return std::strtoull(text, nullptr, 0); };
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (name == "--keep-going") {
+      options.keeps_going = true;
+      continue;
+    }
+    if (i + 1 == argc) usage();
+    const char* const value = argv[++i];
+    if (name == "--seconds") {
+      options.seconds = std::atof(value);
+    } else if (name == "--seeds") {
+      options.seeds = number(value);
+    } else if (name == "--seed") {
+      options.first = number(value);
+      has_first = true;
+    } else if (name == "--mode") {
+      options.subjects.emplace_back(value);
+    } else if (name == "--cases") {
+      options.cases = value;
+    } else if (name == "--dir") {
+      options.dir = value;
+    } else {
+      usage();
+    }
+  }
+  if (const char* const seed = getenv("DIFFER_SEED"); seed != nullptr && !has_first) {
+    options.first = number(seed);
+    has_first = true;
+  }
+  if (!has_first) options.first = static_cast<std::uint64_t>(std::time(nullptr)) % 100'000'000 * 1000;
+  // A seed that is named is meant alone.
+  if (options.seconds == 0 && options.seeds == 0 && options.cases.empty()) options.seeds = 1;
+  return options;
+}
+
+class Driver {
+ public:
+  Driver(Options options, const std::string& base) : options_(std::move(options)), arena_(base, options_.subjects) {}
+
+  int run() {
+    if (!options_.cases.empty()) play_cases();
+    if (options_.seconds > 0 || options_.seeds > 0) play_seeds();
+    summarise();
+    return failures_ == 0 ? 0 : 1;
+  }
+
+ private:
+  void play_cases() {
+    const std::vector<Case> cases = read_cases(options_.cases);
+    for (const Case& c : cases) {
+      bool with_outsider = false;
+      for (const Run& run : c.runs) {
+        for (const Op& op : run.sequence) with_outsider = with_outsider || op_kinds()[op.kind].group == 'A';
+      }
+      for (std::size_t i = 0; i < arena_.contenders().size(); ++i) {
+        if (with_outsider && !arena_.contenders()[i].sees_outsider) continue;
+        Difference difference;
+        if (arena_.differs(i, c.runs, true, difference)) say(c.name, i, c, difference);
+      }
+    }
+    std::printf("differ: %zu cases of %s played, %u differ\n", cases.size(), options_.cases.c_str(), failures_);
+  }
+
+  void play_seeds() {
+    using Clock = std::chrono::steady_clock;
+    std::printf("differ: seeds from %llu (DIFFER_SEED or --seed set the first)\n", (unsigned long long)options_.first);
+    std::fflush(stdout);
+    const auto end = Clock::now() + std::chrono::duration<double>(options_.seconds);
+    for (std::uint64_t n = 0; options_.seeds != 0 ? n < options_.seeds : Clock::now() < end; ++n) {
+      const std::uint64_t seed = options_.first + n;
+      const Sequence sequence = generate(seed);
+      ++sequences_;
+      operations_ += sequence.size();
+      const auto findings = arena_.play(sequence, has_outsider(seed), seed % 2 == 1);
+      if (findings.empty()) continue;
+      explain(seed, findings.front());
+      if (!options_.keeps_going) break;
+    }
+  }
+
+  void explain(std::uint64_t seed, const Arena::Finding& finding) {
+    const std::string name = "seed-" + std::to_string(seed);
+    Case c{name, {finding.runs.back()}};
+    const std::size_t who = finding.contender;
+    Difference difference = finding.difference;
+    if (!arena_.is_deterministic(c.runs.back().sequence, difference)) {
+      std::printf("differ: %s: two plain runs differ: an operation is not deterministic\n", name.c_str());
+      return say(name, who, c, difference);
+    }
+    std::printf("differ: %s differs in %s, %s; looking for the shortest case\n", name.c_str(),
+                subject(who).settings().name.c_str(), std::string(name_of(c.runs.back().pass)).c_str());
+    std::fflush(stdout);
+    Difference found;
+    // With threads and timers it may take some turns.
+    tries_ = 1;
+    if (!differs(who, c.runs, true, found)) {
+      // It needs what the same process did before.
+      c.runs = finding.runs;
+      if (!differs(who, c.runs, true, found)) {
+        c.runs = {finding.runs.back()};
+        tries_ = 20;
+        if (!differs(who, c.runs, true, found)) {
+          std::printf("differ: %s differed once and not again:\n", name.c_str());
+          return say(name, who, c, difference);
+        }
+      }
+    }
+    if (c.runs.size() > 1) {
+      const Run last = c.runs.back();
+      c.runs.pop_back();
+      c.runs = shrink<Run>(c.runs, [&](const std::vector<Run>& runs) {
+        std::vector<Run> all = runs;
+        all.push_back(last);
+        return differs(who, all, true, found);
+      });
+      c.runs.push_back(last);
+    }
+    for (std::size_t i = c.runs.size(); i-- > 0;) {
+      const auto fails = [&](const Sequence& sequence) {
+        std::vector<Run> runs = c.runs;
+        runs[i].sequence = sequence;
+        return differs(who, runs, false, found);
+      };
+      c.runs[i].sequence = plainer(shrink<Op>(c.runs[i].sequence, fails), fails);
+    }
+    if (differs(who, c.runs, true, found)) difference = found;
+    say(name, who, c, difference);
+  }
+
+  bool differs(std::size_t who, const std::vector<Run>& runs, bool fresh, Difference& difference) {
+    for (unsigned n = 0; n < tries_; ++n) {
+      if (arena_.differs(who, runs, fresh && n == 0, difference)) return true;
+    }
+    return false;
+  }
+
+  void say(const std::string& name, std::size_t who, const Case& c, const Difference& difference) {
+    ++failures_;
+    std::printf("differ: FAILED: %s in %s\n%s%s  plain:   %s\n  library: %s\n\n", name.c_str(),
+                subject(who).settings().name.c_str(), to_text(c).c_str(), difference.before.c_str(), difference.plain.c_str(),
+                difference.subject.c_str());
+    std::fflush(stdout);
+  }
+
+  Subject& subject(std::size_t i) { return *arena_.contenders()[i].subject; }
+
+  void summarise() {
+    std::printf("differ: %zu sequences of %zu operations, each in a plain run; %zu runs under the library; %u differ\n",
+                sequences_, operations_, arena_.runs(), failures_);
+    for (auto& contender : arena_.contenders()) {
+      contender.subject->stop();
+      contender.warmer->stop();
+      const Totals& totals = contender.subject->totals();
+      if (totals.workers == 0) continue;
+      std::printf("differ: %s: %lu hits, %lu misses, %lu made real, %lu found no room, %lu workers\n",
+                  contender.subject->settings().name.c_str(), totals.hits, totals.misses, totals.materialized, totals.full,
+                  totals.workers);
+      // Without hits nothing was compared but the kernel with itself.
+      if (totals.hits != 0 && totals.full == 0) continue;
+      std::printf("differ: FAILED: %s\n", totals.hits == 0 ? "no open was a hit" : "the region was too small for the runs");
+      ++failures_;
+    }
+  }
+
+  Options options_;
+  Arena arena_;
+  std::size_t sequences_ = 0, operations_ = 0;
+  unsigned failures_ = 0, tries_ = 1;
+};
+
+int drive(int argc, char** argv) {
+  Options options = parse(argc, argv);
+  signal(SIGPIPE, SIG_IGN);
+  std::string base = options.dir + "/cubeshim-differ-XXXXXX";
+  if (mkdtemp(base.data()) == nullptr) return std::perror("mkdtemp"), 2;
+  const int result = Driver(std::move(options), base).run();
+  std::error_code error;
+  std::filesystem::remove_all(base, error);
+  return result;
+}
+
+}  // namespace
+}  // namespace cube::differ
+
+int main(int argc, char** argv) {
+  using namespace cube::differ;
+  if (argc == 2 && std::strcmp(argv[1], k_worker_flag) == 0) return run_worker();
+  if (argc == 4 && std::strcmp(argv[1], k_reader_flag) == 0)
+    return run_reader(std::atoi(argv[2]), std::strtoul(argv[3], nullptr, 10));
+  return drive(argc, argv);
+}

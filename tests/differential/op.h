@@ -1,0 +1,38 @@
+// A sequence of file operations as data: what the generator makes, the player runs, and a case in text holds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cube::differ {
+
+class Player;
+using Arguments = std::array<std::int64_t, 6>;
+
+struct Op {
+  std::size_t kind = 0;
+  Arguments a{};
+  bool operator==(const Op&) const = default;
+};
+using Sequence = std::vector<Op>;
+
+struct OpKind {
+  std::string_view name;
+  char group;
+  unsigned weight;
+  std::string_view arguments;
+  void (*play)(Player&, const Arguments&);
+};
+const std::vector<OpKind>& op_kinds();
+// `outside` is known only where its sequences run: changes by a process without the shim (see generate.h).
+std::size_t kind_named(std::string_view name);
+
+std::string to_text(const Op& op);
+std::string to_text(const Sequence& sequence);
+std::optional<Op> parse_op(std::string_view line);
+
+}  // namespace cube::differ

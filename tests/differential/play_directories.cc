@@ -1,0 +1,85 @@
+// Directories: where paths start from, and what they list.
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "tests/differential/player.h"
+
+namespace cube::differ {
+namespace {
+
+std::string list(Player& p, DIR* directory, int most) {
+  // In no set order: sorted, and only whole listings are shown name by name.
+  std::set<std::string> names;
+  int count = 0;
+  for (; count < most; ++count) {
+    const dirent* const entry = readdir(directory);
+    if (entry == nullptr) break;
+    names.insert(fmt::format("{}:{}", entry->d_name, entry->d_type));
+  }
+  std::string text = std::to_string(count);
+  if (count == most) return text;
+  for (const std::string& name : names) text += " " + p.show(name);
+  return text;
+}
+
+}  // namespace
+
+DIFFER_PLAY(chdir) {
+  const std::string path = a[1] % 3 == 0 ? p.tree().root : p.path(a[0], a[1]);
+  p.say("chdir({}) = {}", p.show(path), p.call([&] { return chdir(path.c_str()); }).text());
+}
+DIFFER_PLAY(fchdir) {
+  const int fd = p.fd(a[0]);
+  p.say("fchdir({}) = {}", fd, p.call([&] { return fchdir(fd); }).text());
+}
+DIFFER_PLAY(getcwd) {
+  char path[4096];
+  errno = 0;
+  p.say("getcwd = {}", getcwd(path, sizeof path) != nullptr ? p.show(path) : error_name(errno));
+}
+DIFFER_PLAY(opendir) {
+  DIR*& directory = p.directory(a[0]);
+  if (directory != nullptr) return;
+  const std::string path = a[2] % 3 == 0 ? p.tree().root : p.path(a[1], a[2]);
+  errno = 0;
+  directory = opendir(path.c_str());
+  p.say("opendir({}) = {}", p.show(path), directory != nullptr ? std::to_string(dirfd(directory)) : error_name(errno));
+}
+DIFFER_PLAY(fdopendir) {
+  DIR*& directory = p.directory(a[0]);
+  if (directory != nullptr) return;
+  const int fd = p.fd(a[1]);
+  errno = 0;
+  directory = fdopendir(fd);
+  p.say("fdopendir({}) = {}", fd, directory != nullptr ? "there" : error_name(errno));
+}
+DIFFER_PLAY(readdir) {
+  DIR* const directory = p.directory(a[0]);
+  if (directory == nullptr) return;
+  if (a[1] == 0) rewinddir(directory);
+  p.say("readdir {}: {}", a[0], list(p, directory, a[1] < 3 ? 2 : 1000));
+}
+DIFFER_PLAY(closedir) {
+  DIR*& directory = p.directory(a[0]);
+  if (directory == nullptr) return;
+  p.say("closedir {} = {}", a[0], p.call([&] { return closedir(directory); }).text());
+  directory = nullptr;
+}
+DIFFER_PLAY(dirfd) {
+  DIR* const directory = p.directory(a[0]);
+  if (directory == nullptr) return;
+  p.fd(a[1]) = dirfd(directory);
+  p.say("dirfd {} = {}", a[0], p.fd(a[1]));
+}
+DIFFER_PLAY(getdents) {
+  const int fd = p.fd(a[0]);
+  alignas(8) char names[8192];
+  const Result r = p.call([&] { return getdents64(fd, names, sizeof names); });
+  // The length of the tree's own name does not differ between trees, nor do the lengths of the records.
+  p.say("getdents64({}) = {}", fd, r.text());
+}
+
+}  // namespace cube::differ

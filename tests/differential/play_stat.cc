@@ -1,0 +1,189 @@
+// What files are: stat in all its forms, names, the other questions that an fd answers.
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+
+#include "cache/base/sys.h"
+#include "tests/differential/player.h"
+
+namespace cube::differ {
+namespace {
+
+namespace sys = base::sys;
+
+// Is it, time of change and all, what the kernel says of the path at this moment?
+const char* compared(const struct ::stat& st, int dir, const std::string& path, int flags) {
+  struct ::stat kernel {};
+  if (sys::failed(sys::fstatat(dir, path.c_str(), &kernel, flags))) return "but the kernel has none";
+  const bool same = kernel.st_ino == st.st_ino && kernel.st_dev == st.st_dev && kernel.st_size == st.st_size &&
+                    kernel.st_nlink == st.st_nlink && kernel.st_mode == st.st_mode &&
+                    kernel.st_mtim.tv_sec == st.st_mtim.tv_sec && kernel.st_mtim.tv_nsec == st.st_mtim.tv_nsec &&
+                    kernel.st_ctim.tv_sec == st.st_ctim.tv_sec && kernel.st_ctim.tv_nsec == st.st_ctim.tv_nsec;
+  return same ? "as the kernel's" : "not as the kernel's";
+}
+
+void say_stat(Player& p, const std::string& what, const Result& r, const struct ::stat& st, int dir, const std::string& path,
+              int flags) {
+  if (r.failed()) return p.say("{} = {}", what, r.text());
+  p.say("{} = {} {} {}", what, r.text(), p.show(st), compared(st, dir, path, flags));
+}
+
+constexpr unsigned k_masks[] = {STATX_BASIC_STATS, STATX_BASIC_STATS | STATX_BTIME, STATX_SIZE, STATX_MTIME, 0,
+                                STATX_ALL,         STATX_TYPE | STATX_MODE,         STATX_INO,  STATX_MODE,  STATX_BTIME,
+                                STATX_NLINK,       STATX_MTIME | STATX_CTIME};
+
+std::string show(Player& p, const struct ::statx& x) {
+  const bool is_file = S_ISREG(x.stx_mode) || S_ISDIR(x.stx_mode) || S_ISLNK(x.stx_mode);
+  const dev_t device = (static_cast<dev_t>(x.stx_dev_major) << 32) | x.stx_dev_minor;
+  struct ::stat root {};
+  sys::fstatat(AT_FDCWD, p.tree().root.c_str(), &root, 0);
+  // The mask in full, but for times' birth, whose value differs from tree to tree.
+  std::string text = fmt::format("mask {:x} attributes {:x} of {:x} mode {:o} links {} owner {}:{} size {} blocks {}x{}",
+                                 x.stx_mask, x.stx_attributes, x.stx_attributes_mask, x.stx_mode, x.stx_nlink, x.stx_uid,
+                                 x.stx_gid, x.stx_size, x.stx_blocks * 512 < x.stx_size ? 0 : x.stx_blocks, x.stx_blksize);
+  if (is_file && (x.stx_mask & STATX_INO) != 0) text += " " + p.show_inode(root.st_dev, x.stx_ino);
+  if (is_file && (x.stx_mask & STATX_MTIME) != 0) text += " " + p.show(timespec{x.stx_mtime.tv_sec, x.stx_mtime.tv_nsec});
+  if (is_file && (x.stx_mask & STATX_BTIME) != 0) text += x.stx_btime.tv_sec > k_newest_age ? " born" : " born long ago";
+  (void)device;
+  return text;
+}
+
+}  // namespace
+
+DIFFER_PLAY(fstat) {
+  const int fd = p.fd(a[0]);
+  struct ::stat st {};
+  const Result r = p.call([&] { return fstat(fd, &st); });
+  p.say("fstat({}) = {} {}", fd, r.text(), r.failed() ? "" : p.show(st));
+}
+
+DIFFER_PLAY(raw_stat) {
+  const int fd = p.fd(a[0]);
+  struct ::stat st {};
+  const Result r =
+      p.call([&] { return a[1] % 2 == 0 ? syscall(SYS_fstat, fd, &st) : syscall(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH); });
+  p.say("syscall fstat({}, {}) = {} {}", fd, a[1] % 2, r.text(), r.failed() ? "" : p.show(st));
+}
+
+DIFFER_PLAY(stat) {
+  const std::string path = p.path(a[0], a[1]);
+  struct ::stat st {};
+  const Result r = p.call([&] { return stat(path.c_str(), &st); });
+  say_stat(p, "stat(" + p.show(path) + ")", r, st, AT_FDCWD, path, 0);
+}
+
+DIFFER_PLAY(lstat) {
+  const std::string path = p.path(a[0], a[1]);
+  struct ::stat st {};
+  const Result r = p.call([&] { return lstat(path.c_str(), &st); });
+  say_stat(p, "lstat(" + p.show(path) + ")", r, st, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
+}
+
+DIFFER_PLAY(fstatat) {
+  constexpr int flags[] = {0, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, 0x4, AT_EMPTY_PATH, 0};
+  const int dir = a[3] == 7 ? AT_FDCWD : p.fd(a[0]), flag = flags[a[3] % 8];
+  std::string path = p.path(a[1], a[2]);
+  if ((flag & AT_EMPTY_PATH) != 0 && a[2] % 4 != 3) path.clear();
+  struct ::stat st {};
+  const Result r = p.call([&] { return fstatat(dir, path.c_str(), &st, flag); });
+  const std::string what = fmt::format("fstatat({}, \"{}\", {})", dir, p.show(path), flag);
+  if (path.empty()) return p.say("{} = {} {}", what, r.text(), r.failed() ? "" : p.show(st));
+  say_stat(p, what, r, st, dir, path, flag & AT_SYMLINK_NOFOLLOW);
+}
+
+DIFFER_PLAY(statx) {
+  const std::string path = p.path(a[0], a[1]);
+  const unsigned mask = k_masks[static_cast<std::size_t>(a[2]) % std::size(k_masks)];
+  const int flags = a[2] % 3 == 0 ? AT_SYMLINK_NOFOLLOW : 0;
+  struct ::statx x {};
+  const Result r = p.call([&] { return statx(AT_FDCWD, path.c_str(), flags, mask, &x); });
+  p.say("statx({}, {}, {:x}) = {} {}", p.show(path), flags, mask, r.text(), r.failed() ? "" : show(p, x));
+}
+
+DIFFER_PLAY(statx_fd) {
+  const int fd = p.fd(a[0]);
+  const unsigned mask = k_masks[static_cast<std::size_t>(a[1]) % std::size(k_masks)];
+  struct ::statx x {};
+  const Result r = p.call([&] { return statx(fd, "", AT_EMPTY_PATH | (a[1] % 5 == 0 ? AT_STATX_FORCE_SYNC : 0), mask, &x); });
+  p.say("statx({}, {:x}) = {} {}", fd, mask, r.text(), r.failed() ? "" : show(p, x));
+}
+
+DIFFER_PLAY(access) {
+  const std::string path = p.path(a[0], a[1]);
+  constexpr int modes[] = {F_OK, R_OK, R_OK, W_OK, X_OK, R_OK | W_OK, 64, R_OK};
+  const int mode = modes[a[2] % 8];
+  const Result r = p.call([&] {
+    if (a[2] == 7) return faccessat(AT_FDCWD, path.c_str(), mode, AT_EACCESS);
+    return a[2] == 2 ? euidaccess(path.c_str(), mode) : access(path.c_str(), mode);
+  });
+  p.say("access({}, {}) = {}", p.show(path), mode, r.text());
+}
+
+DIFFER_PLAY(readlink) {
+  const std::string path = p.path(a[0], a[1]);
+  std::string to(500, '\0');
+  const Result r = p.call([&] { return readlink(path.c_str(), to.data(), to.size()); });
+  to.resize(r.failed() ? 0 : static_cast<std::size_t>(r.value));
+  p.say("readlink({}) = {} {}", p.show(path), r.text(), p.show(to));
+}
+
+DIFFER_PLAY(realpath) {
+  const std::string path = p.path(a[0], a[1]);
+  errno = 0;
+  char* const found = realpath(path.c_str(), nullptr);
+  p.say("realpath({}) = {}", p.show(path), found == nullptr ? error_name(errno) : p.show(found));
+  free(found);
+}
+
+DIFFER_PLAY(fd_link) {
+  std::string to(500, '\0');
+  const std::string path = fmt::format("/proc/self/fd/{}", p.fd(a[0]));
+  const Result r = p.call([&] { return readlink(path.c_str(), to.data(), to.size()); });
+  to.resize(r.failed() ? 0 : static_cast<std::size_t>(r.value));
+  // Numbers of pipes, sockets and files without a name.
+  for (const char* const cut : {":[", "/#"}) to = to.substr(0, to.find(cut));
+  p.say("readlink({}) = {} {}", path, r.failed() ? r.text() : "", p.show(to));
+}
+
+DIFFER_PLAY(fd_meta) {
+  const int fd = p.fd(a[0]);
+  struct ::statfs fs {};
+  struct ::statvfs vfs {};
+  char value[64];
+  long shown = 0;
+  const Result r = p.call([&]() -> long {
+    switch (a[1] % 8) {
+      case 0: return fsync(fd);
+      case 1: return fdatasync(fd);
+      case 2: return fstatfs(fd, &fs);
+      case 3: return fstatvfs(fd, &vfs);
+      case 4: return fgetxattr(fd, "user.none", value, sizeof value);
+      case 5: return fpathconf(fd, _PC_NAME_MAX);
+      case 6: return flistxattr(fd, value, sizeof value);
+      default: return isatty(fd) - 1;
+    }
+  });
+  if (!r.failed()) shown = a[1] % 8 == 2 ? static_cast<long>(fs.f_type) : static_cast<long>(vfs.f_namemax);
+  p.say("question {} of {} = {} {:x}", a[1] % 8, fd, r.text(), shown);
+}
+
+DIFFER_PLAY(ioctl) {
+  const int fd = p.fd(a[0]);
+  constexpr unsigned long requests[] = {TCGETS, FIONREAD, FIOCLEX, FIONCLEX, FIGETBSZ, TIOCGWINSZ, FS_IOC_GETFLAGS, 0xabcd};
+  const unsigned long request = requests[a[1] % 8];
+  alignas(8) char out[256] = {};
+  const Result r = p.call([&] { return ioctl(fd, request, out); });
+  p.say("ioctl({}, {:x}) = {} {:016x}", fd, request, r.text(), hash_of(out, sizeof out));
+}
+
+}  // namespace cube::differ

@@ -1,0 +1,130 @@
+// Plays a sequence in a tree and writes down what each operation saw. The same code runs on plain files and under the
+// library; what may differ from run to run (places, inode numbers, times of now) is written in terms of the tree.
+// Thread safety: none; threads and handlers that an operation starts have ended when it returns.
+#pragma once
+
+#include <dirent.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/differential/log.h"
+#include "tests/differential/op.h"
+#include "tests/differential/tree.h"
+
+namespace cube::differ {
+
+class Actor;
+
+struct Result {
+  long value = 0;
+  int error = 0;  // errno after the call; k_errno_kept if it was left alone
+  bool failed() const { return value == -1; }
+  std::string text() const;
+};
+inline constexpr int k_errno_kept = 4242;
+
+// A buffer for one read, which knows what a read has no business to touch.
+class Buffer {
+ public:
+  explicit Buffer(std::size_t size) : bytes_(size + k_guard, k_untouched) {}
+  unsigned char* data() { return bytes_.data(); }
+  // The bytes that were read, and whether any other has changed.
+  std::string text(long read) const;
+
+ private:
+  static constexpr unsigned char k_untouched = 0xa5;
+  static constexpr std::size_t k_guard = 64;
+  std::vector<unsigned char> bytes_;
+};
+
+struct Map {
+  unsigned char* at = nullptr;
+  std::size_t length = 0;
+  ino_t inode = 0;
+  bool spoiled = false;
+};
+
+class Player {
+ public:
+  Player(Log& log, Actor& peer, Actor& outsider);
+  void play(const Sequence& sequence, const Tree& tree);
+
+  // ---- the state that arguments choose from
+  int& fd(std::int64_t slot) { return fds_[static_cast<std::size_t>(slot) % std::size(fds_)]; }
+  FILE*& stream(std::int64_t slot) { return streams_[static_cast<std::size_t>(slot) % std::size(streams_)]; }
+  Map& map(std::int64_t slot) { return maps_[static_cast<std::size_t>(slot) % std::size(maps_)]; }
+  DIR*& directory(std::int64_t slot) { return directories_[static_cast<std::size_t>(slot) % std::size(directories_)]; }
+  static const Entry& entry(std::int64_t number) { return entries()[static_cast<std::size_t>(number) % entries().size()]; }
+  std::string path(std::int64_t entry, std::int64_t spelling) const;
+  // The same for calls that remove or rename what the path names. Left out are spellings by a link from outside the prefix
+  // (SEMANTICS, Limits: "a name removed or renamed through a symbolic link from outside the prefix"), and the hard link from
+  // there (the same row).
+  std::string path_inside(std::int64_t entry, std::int64_t spelling) const;
+  const Tree& tree() const { return *tree_; }
+  Actor& peer() { return peer_; }
+  Actor& outsider() { return outsider_; }
+
+  // ---- the log
+  template <typename Call>
+  static Result call(Call&& make) {
+    errno = k_errno_kept;
+    const auto value = (long)make();
+    return {value, errno};
+  }
+  template <typename... Parts>
+  void say(fmt::format_string<Parts...> format, Parts&&... parts) {
+    log_.line(prefix_ + fmt::format(format, std::forward<Parts>(parts)...));
+  }
+  std::string show(std::string path) const;  // the tree's own place is left out
+  std::string show(const struct ::stat& st);
+  std::string show_inode(dev_t device, ino_t inode);
+  static std::string show(const timespec& time);
+
+  // ---- for operations that hold others
+  std::size_t position() const { return position_; }
+  void play_part(std::size_t count);  // the next operations, in this process
+  void skip(std::size_t count);
+  void enter_child();
+  bool is_child() const { return depth_ != 0; }
+  // Closes and unmaps all that the sequence has open.
+  void close_all();
+  // A mapping of this file may differ from the file now.
+  void content_changed(const char* path, bool follow = true);
+  void content_changed(int fd);
+
+ private:
+  void spoil(const struct ::stat& st);
+  void play_one(const Op& op);
+  void leave_orphans();
+  void reset();
+
+  Log& log_;
+  Actor& peer_;
+  Actor& outsider_;
+  const Sequence* sequence_ = nullptr;
+  const Tree* tree_ = nullptr;
+  std::size_t position_ = 0, end_ = 0;
+  int depth_ = 0;
+  std::string prefix_;
+  int fds_[8];
+  FILE* streams_[3]{};
+  Map maps_[3];
+  DIR* directories_[2]{};
+  std::map<std::pair<dev_t, ino_t>, std::string> inodes_;
+};
+
+// As in "-1 ENOENT".
+std::string error_name(int error);
+std::uint64_t hash_of(const void* data, std::size_t n);
+
+}  // namespace cube::differ
+
+// An operation: DIFFER_PLAY(read) { ... p ... a[0] ... }
+#define DIFFER_PLAY(name) void op_##name([[maybe_unused]] Player& p, [[maybe_unused]] const Arguments& a)

@@ -1,0 +1,9 @@
+// The program that an operation starts: it reads from an fd that it has inherited and says what it saw.
+#pragma once
+
+namespace cube::differ {
+
+inline constexpr const char* k_reader_flag = "--read-inherited";
+int run_reader(int fd, unsigned long length);
+
+}  // namespace cube::differ

@@ -1,0 +1,63 @@
+// One worker process and what it was started with: plain, or with the library in one of its modes. Restarted when it has
+// crashed or hung, which is a result too, and before its region is full.
+// Thread safety: none.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/differential/log.h"
+#include "tests/differential/op.h"
+#include "tests/differential/tree.h"
+
+namespace cube::differ {
+
+struct Settings {
+  std::string name;  // "plain", "virtual", "real", "virtual-open" ...
+  std::string mode;  // CUBESHIM_MODE; empty without the library
+  std::string consistency = "immutable";
+  std::string cache;  // CUBESHIM_NAME
+  std::string base;   // where trees and reports lie
+};
+
+struct Totals {
+  unsigned long hits = 0, misses = 0, materialized = 0, full = 0, workers = 0;
+};
+
+class Subject {
+ public:
+  explicit Subject(Settings settings);
+  ~Subject();
+  Subject(const Subject&) = delete;
+  Subject& operator=(const Subject&) = delete;
+
+  const Settings& settings() const { return settings_; }
+  bool is_plain() const { return settings_.mode.empty(); }
+  void send(const Tree& tree, bool is_warm, const Sequence& sequence);
+  // The log of what was sent. A crash or hang is its last line.
+  std::string receive();
+  // How many sequences the worker has played; 0 after a restart.
+  unsigned played() const { return played_; }
+  void stop();
+  const Totals& totals() const { return totals_; }
+
+ private:
+  void start();
+  void add_report();
+  std::string end(bool kill);
+
+  Settings settings_;
+  std::string report_;
+  int log_memfd_;
+  std::optional<Log> log_;
+  pid_t pid_ = -1, outsider_ = -1;
+  int commands_ = -1, answers_ = -1;
+  unsigned played_ = 0;
+  Totals totals_;
+};
+
+}  // namespace cube::differ

@@ -1,0 +1,42 @@
+// The directory tree that every run starts from: the same names, bytes, links, modes and times each time, in a directory
+// under the prefix and one beside it. Made and removed by plain system calls, which a preloaded library does not see.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cube::differ {
+
+inline constexpr std::size_t k_max_file = 256 << 10;              // CUBESHIM_MAX_FILE of the runs
+inline constexpr std::int64_t k_age = 1'600'000'000;              // modification time of all that a tree holds at first
+inline constexpr std::int64_t k_newest_age = k_age + 50'000'000;  // what sequences set lies below this, now lies above
+
+enum class EntryType { file, sparse, directory, link, hard_link, missing, outside_file, outside_link, outside_hard_link };
+
+struct Entry {
+  std::string_view name;  // below the tree's root, or below the one outside
+  EntryType type;
+  std::size_t size = 0;
+  unsigned mode = 0644;
+  std::string_view target;  // of links; "@" is the tree's root, "!" the one outside
+  bool is_outside() const { return type >= EntryType::outside_file; }
+  bool is_regular() const { return type == EntryType::file || type == EntryType::sparse; }
+};
+const std::vector<Entry>& entries();
+
+// Both roots are called r and have a directory of their own, where ".." may go.
+struct Tree {
+  std::string root, outside;
+  std::string path_of(const Entry& entry) const { return (entry.is_outside() ? outside : root) + "/" + std::string(entry.name); }
+};
+void make_tree(const Tree& tree);
+void remove_tree(const Tree& tree);
+
+// Deterministic bytes: lines of text in the one file that is for reading by lines, noise elsewhere.
+std::string content_of(std::string_view name, std::size_t size);
+std::string pattern(std::uint64_t number, std::size_t size);
+
+}  // namespace cube::differ

@@ -1,0 +1,264 @@
+// Every way to make a child: fork in its forms, vfork, clone, daemon, forkpty, spawn. What it inherits shares the offset.
+#include <linux/sched.h>
+#include <pty.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <csignal>
+
+#include "cache/base/sys.h"
+#include "tests/support/parity_case.h"
+
+using cube::parity::function;
+
+extern char** environ;
+extern "C" pid_t __vfork() __attribute__((returns_twice));
+
+namespace {
+
+// What a child saw, in memory that it shares with us: no pipe, no fd of its own.
+struct Seen {
+  char bytes[8];
+  long n, at, opened, own;
+  int error;
+};
+Seen* shared_memory() {
+  void* const at = mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return static_cast<Seen*>(at);
+}
+// Reads on at the shared offset, and opens the file for itself.
+void look(Seen& seen, int fd, const char* path) {
+  seen.n = read(fd, seen.bytes, 8);
+  seen.error = seen.n < 0 ? errno : 0;
+  seen.at = lseek(fd, 0, SEEK_CUR);
+  const int own = open(path, O_RDONLY | O_CLOEXEC);
+  seen.opened = own;
+  char byte = 0;
+  seen.own = read(own, &byte, 1) == 1 ? byte : -1;
+}
+void tell(cube::parity::Case& t, const char* label, Seen& seen, int fd) {
+  t.line(label);
+  t.bytes("child read", seen.bytes, 8);
+  t.line("n " + std::to_string(seen.n) + " at " + std::to_string(seen.at) + " opened " + std::to_string(seen.opened) + " own " +
+         std::to_string(seen.own) + " error " + std::to_string(seen.error));
+  char got[8] = {};
+  CALL(lseek(fd, 0, SEEK_CUR));
+  CALL(read(fd, got, 8));
+  t.bytes("parent reads on", got, 8);
+  seen = {};
+}
+int wait_status(pid_t child, int flags = 0) {
+  int status = -1;
+  const pid_t ended = waitpid(child, &status, flags);
+  return ended > 0 && (child < 0 || ended == child) ? status : -1;
+}
+
+struct ForClone {
+  Seen* seen;
+  int fd;
+  const char* path;
+};
+int cloned(void* argument) {
+  auto* const what = static_cast<ForClone*>(argument);
+  look(*what->seen, what->fd, what->path);
+  syscall(SYS_exit_group, 7);
+  return 0;
+}
+
+}  // namespace
+
+PARITY(Child, EveryForm) {
+  const char* const path = t.file("a", 4000);
+  Seen* const seen = shared_memory();
+  using Fork = pid_t();
+  for (const char* name : {"fork", "__fork", "_Fork"}) {
+    const int fd = CALL(open(path, O_RDONLY));
+    CALL(lseek(fd, 100, SEEK_SET));
+    const pid_t child = function<Fork>(name)();
+    if (child == 0) {
+      look(*seen, fd, path);
+      _exit(5);
+    }
+    t.line("status " + std::to_string(wait_status(child)));
+    tell(t, name, *seen, fd);
+    CALL(close(fd));
+  }
+  const int fd = CALL(open(path, O_RDONLY));
+  CALL(lseek(fd, 200, SEEK_SET));
+  const pid_t child = static_cast<pid_t>(syscall(SYS_clone, static_cast<long>(SIGCHLD), 0L, 0L, 0L, 0L));
+  if (child == 0) {
+    look(*seen, fd, path);
+    _exit(6);
+  }
+  t.line("status " + std::to_string(wait_status(child)));
+  tell(t, "clone by number", *seen, fd);
+  clone_args arguments{};
+  arguments.exit_signal = SIGCHLD;
+  const int second = CALL(open(path, O_RDONLY));
+  const pid_t third = static_cast<pid_t>(syscall(SYS_clone3, &arguments, sizeof arguments));
+  if (third == 0) {
+    look(*seen, second, path);
+    _exit(8);
+  }
+  t.line("status " + std::to_string(wait_status(third)));
+  tell(t, "clone3 by number", *seen, second);
+}
+
+PARITY(Child, VforkInBothSpellings) {
+  const char* const path = t.file("a", 4000);
+  static Seen seen;
+  seen = {};
+  {
+    const int fd = CALL(open(path, O_RDONLY));
+    CALL(lseek(fd, 100, SEEK_SET));
+    const pid_t child = vfork();
+    if (child == 0) {
+      // As CPython's subprocess does it: dup2, close_range, and an exec that fails.
+      seen.n = pread(fd, seen.bytes, 8, 50);
+      dup2(fd, 40);
+      close(fd);
+      close_range(3, 39, 0);
+      seen.at = lseek(40, 10, SEEK_CUR);
+      execl("/nonexistent/x", "x", static_cast<char*>(nullptr));
+      seen.error = errno;
+      _exit(4);
+    }
+    t.line("status " + std::to_string(wait_status(child)));
+    tell(t, "vfork", seen, fd);
+    CALL(fcntl(40, F_GETFD));
+    CALL(close(fd));
+  }
+  {
+    const int fd = CALL(open(path, O_RDONLY));
+    const pid_t child = __vfork();
+    if (child == 0) {
+      seen.n = read(fd, seen.bytes, 8);
+      _Exit(9);
+    }
+    t.line("status " + std::to_string(wait_status(child)));
+    tell(t, "__vfork", seen, fd);
+  }
+}
+
+PARITY(Child, CloneWithEveryShareOfThings) {
+  const char* const path = t.file("a", 4000);
+  Seen* const seen = shared_memory();
+  static char stack[256 << 10];
+  char* const top = stack + sizeof stack;
+  const auto look_with = [&](int flags) {
+    const int fd = CALL(open(path, O_RDONLY));
+    CALL(lseek(fd, 300, SEEK_SET));
+    ForClone what{seen, fd, path};
+    const pid_t child = clone(cloned, top, flags, &what);
+    t.line("flags " + std::to_string(flags));
+    t.line("status " + std::to_string(wait_status(child, __WALL)));
+    tell(t, "clone", *seen, fd);
+    CALL(close(fd));
+  };
+  for (const int flags : {SIGCHLD, SIGCHLD | CLONE_FS, SIGCHLD | CLONE_VM | CLONE_VFORK, 0}) look_with(flags);
+  // One table of fds for two memories: from then on the process reads without the cache.
+  t.in_child([&] { look_with(SIGCHLD | CLONE_FILES); });
+  CALL(clone(nullptr, top, SIGCHLD, nullptr));
+  CALL(clone(cloned, nullptr, SIGCHLD, nullptr));
+  CALL(clone(cloned, top, CLONE_SIGHAND, nullptr));
+  EXPECT_EQ(errno, EINVAL);
+}
+
+PARITY(Child, DaemonKeepsTheOffset) {
+  const char* const path = t.file("a", 4000);
+  const int fd = CALL(open(path, O_RDONLY));
+  CALL(lseek(fd, 500, SEEK_SET));
+  Seen* const seen = shared_memory();
+  int done[2];
+  CALL(pipe(done));
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int result = daemon(1, 0);
+    look(*seen, fd, path);
+    seen->error = result;
+    write(done[1], "x", 1);
+    _exit(0);
+  }
+  t.line("status " + std::to_string(wait_status(child)));
+  char byte = 0;
+  CALL(read(done[0], &byte, 1));
+  // Its parent is gone: it is ours to wait for, until it has left the cache too.
+  t.line("daemon's status " + std::to_string(wait_status(-1)));
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+  tell(t, "daemon", *seen, fd);
+}
+
+PARITY(Child, ForkptyInheritsServedFiles) {
+  const char* const path = t.file("a", 4000);
+  const int fd = CALL(open(path, O_RDONLY));
+  CALL(lseek(fd, 600, SEEK_SET));
+  Seen* const seen = shared_memory();
+  int master = -1;
+  const pid_t child = forkpty(&master, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    look(*seen, fd, path);
+    seen->error = isatty(0) + isatty(fd);
+    _exit(3);
+  }
+  t.line("status " + std::to_string(wait_status(child)));
+  tell(t, "forkpty", *seen, fd);
+  CALL(close(master));
+}
+
+PARITY(Child, SpawnWithEveryAction) {
+  const char* const path = t.text("a", "one\ntwo\nthree\nfour\n");
+  t.dir("d");
+  int out[2];
+  CALL(pipe2(out, O_CLOEXEC));
+  for (const bool by_search : {false, true}) {
+    const int fd = CALL(open(path, O_RDONLY));
+    const int other = CALL(open(path, O_RDONLY | O_CLOEXEC));
+    CALL(lseek(other, 4, SEEK_SET));
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+    // Closed and opened again, dup'ed over itself to lose close-on-exec, opened anew at a number that is taken.
+    posix_spawn_file_actions_addclose(&actions, fd);
+    posix_spawn_file_actions_adddup2(&actions, other, other);
+    posix_spawn_file_actions_addopen(&actions, fd, path, O_RDONLY, 0);
+    posix_spawn_file_actions_addfchdir_np(&actions, CALL(open(t / "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+    const std::string script = "cat <&" + std::to_string(fd) + "; echo -; cat <&" + std::to_string(other) + "; cat ../a | wc -c";
+    const char* const arguments[] = {"sh", "-c", script.c_str(), nullptr};
+    pid_t child = -1;
+    CALL(by_search ? posix_spawnp(&child, "sh", &actions, nullptr, const_cast<char**>(arguments), environ)
+                   : posix_spawn(&child, "/bin/sh", &actions, nullptr, const_cast<char**>(arguments), environ));
+    t.line("status " + std::to_string(wait_status(child)));
+    posix_spawn_file_actions_destroy(&actions);
+    char got[200] = {};
+    CALL(read(out[0], got, sizeof got));
+    t.line(got);
+    CALL(lseek(fd, 0, SEEK_CUR));
+    CALL(lseek(other, 0, SEEK_CUR));
+  }
+  pid_t child = 0;
+  const char* const arguments[] = {"x", nullptr};
+  CALL(posix_spawnp(&child, "no-such-program", nullptr, nullptr, const_cast<char**>(arguments), environ));
+  CALL(posix_spawn(&child, path, nullptr, nullptr, const_cast<char**>(arguments), environ));
+}
+
+PARITY(Child, PlaceholdersNeverReachAChildThatPassesLibcBy) {
+  // fork by the bare system call: no handler of libc's runs, and the child's first call finds out.
+  const char* const path = t.file("a", 4000);
+  const int fd = CALL(open(path, O_RDONLY));
+  CALL(lseek(fd, 700, SEEK_SET));
+  Seen* const seen = shared_memory();
+  const long child = cube::base::sys::raw(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (child == 0) {
+    seen->n = pread(fd, seen->bytes, 8, 700);
+    seen->own = open(path, O_RDONLY) >= 0 ? 1 : 0;
+    cube::base::sys::raw(SYS_exit_group, 2);
+  }
+  t.line("status " + std::to_string(wait_status(static_cast<pid_t>(child))));
+  t.bytes("child", seen->bytes, 8);
+  t.line(std::to_string(seen->n) + " " + std::to_string(seen->own));
+  CALL(lseek(fd, 0, SEEK_CUR));
+}

@@ -1,0 +1,52 @@
+// Mounts that the program makes and takes away below a prefix. Root only.
+#include <sys/mount.h>
+
+#include "tests/support/parity_case.h"
+
+namespace {
+
+std::string content_at(const char* path) {
+  const int fd = open(path, O_RDONLY);
+  char text[64];
+  const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
+  if (fd >= 0) close(fd);
+  return n < 0 ? "none" : std::string(text, static_cast<std::size_t>(n));
+}
+
+}  // namespace
+
+PARITY(Mount, HidesWhatWasThereAndGivesItBack) {
+  t.dir("d");
+  const char* const path = t.text("d/f", "below");
+  const int before = CALL(open(path, O_RDONLY));
+  t.line(content_at(path));
+  if (CALL(mount("parity", t / "d", "tmpfs", 0, nullptr)) != 0) return;
+  t.line(content_at(path));
+  t.text("d/f", "above");
+  t.line(content_at(path));
+  t.line(content_at(path));
+  char text[8];
+  t.bytes("opened before the mount", text, static_cast<std::size_t>(CALL(read(before, text, sizeof text))));
+  struct stat st {};
+  CALL(fstat(before, &st));
+  t.line("links " + std::to_string(st.st_nlink));
+  CALL(umount(t / "d"));
+  t.line(content_at(path));
+  CALL(mount("parity", t / "d", "tmpfs", 0, nullptr));
+  t.line(content_at(path));
+  t.text("d/f", "again");
+  t.line(content_at(path));
+  t.line(content_at(path));
+  CALL(umount2(t / "d", MNT_DETACH));
+  t.line(content_at(path));
+}
+
+PARITY(Mount, BindsOneFileOverAnother) {
+  const char* const a = t.text("a", "one");
+  const char* const b = t.text("b", "other");
+  t.line(content_at(a) + content_at(b));
+  if (CALL(mount(b, a, nullptr, MS_BIND, nullptr)) != 0) return;
+  t.line(content_at(a) + content_at(b));
+  CALL(umount2(a, 0));
+  t.line(content_at(a) + content_at(b));
+}

@@ -1,0 +1,167 @@
+"""Runs the parity tests on a file system of each kind, in each mode, and counts what was compared.
+
+    run_parity.py --build build                      # all variants, and the sum
+    run_parity.py --build build tmpfs lagfs          # some of them
+
+Under the library each test has a process of its own: a file that one test has left open for writing must not be on the
+mind of the next. Without it (kernel: the yardstick against itself) one process makes them all.
+Exit status 77: none of the variants can run here (not root, no /dev/fuse ...); the reason is told."""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+EQUAL = re.compile(r"^parity: (\d+) of (\d+) cases equal \(\w+: (\d+) tests, (\d+) of them skipped, (\d+) hits proven\)$", re.M)
+PROGRESS = re.compile(r"\[(=+|-+| RUN      |       OK )\]|$")
+REASON = re.compile(r"^(\S+\.cc:\d+: Skipped\n.*)$", re.M)
+
+
+class CannotRun(Exception):
+    """Why this machine cannot have the variant."""
+
+
+@dataclass
+class Count:
+    equal: int = 0
+    compared: int = 0
+    tests: int = 0
+    skipped: int = 0
+    hits: int = 0
+    failed: int = 0
+
+    def __add__(self, other: "Count") -> "Count":
+        return Count(*(a + b for a, b in zip(vars(self).values(), vars(other).values())))
+
+    def __str__(self) -> str:
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        failed = f", {self.failed} FAILED" if self.failed else ""
+        return f"{self.equal} of {self.compared} equal ({self.tests} tests, {self.hits} hits proven{skipped}{failed})"
+
+
+def mount(stack: ExitStack, command: list[str], target: Path) -> Path:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise CannotRun(f"{' '.join(command[:3])}: {(done.stderr or done.stdout).strip()}")
+    stack.callback(subprocess.run, ["umount", "-l", str(target)], check=True)
+    return target
+
+
+@contextmanager
+def place(kind: str, build: Path):
+    """A directory on a file system of that kind."""
+    with ExitStack() as stack:
+        base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cubeshim-parity-")))
+        if kind == "disk":
+            yield base
+            return
+        if os.geteuid() != 0:
+            raise CannotRun("only root can mount")
+        folders = {name: base / name for name in ("source", "upper", "work", "mounted")}
+        for folder in folders.values():
+            folder.mkdir()
+        target = folders["mounted"]
+        if kind == "tmpfs":
+            yield mount(stack, ["mount", "-t", "tmpfs", "-o", "size=512m", "cubeshim-parity", str(target)], target)
+        elif kind == "overlayfs":
+            options = f"lowerdir={folders['source']},upperdir={folders['upper']},workdir={folders['work']}"
+            yield mount(stack, ["mount", "-t", "overlay", "-o", options, "cubeshim-parity", str(target)], target)
+        else:
+            delays = [f"--{name}-us=0" for name in ("lookup", "open", "read", "getattr", "readdir", "other")]
+            # With the kernel's own checks of modes: the file system runs as root, and would let everybody in.
+            options = ["-o", "default_permissions", "--attr-timeout=0", "--entry-timeout=0"]
+            lagfs = [str(build / "lagfs"), *delays, *options, str(folders["source"]), str(target)]
+            yield mount(stack, lagfs, target)
+
+
+VARIANTS = {
+    # name: file system, modes, further settings
+    "disk": ("disk", ("kernel", "virtual", "real"), {}),
+    "tmpfs": ("tmpfs", ("kernel", "virtual", "real"), {}),
+    "overlayfs": ("overlayfs", ("kernel", "virtual", "real"), {}),
+    "lagfs": ("lagfs", ("kernel", "virtual", "real"), {}),
+    "open": ("disk", ("virtual",), {"CUBESHIM_CONSISTENCY": "open"}),
+    "ttl": ("disk", ("virtual",), {"CUBESHIM_CONSISTENCY": "ttl:600"}),
+}
+
+
+def run(binary: Path, mode: str, environment: dict[str, str], test: str) -> tuple[Count, str]:
+    """What one process counted, and what it said if it failed or skipped."""
+    command = [str(binary), f"--gtest_filter={test}"]
+    try:
+        done = subprocess.run(command, env={**environment, "PARITY_MODE": mode}, capture_output=True, text=True, errors="replace",
+                              timeout=300, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired as late:
+        # The last line that tells of a test names the one that hung.
+        return Count(tests=1, failed=1), f"{mode} {test}: not done after {late.timeout} s\n" + (late.stdout or b"").decode(errors="replace")[-2000:]
+    found = EQUAL.search(done.stdout)
+    count = Count(*map(int, found.groups())) if found else Count(tests=1)
+    count.failed = int(done.returncode != 0 or not found or count.equal != count.compared)
+    said = "".join(line for line in done.stdout.splitlines(True) if not PROGRESS.match(line))
+    text = f"{mode} {test}: exit status {done.returncode}\n{said}{done.stderr}" if count.failed else ""
+    if count.skipped and not count.failed:
+        text = "".join(f"{mode} {reason}\n" for reason in REASON.findall(done.stdout))
+    return count, text
+
+
+def list_of(binary: Path, pattern: str) -> list[str]:
+    listing = subprocess.run([str(binary), "--gtest_list_tests", f"--gtest_filter={pattern}"], check=True, capture_output=True, text=True)
+    names, suite = [], ""
+    for line in listing.stdout.splitlines():
+        if line.startswith("  "):
+            names.append(suite + line.strip())
+        else:
+            suite = line.strip()
+    return names
+
+
+def run_variant(name: str, arguments: argparse.Namespace) -> Count:
+    kind, modes, settings = VARIANTS[name]
+    binary = arguments.build / "tests/parity/parity_tests"
+    total = Count()
+    with place(kind, arguments.build) as where, ThreadPoolExecutor(arguments.jobs) as pool:
+        environment = {**os.environ, **settings, "PARITY_TMP": str(where)}
+        for mode in modes:
+            tests = [arguments.filter] if mode == "kernel" else list_of(binary, arguments.filter)
+            for count, text in pool.map(lambda test: run(binary, mode, environment, test), tests):
+                total += count
+                if text:
+                    print(text, flush=True)
+    if not total.compared:
+        total.failed += 1
+    print(f"parity {name} ({', '.join(modes)}): cases {total}", flush=True)
+    return total
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("variants", nargs="*", choices=[[], *VARIANTS], metavar="VARIANT", help=", ".join(VARIANTS))
+    parser.add_argument("--build", type=Path, default=Path("build"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--filter", default="*", help="as --gtest_filter")
+    arguments = parser.parse_args()
+    arguments.build = arguments.build.resolve()
+    # Ended from outside, the mounts go all the same.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    total, ran = Count(), 0
+    for name in arguments.variants or VARIANTS:
+        try:
+            total += run_variant(name, arguments)
+            ran += 1
+        except CannotRun as reason:
+            print(f"parity {name}: skipped: {reason}", flush=True)
+    if not ran:
+        return 77
+    print(f"parity cases {total}")
+    return int(total.failed != 0 or total.equal != total.compared)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+// Threads and signal handlers on the same served files: whoever reads gets bytes or a plain error, and each byte once.
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csetjmp>
+#include <csignal>
+#include <thread>
+
+#include "tests/support/parity_case.h"
+
+namespace {
+
+const char* g_path = nullptr;
+std::atomic<int> g_handled{0}, g_wrong{0};
+char g_first = 0;
+
+// All of it async-signal-safe by POSIX.
+void open_and_read(int) {
+  const int saved = errno;
+  char got[4] = {};
+  struct stat st {};
+  const int fd = open(g_path, O_RDONLY);
+  const bool right = fd >= 0 && read(fd, got, 4) == 4 && got[0] == g_first && lseek(fd, 0, SEEK_CUR) == 4 &&
+                     fstat(fd, &st) == 0 && st.st_size == 50000;
+  const int copy = dup(fd);
+  const bool shares = copy >= 0 && lseek(copy, 0, SEEK_CUR) == 4;
+  if (!right || !shares || close(copy) != 0 || close(fd) != 0) g_wrong.fetch_add(1);
+  g_handled.fetch_add(1);
+  errno = saved;
+}
+
+}  // namespace
+
+PARITY(Signal, HandlerReadsDuringReads) {
+  g_path = t.file("a", 50000);
+  g_first = cube::parity::content_of("a", 50000)[0];
+  g_handled = g_wrong = 0;
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = open_and_read;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, &before);
+  const std::string wanted = cube::parity::content_of("a", 50000);
+  const pthread_t reader = pthread_self();
+  std::atomic<bool> stop{false};
+  std::thread sender([&] {
+    // The next one when the last was handled: a storm would leave the reader no time of its own.
+    for (int sent = 0; !stop; sched_yield()) {
+      if (g_handled != sent) continue;
+      pthread_kill(reader, SIGUSR1);
+      ++sent;
+    }
+  });
+  int wrong = 0;
+  // As many as it takes for the handler to have run often, in the middle of everything that a loader does.
+  for (int round = 0; round < 100 || g_handled < 100; ++round) {
+    const int fd = open(g_path, O_RDONLY);
+    std::string got(50000, '\0');
+    std::size_t n = 0;
+    for (ssize_t more; n < got.size() && (more = read(fd, got.data() + n, 7000)) > 0;) n += more;
+    void* const at = mmap(nullptr, 50000, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fd < 0 || got != wanted || at == MAP_FAILED || std::memcmp(at, wanted.data(), 50000) != 0) ++wrong;
+    munmap(at, 50000);
+    const int other = fcntl(fd, F_DUPFD_CLOEXEC, 30);
+    if (other < 30 || close(other) != 0) ++wrong;
+    if (round % 25 == 7 && fsync(fd) != 0) ++wrong;
+    if (close(fd) != 0) ++wrong;
+    FILE* const stream = fopen(g_path, "r");
+    if (stream == nullptr || fread(got.data(), 1, 50000, stream) != 50000 || got != wanted || fclose(stream) != 0) ++wrong;
+  }
+  stop = true;
+  sender.join();
+  sigaction(SIGUSR1, &before, nullptr);
+  t.line("wrong " + std::to_string(wrong) + ", in handlers " + std::to_string(g_wrong));
+  EXPECT_EQ(wrong + g_wrong, 0);
+}
+
+PARITY(Signal, HandlerThatLeavesByALongJump) {
+  // A lock or a mark that was held would be held for good.
+  t.in_child([&] {
+    static sigjmp_buf back;
+    struct sigaction action {};
+    action.sa_handler = [](int) { siglongjmp(back, 1); };
+    sigaction(SIGALRM, &action, nullptr);
+    const char* const path = t.file("a", 50000);
+    static volatile sig_atomic_t jumps;
+    jumps = 0;
+    const itimerval every{{0, 300}, {0, 300}}, none{};
+    if (sigsetjmp(back, 1) != 0) jumps = jumps + 1;
+    setitimer(ITIMER_REAL, jumps < 30 ? &every : &none, nullptr);
+    while (jumps < 30) {
+      char got[64];
+      const int fd = open(path, O_RDONLY);
+      read(fd, got, sizeof got);
+      lseek(fd, 10, SEEK_SET);
+      close(fd);
+    }
+    close_range(3, 799, 0);
+    close_range(900, 900, 0);
+    t.line("jumps " + std::to_string(jumps));
+    const int fd = open(path, O_RDONLY);
+    char got[8] = {};
+    t.line("read " + std::to_string(read(fd, got, 8)));
+    t.bytes("got", got, 8);
+  });
+}
+
+PARITY(Thread, CloseWhileOthersRead) {
+  const char* const path = t.file("a", 50000);
+  const std::string wanted = cube::parity::content_of("a", 50000);
+  std::atomic<int> wrong{0}, errors{0};
+  std::atomic<int> shared{-1};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i) {
+    readers.emplace_back([&] {
+      while (!stop) {
+        char got[100];
+        const int fd = shared;
+        if (fd < 0) {
+          sched_yield();
+          continue;
+        }
+        const ssize_t n = pread(fd, got, sizeof got, 1000);
+        // Closed a moment ago, or another file by now, which has the same bytes. In mode real a number that is being opened is
+        // a copy that is not whole yet: who reads what it has closed may find the end there.
+        const bool not_whole = n == 0 && cube::parity::is_preloaded() && !cube::parity::is_virtual();
+        if (n < 0 && errno == EBADF) {
+          ++errors;
+        } else if (!not_whole && (n != 100 || std::memcmp(got, wanted.data() + 1000, 100) != 0)) {
+          ++wrong;
+        }
+      }
+    });
+  }
+  for (int round = 0; round < 150; ++round) {
+    shared = open(path, O_RDONLY);
+    sched_yield();
+    const int fd = shared.exchange(-1);
+    if (round % 50 == 3) fsync(fd);
+    if (round % 3 == 0) {
+      const int other = dup(fd);
+      close(other);
+    }
+    if (close(fd) != 0) ++wrong;
+  }
+  stop = true;
+  for (std::thread& reader : readers) reader.join();
+  t.line("wrong " + std::to_string(wrong));
+  EXPECT_EQ(wrong, 0);
+}
+
+PARITY(Thread, SharedOffsetGivesEachByteOnce) {
+  for (const bool materialise : {false, true}) {
+    const std::size_t size = 200000;
+    const std::string name = materialise ? "b" : "a";
+    const int fd = CALL(open(t.file(name, size), O_RDONLY));
+    std::atomic<std::size_t> total{0};
+    std::vector<std::thread> readers;
+    std::vector<std::string> parts(4);
+    for (int i = 0; i < 4; ++i) {
+      readers.emplace_back([&, i] {
+        char got[997];
+        for (ssize_t n; (n = read(fd, got, sizeof got)) > 0;) {
+          parts[i].append(got, n);
+          total += n;
+          if (materialise && i == 0 && total > size / 2) fsync(fd);
+        }
+      });
+    }
+    for (std::thread& reader : readers) reader.join();
+    std::string all;
+    for (const std::string& part : parts) all += part;
+    std::string wanted = cube::parity::content_of(name, size);
+    std::sort(all.begin(), all.end());
+    std::sort(wanted.begin(), wanted.end());
+    t.line("total " + std::to_string(total) + (all == wanted ? ", each once" : ", not each once"));
+    CALL(lseek(fd, 0, SEEK_CUR));
+    CALL(close(fd));
+  }
+}
+
+PARITY(Thread, NumbersAreNeverGivenTwice) {
+  // Plain and served files opened and closed by many: nobody ever reads another's.
+  t.text("one", std::string(500, '1'));
+  t.text("two", std::string(500, '2'));
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      const std::string path = t.root() + (i % 2 == 0 ? "/one" : "/two");
+      const char expected = i % 2 == 0 ? '1' : '2';
+      for (int round = 0; round < 150; ++round) {
+        const int fd = i == 3 ? memfd_create("x", 0) : open(path.c_str(), O_RDONLY);
+        char got[8] = {};
+        if (i == 3) pwrite(fd, "22222222", 8, 0);
+        if (fd < 0 || pread(fd, got, 8, 0) != 8 || got[0] != expected || got[7] != expected) ++wrong;
+        if (close(fd) != 0) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  t.line("wrong " + std::to_string(wrong));
+  EXPECT_EQ(wrong, 0);
+}

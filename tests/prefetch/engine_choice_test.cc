@@ -1,0 +1,295 @@
+// How `auto` decides, with engines of a set speed and a clock of its own, and with the real ones.
+#include "prefetch/engine_choice.h"
+
+#include <cerrno>
+#include <deque>
+#include <random>
+
+#include "prefetch/engine_trial.h"
+#include "tests/prefetch/test_client.h"
+#include "tests/support/temp_dir.h"
+
+namespace cube::prefetch::testing {
+namespace {
+
+// What a trial decides where the ring is so much faster, and each batch is off by up to a share of its time.
+Side decide(double ring, double noise, std::mt19937& random) {
+  std::uniform_real_distribution<double> off(1 - noise, 1 + noise);
+  EngineTrial trial;
+  while (!trial.is_decided()) {
+    trial.batch_took(static_cast<std::uint64_t>(1e6 * off(random) / (trial.side() == Side::uring ? ring : 1.0)));
+  }
+  return trial.side();
+}
+
+TEST(EngineTrial, AlternatesAndTurnsTheOrderRound) {
+  const auto sides = [](std::uint64_t ring) {
+    EngineTrial trial;
+    std::string found;
+    while (!trial.is_decided()) {
+      found += trial.side() == Side::uring ? 'u' : 't';
+      trial.batch_took(trial.side() == Side::uring ? ring : 100);
+    }
+    return found + (trial.side() == Side::uring ? ": u" : ": t");
+  };
+  EXPECT_EQ(sides(100), "tuuttu: t") << "no difference";
+  EXPECT_EQ(sides(50), "tuuttuuttuuttuuttu: u");
+}
+
+TEST(EngineTrial, TheFasterOneWinsWhateverDrifts) {
+  for (const double ring : {0.7, 0.9, 1.3, 2.0}) {
+    EngineTrial trial;
+    double drift = 1;
+    while (!trial.is_decided()) {
+      trial.batch_took(static_cast<std::uint64_t>(1e6 * drift / (trial.side() == Side::uring ? ring : 1.0)));
+      drift *= 1.1;
+    }
+    EXPECT_EQ(trial.side(), ring > 1 ? Side::uring : Side::threads) << ring;
+    EXPECT_NEAR(trial.ratio(), ring, 0.1 * ring);
+  }
+}
+
+TEST(EngineTrial, OneSpoiledBatchDoesNotDecide) {
+  for (int spoiled = 0; spoiled < 16; ++spoiled) {
+    EngineTrial trial;
+    for (int batch = 0; !trial.is_decided(); ++batch) {
+      trial.batch_took(batch == spoiled ? 100'000 : trial.side() == Side::uring ? 50 : 100);
+    }
+    EXPECT_EQ(trial.side(), Side::uring) << spoiled;
+  }
+}
+
+TEST(EngineTrial, ATieIsForTheThreads) {
+  std::mt19937 random(1);
+  constexpr int k_trials = 2000;
+  const auto rings = [&](double ring, double noise) {
+    int found = 0;
+    for (int i = 0; i < k_trials; ++i) found += decide(ring, noise, random) == Side::uring ? 1 : 0;
+    return static_cast<double>(found) / k_trials;
+  };
+  EXPECT_LT(rings(1.0, 0.25), 0.01);
+  EXPECT_LT(rings(0.9, 0.25), 0.002);
+  EXPECT_EQ(rings(0.6, 0.25), 0);
+  EXPECT_GT(rings(1.5, 0.25), 0.80);
+}
+
+TEST(EngineTrial, TheFirstPairDoesNotCount) {
+  EngineTrial trial;
+  trial.batch_took(1'000'000'000);
+  trial.batch_took(1);
+  while (!trial.is_decided()) trial.batch_took(trial.side() == Side::uring ? 200 : 100);
+  EXPECT_EQ(trial.side(), Side::threads);
+  EXPECT_NEAR(trial.ratio(), 0.5, 0.01);
+}
+
+std::uint64_t g_now = 0;
+
+// Ends what it was given when the test says so; each takes the same time of the test's clock.
+class FakeEngine : public IoEngine {
+ public:
+  FakeEngine(const char* name, FetchClient& client, std::uint64_t cost) : name_(name), client_(client), cost_(cost) {}
+  const char* name() const override { return name_; }
+  void submit(Fetch& fetch) override {
+    if (is_stopped_) return client_.ended(fetch, {});
+    waiting_.push_back(&fetch);
+    ++taken;
+  }
+  void set_depth(unsigned) override {}
+  void cancel_waiting() override { end_all(Ending::cancelled); }
+  void drain() override {}
+  unsigned stop(unsigned) override {
+    is_stopped_ = true;
+    end_all(Ending::cancelled);
+    return 0;
+  }
+  bool run_one(Ending ending = Ending::whole) {
+    if (waiting_.empty()) return false;
+    Fetch* const fetch = waiting_.front();
+    waiting_.pop_front();
+    g_now += cost_;
+    FetchResult result;
+    result.ending = ending;
+    client_.ended(*fetch, result);
+    return true;
+  }
+  void end_all(Ending ending) {
+    while (run_one(ending)) {
+    }
+  }
+  bool is_idle() const { return waiting_.empty(); }
+  unsigned taken = 0;
+
+ private:
+  const char* const name_;
+  FetchClient& client_;
+  const std::uint64_t cost_;
+  std::deque<Fetch*> waiting_;
+  bool is_stopped_ = false;
+};
+
+struct AutoChoice : ::testing::Test {
+  Client client;
+  FakeEngine *threads = nullptr, *uring = nullptr;
+  std::vector<std::unique_ptr<Order>> orders;
+  std::unique_ptr<IoEngine> engine;
+
+  void start(std::uint64_t threads_cost, std::uint64_t uring_cost) {
+    AutoParts parts;
+    const auto maker = [](const char* name, FakeEngine*& keep, std::uint64_t cost) {
+      return [name, &keep, cost](FetchClient& of) {
+        auto made = std::make_unique<FakeEngine>(name, of, cost);
+        keep = made.get();
+        return made;
+      };
+    };
+    parts.threads = maker("threads", threads, threads_cost);
+    parts.uring = maker("uring", uring, uring_cost);
+    parts.now_ns = [] { return g_now; };
+    engine = make_auto_engine(parts, {.depth = 16}, client);
+    ASSERT_NE(engine, nullptr);
+  }
+  void submit(int n, std::uint32_t origin = 0) {
+    for (int i = 0; i < n; ++i) {
+      orders.push_back(std::make_unique<Order>("/x"));
+      orders.back()->origin = origin;
+      engine->submit(*orders.back());
+    }
+  }
+  void run() {
+    while (!threads->is_idle() || !uring->is_idle()) {
+      EXPECT_TRUE(threads->is_idle() || uring->is_idle()) << "both at work for one origin";
+      threads->run_one();
+      uring->run_one();
+    }
+  }
+  void expect_each_ended_once() {
+    for (const auto& one : orders) EXPECT_EQ(one->times_ended, 1);
+  }
+};
+
+TEST_F(AutoChoice, TakesTheFasterOneForTheRest) {
+  for (const bool ring_is_faster : {true, false}) {
+    start(ring_is_faster ? 200 : 100, ring_is_faster ? 100 : 200);
+    submit(2000);
+    run();
+    FakeEngine& best = ring_is_faster ? *uring : *threads;
+    FakeEngine& other = ring_is_faster ? *threads : *uring;
+    EXPECT_EQ(best.taken + other.taken, 2000U);
+    // A pair that warms up, and then two lost or eight won.
+    EXPECT_EQ(other.taken, (ring_is_faster ? 9U : 3U) * 64) << "the batches of the trial and no more";
+    EXPECT_STREQ(engine->name_for(0), ring_is_faster ? "uring" : "threads");
+    EXPECT_STREQ(engine->name_for(1), "auto") << "not known yet";
+    expect_each_ended_once();
+  }
+}
+
+TEST_F(AutoChoice, LearnsForEachOriginAlone) {
+  start(100, 200);
+  submit(1000, 3);
+  run();
+  const unsigned before = uring->taken;
+  submit(10, 3);
+  run();
+  EXPECT_EQ(uring->taken, before) << "remembered";
+  submit(1000, 4);
+  run();
+  EXPECT_GT(uring->taken, before) << "another origin has its own trial";
+  submit(300, 1'000'000);
+  run();
+  expect_each_ended_once();
+}
+
+TEST_F(AutoChoice, NothingIsHeldBackForEver) {
+  start(100, 200);
+  // Never a whole batch at a time: nothing is learned, and everything is fetched.
+  for (int i = 1; i < 40; ++i) {
+    submit(i % 31 + 1);
+    run();
+  }
+  expect_each_ended_once();
+}
+
+TEST_F(AutoChoice, ABatchThatWasCancelledSaysNothing) {
+  start(100, 100'000);
+  for (int i = 0; i < 20; ++i) {
+    submit(64);
+    engine->cancel_waiting();
+  }
+  EXPECT_EQ(uring->taken, 0U) << "still at the first batch";
+  submit(2000);
+  run();
+  EXPECT_EQ(uring->taken, 3U * 64);
+  expect_each_ended_once();
+}
+
+TEST_F(AutoChoice, WhatNeverFillsABatchGoesToThreadsInTheEnd) {
+  start(100, 50);
+  for (int i = 0; i < 64; ++i) {
+    submit(5);
+    run();
+  }
+  EXPECT_STREQ(engine->name_for(0), "threads");
+  expect_each_ended_once();
+}
+
+// Pacing changes the depth all the time: by one, and by half.
+TEST_F(AutoChoice, DecidesWhileTheDepthChanges) {
+  start(200, 100);
+  for (unsigned i = 0; engine->name_for(0) == std::string("auto"); ++i) {
+    ASSERT_LT(i, 1000U);
+    engine->set_depth(i % 10 == 9 ? 16 : 32 + i % 3);
+    submit(200);
+    run();
+  }
+  EXPECT_STREQ(engine->name_for(0), "uring");
+  expect_each_ended_once();
+}
+
+TEST_F(AutoChoice, BatchesOfDifferentDepthsAreNoPair) {
+  start(100, 100);
+  // The first runs at 16, and the second, which begins when it is over, at 64.
+  submit(64);
+  engine->set_depth(64);
+  run();
+  submit(256);
+  run();
+  EXPECT_EQ(threads->taken, 64U + 256U) << "the pair begins anew, with threads";
+  EXPECT_EQ(uring->taken, 0U);
+  submit(256);
+  run();
+  EXPECT_EQ(uring->taken, 256U);
+  expect_each_ended_once();
+}
+
+TEST_F(AutoChoice, StopEndsWhatIsHeldBack) {
+  start(100, 100);
+  submit(500);
+  engine->stop(10);
+  submit(1);
+  expect_each_ended_once();
+  for (const auto& one : orders) EXPECT_EQ(one->result.ending, Ending::cancelled);
+}
+
+TEST(EngineChoice, EveryChoiceFetches) {
+  const tests::TempDir dir;
+  const std::string path = dir.write("f", "abc");
+  for (const EngineChoice choice : {EngineChoice::automatic, EngineChoice::uring, EngineChoice::threads}) {
+    std::vector<std::unique_ptr<Order>> orders;
+    Client client;
+    std::string why;
+    EngineOptions options{.depth = 8};
+    options.stack = 1 << 20;
+    const auto engine = make_engine(choice, options, client, why);
+    ASSERT_NE(engine, nullptr) << why;
+    for (int i = 0; i < 600; ++i) engine->submit(*orders.emplace_back(std::make_unique<Order>(path)));
+    engine->drain();
+    for (const auto& one : orders) {
+      EXPECT_EQ(one->times_ended, 1);
+      EXPECT_EQ(one->content(), "abc");
+    }
+    EXPECT_EQ(engine->stop(1000), 0U);
+  }
+}
+
+}  // namespace
+}  // namespace cube::prefetch::testing

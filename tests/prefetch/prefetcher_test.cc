@@ -1,0 +1,294 @@
+// Offered files end up in the cache, or come back with the reason; a full ring is waited for in silence.
+#include "prefetch/prefetcher.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/support/small_cache.h"
+
+namespace cube::prefetch {
+namespace {
+
+using base::Counter;
+using tests::k_mib;
+using tests::SmallCache;
+
+struct PrefetcherTest : ::testing::Test {
+  SmallCache files{700};
+  cache::FileCache& cache = *files.cache.cache;
+  std::unique_ptr<Prefetcher> prefetcher;
+  std::uint64_t sequence = 0;
+
+  void make(bool use_ring, base::EngineKind engine = base::EngineKind::threads) {
+    if (use_ring) cache.ring().make(8 * k_mib);
+    Prefetcher::Options options;
+    options.engine = engine;
+    options.depth = 8;
+    options.use_ring = use_ring;
+    options.prefixes = {files.dir.path()};
+    std::string why;
+    prefetcher = Prefetcher::make(cache, options, why);
+    ASSERT_NE(prefetcher, nullptr) << why;
+  }
+  PlannedFile planned(const std::string& path, std::uint32_t reader = 3) {
+    PlannedFile file;
+    file.path = path;
+    file.reader = reader;
+    file.sequence = sequence++;
+    return file;
+  }
+  void offer(const std::string& path) {
+    PlannedFile file = planned(path);
+    for (auto seen = prefetcher->progress().now(); !prefetcher->offer(file); seen = prefetcher->progress().now())
+      prefetcher->progress().wait(seen, 10'000'000);
+  }
+  void wait_until_idle() {
+    for (auto seen = prefetcher->progress().now(); !prefetcher->is_idle(); seen = prefetcher->progress().now())
+      prefetcher->progress().wait(seen, 10'000'000);
+  }
+  void wait_until_nothing_is_under_way() {
+    while (prefetcher->in_flight() != 0) std::this_thread::yield();
+  }
+  std::uint64_t count(Counter counter) const { return files.cache.count(counter); }
+  // Offers until the ring keeps what is next waiting; how many were offered.
+  std::size_t fill() {
+    std::size_t n = 0;
+    while (n < files.paths.size() && !(prefetcher->in_flight() == 0 && prefetcher->is_blocked())) {
+      PlannedFile file = planned(files.paths[n]);
+      if (prefetcher->offer(file)) {
+        ++n;
+      } else {
+        std::this_thread::yield();
+      }
+      prefetcher->pump();
+    }
+    return n;
+  }
+};
+
+TEST_F(PrefetcherTest, WhatItIsOfferedIsThere) {
+  make(false);
+  for (int i = 0; i < 100; ++i) offer(files.paths[i]);
+  wait_until_idle();
+  EXPECT_EQ(prefetcher->counts().fetched, 100U);
+  EXPECT_EQ(prefetcher->counts().fetched_bytes, 100U * SmallCache::k_bytes);
+  SmallCache::Counts counts;
+  for (int i = 0; i < 100; ++i) files.open(cache, files.paths[i], counts);
+  EXPECT_EQ(counts.hits, 100);
+  EXPECT_EQ(counts.wrong, 0);
+  EXPECT_EQ(count(Counter::prefetch_early), 100U);
+  EXPECT_EQ(count(Counter::misses), 0U);
+  for (int i = 0; i < 100; ++i) offer(files.paths[i]);
+  wait_until_idle();
+  EXPECT_EQ(prefetcher->counts().cached, 100U);
+  EXPECT_EQ(count(Counter::origin_opens), 100U);
+  std::uint32_t settled = 0;
+  for (const Settled& row : prefetcher->take_settled()) settled += row.reader == 3 ? row.files : 0;
+  EXPECT_EQ(settled, 200U);
+}
+
+TEST_F(PrefetcherTest, WhatIsNotFetchedComesBackWithTheReason) {
+  make(false);
+  const std::string directory = files.dir / "directory", pipe = files.dir / "pipe", large = files.dir / "large";
+  mkdir(directory.c_str(), 0700);
+  mkfifo(pipe.c_str(), 0600);
+  ASSERT_TRUE(tests::TempDir::write_file(large, "x"));
+  ASSERT_EQ(truncate(large.c_str(), 17 * k_mib), 0);
+  for (const auto& path : {files.dir / "none", directory, pipe, large}) offer(path);
+  wait_until_idle();
+  const auto refused = prefetcher->take_refused();
+  ASSERT_EQ(refused.size(), 4U);
+  for (const RefusedFile& file : refused) {
+    const std::string name = file.file.path.substr(file.file.path.rfind('/') + 1);
+    const Refused expected = name == "none"        ? Refused::missing
+                             : name == "directory" ? Refused::directory
+                             : name == "pipe"      ? Refused::not_a_file
+                                                   : Refused::too_large;
+    EXPECT_EQ(file.why, expected) << name;
+    EXPECT_EQ(file.error, name == "none" ? ENOENT : 0) << name;
+  }
+  EXPECT_EQ(prefetcher->counts().refused, 4U);
+  EXPECT_TRUE(prefetcher->take_refused().empty());
+}
+
+TEST_F(PrefetcherTest, WithoutARingWhatHasNoRoomComesBack) {
+  make(false);
+  for (const auto& path : files.paths) offer(path);
+  wait_until_idle();
+  const PrefetchCounts counts = prefetcher->counts();
+  EXPECT_GT(counts.fetched, 100U);
+  EXPECT_GT(counts.refused, 100U);
+  EXPECT_EQ(counts.fetched + counts.refused, files.paths.size());
+  for (const RefusedFile& file : prefetcher->take_refused()) EXPECT_EQ(file.why, Refused::no_room);
+}
+
+TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
+  make(true);
+  SmallCache::Counts counts;
+  std::vector<Settled> settled;
+  std::uint32_t opened = 0;
+  std::size_t offered = 0;
+  for (const auto& path : files.paths) {
+    // Until this one is there: as far ahead as there is room. It may have come back and all room be taken by later ones.
+    for (int blocked = 0; blocked < 100 && !cache.find(tests::request_for(path));) {
+      PlannedFile file = planned(offered < files.paths.size() ? files.paths[offered] : path);
+      if (offered < files.paths.size() && prefetcher->offer(file)) ++offered;
+      prefetcher->pump();
+      blocked = prefetcher->in_flight() == 0 && prefetcher->is_blocked() ? blocked + 1 : 0;
+      std::this_thread::yield();
+    }
+    files.open(cache, path, counts);
+    for (const Settled& row : prefetcher->ring_watch().look()) opened += row.files;
+  }
+  wait_until_idle();
+  for (const Settled& row : prefetcher->ring_watch().look()) opened += row.files;
+  for (const Settled& row : prefetcher->take_settled()) opened += row.files;
+  EXPECT_GE(counts.hits, 680);
+  EXPECT_EQ(counts.wrong, 0);
+  EXPECT_GE(count(Counter::prefetch_early), 680U);
+  EXPECT_LE(opened, files.paths.size()) << "each is settled once";
+  EXPECT_GE(opened, 680U);
+  // Some came back because there was less room than their average promised.
+  EXPECT_LT(count(Counter::origin_opens), files.paths.size() * 5 / 4);
+  EXPECT_EQ(tests::counters_of(cache.region()), "right");
+}
+
+TEST_F(PrefetcherTest, AFullRingAsksNothingOfTheOrigin) {
+  make(true);
+  const std::size_t offered = fill();
+  ASSERT_LT(offered, files.paths.size());
+  // Until the average of what comes back is known.
+  wait_until_nothing_is_under_way();
+  const std::uint64_t before = count(Counter::origin_opens);
+  for (int i = 0; i < 200; ++i) {
+    prefetcher->pump();
+    wait_until_nothing_is_under_way();
+  }
+  EXPECT_TRUE(prefetcher->is_blocked());
+  EXPECT_LE(count(Counter::origin_opens), before + 8);
+}
+
+// The resident pool has 64 KiB and more left in its last segment, so that it does not count as full, but each file is larger.
+TEST_F(PrefetcherTest, APoolThatIsFullForTheseFilesIsFull) {
+  for (auto& path : files.paths) ASSERT_EQ(truncate(path.c_str(), 300'000), 0);
+  make(true);
+  fill();
+  wait_until_nothing_is_under_way();
+  const std::uint64_t before = count(Counter::origin_opens);
+  for (int i = 0; i < 200; ++i) {
+    prefetcher->pump();
+    wait_until_nothing_is_under_way();
+  }
+  EXPECT_LE(count(Counter::origin_opens), before + 40);
+}
+
+TEST_F(PrefetcherTest, MemoryThatCannotBeHadIsNotAskedForWithoutEnd) {
+  make(true);
+  // No segment can be leased any more.
+  ASSERT_EQ(unlink(files.cache.path().c_str()), 0);
+  for (int i = 0; i < 50; ++i) offer(files.paths[i]);
+  for (int i = 0; i < 200; ++i) {
+    prefetcher->pump();
+    wait_until_nothing_is_under_way();
+  }
+  EXPECT_GT(count(Counter::origin_opens), 0U);
+  EXPECT_LE(count(Counter::origin_opens), 400U);
+  EXPECT_EQ(prefetcher->counts().fetched, 0U);
+}
+
+TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsThere) {
+  make(true);
+  const std::size_t offered = fill();
+  const std::uint64_t before = prefetcher->counts().fetched;
+  SmallCache::Counts counts;
+  for (std::size_t i = 0; i < offered; ++i) {
+    if (cache.find(tests::request_for(files.paths[i]))) files.open(cache, files.paths[i], counts);
+  }
+  EXPECT_FALSE(cache.ring().wait_for_room(1'000'000));
+  while (prefetcher->counts().fetched <= before + 20) {
+    prefetcher->pump();
+    std::this_thread::yield();
+  }
+}
+
+TEST_F(PrefetcherTest, WhatIsReadAgainFromTheRingIsWatchedAgain) {
+  make(true);
+  std::size_t offered = 0;
+  SmallCache::Counts counts;
+  // No more than the ring holds.
+  while (!cache.is_full()) {
+    offer(files.paths[offered++]);
+    wait_until_idle();
+  }
+  for (int i = 0; i < 30; ++i) offer(files.paths[offered++]);
+  wait_until_idle();
+  for (std::size_t i = 0; i < offered; ++i) files.open(cache, files.paths[i], counts);
+  EXPECT_EQ(counts.hits, static_cast<int>(offered));
+  prefetcher->ring_watch().look();
+  prefetcher->take_settled();
+  std::string in_ring;
+  for (std::size_t i = offered; i-- > 0 && in_ring.empty();) {
+    const cache::Pin pin = cache.find(tests::request_for(files.paths[i]));
+    if (pin && cache.ring().holds(*pin)) in_ring = files.paths[i];
+  }
+  ASSERT_FALSE(in_ring.empty());
+  offer(in_ring);
+  wait_until_idle();
+  EXPECT_TRUE(prefetcher->take_settled().empty()) << "before it is read";
+  EXPECT_TRUE(prefetcher->ring_watch().look().empty());
+  files.open(cache, in_ring, counts);
+  const auto settled = prefetcher->ring_watch().look();
+  ASSERT_EQ(settled.size(), 1U);
+  EXPECT_EQ(settled[0].files, 1U);
+}
+
+TEST_F(PrefetcherTest, AfterStopNothingIsTakenAndNothingIsFetched) {
+  make(true);
+  fill();
+  prefetcher->stop(1000);
+  const std::uint64_t before = prefetcher->counts().fetched;
+  PlannedFile file = planned(files.paths.back());
+  EXPECT_FALSE(prefetcher->offer(file));
+  EXPECT_EQ(file.path, files.paths.back());
+  EXPECT_FALSE(prefetcher->wants_more());
+  prefetcher->pump();
+  EXPECT_TRUE(prefetcher->is_idle());
+  EXPECT_EQ(prefetcher->counts().fetched, before);
+  for (std::uint32_t s = 0; s < cache.region().layout().segment_count; ++s)
+    EXPECT_EQ(cache.region().pin_row(cache.region().own_slot())[s].load(), 0U);
+}
+
+TEST_F(PrefetcherTest, ProgramsAndPrefetchesAtOnceSeeRightBytes) {
+  make(true, base::EngineKind::automatic);
+  std::atomic<int> wrong{0}, next{0};
+  std::vector<std::thread> programs;
+  for (int p = 0; p < 3; ++p) {
+    programs.emplace_back([&] {
+      SmallCache::Counts counts;
+      for (int i = next++; i < 2100; i = next++) files.open(cache, files.paths[static_cast<std::size_t>(i) % 700], counts);
+      wrong += counts.wrong;
+    });
+  }
+  std::vector<Settled> settled;
+  struct None final : PathSource {
+    Next next(PlannedFile&) override { return Next::none_yet; }
+  } order;
+  for (std::size_t i = 0; next.load() < 2100; ++i) {
+    PlannedFile file = planned(files.paths[i % 700]);
+    prefetcher->offer(file);
+    prefetcher->set_depth(1 + i % 8);
+    prefetcher->ring_watch().look();
+    prefetcher->ring_watch().give_up(order, /*is_stuck=*/true, settled);
+    prefetcher->ring_watch().give_up_unknown();
+    prefetcher->pump();
+    std::this_thread::yield();
+  }
+  for (auto& program : programs) program.join();
+  prefetcher->stop(10'000);
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(tests::counters_of(cache.region()), "right");
+}
+
+}  // namespace
+}  // namespace cube::prefetch

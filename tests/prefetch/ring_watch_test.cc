@@ -1,0 +1,218 @@
+// What is in the ring unread, whose it is, and which segment will not be read any more.
+#include "prefetch/ring_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/support/ring_files.h"
+
+namespace cube::prefetch {
+namespace {
+
+using tests::k_mib;
+
+struct Order final : PathSource {
+  std::map<std::uint32_t, std::uint64_t> passed_below;
+  Next next(PlannedFile&) override { return Next::none_yet; }
+  std::uint64_t passed(std::uint32_t reader) override { return passed_below[reader]; }
+};
+
+struct RingWatchTest : ::testing::Test {
+  static constexpr std::size_t k_bytes = 60'000;
+  tests::TestRegion region{32 * k_mib};
+  cache::RamTier tier{*region};
+  cache::Ring& ring = tier.ring();
+  RingWatch watch{ring};
+  Order order;
+  std::uint64_t added = 0;
+  std::vector<std::uint32_t> segments;  // of each that was added
+  std::vector<Settled> settled;
+
+  RingWatchTest() { ring.make(8 * k_mib); }
+
+  static std::string path_of(std::uint64_t number) { return "/data/" + std::to_string(number); }
+  // False: no room.
+  bool add(std::uint32_t reader = 7, std::size_t bytes = k_bytes) {
+    const auto pin = tests::put_in_ring(tier, path_of(added), std::string(bytes, 'x'));
+    if (!pin) return false;
+    const auto place = tier.place_of(**pin);
+    watch.add({place.segment, place.generation, place.offset}, reader, added++);
+    segments.push_back(place.segment);
+    return true;
+  }
+  void fill(std::size_t bytes = k_bytes) {
+    while (add(7, bytes)) {
+    }
+  }
+  void open(std::uint64_t number) {
+    const cache::Pin pin = tests::find(tier, path_of(number));
+    ASSERT_TRUE(pin) << number;
+    ring.note_opened(*pin);
+  }
+  std::uint32_t look(std::uint32_t reader = 7) {
+    std::uint32_t files = 0;
+    for (const Settled& row : watch.look()) files += row.reader == reader ? row.files : 0;
+    return files;
+  }
+  std::uint32_t give_up(bool is_stuck) {
+    settled.clear();
+    return watch.give_up(order, is_stuck, settled);
+  }
+  std::uint64_t first_of_next_segment() const {
+    std::uint64_t i = 0;
+    while (segments[i] == segments[0]) ++i;
+    return i;
+  }
+};
+
+TEST_F(RingWatchTest, TellsWhatWasOpenedOnceAndWhose) {
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(add(7));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(add(8));
+  EXPECT_EQ(look(), 0U);
+  open(1);
+  open(6);
+  const auto first = watch.look();
+  ASSERT_EQ(first.size(), 2U);
+  EXPECT_EQ(first[0].files + first[1].files, 2U);
+  EXPECT_NE(first[0].reader, first[1].reader);
+  EXPECT_TRUE(watch.look().empty());
+}
+
+// The leader looks every few milliseconds; a segment may be used anew in less.
+TEST_F(RingWatchTest, WhatWasUsedAnewBetweenTwoLooksIsSettledToo) {
+  fill();
+  const auto in_first = static_cast<std::uint32_t>(first_of_next_segment());
+  for (std::uint32_t i = 0; i < in_first; ++i) open(i);
+  ASSERT_TRUE(add());
+  ASSERT_EQ(segments.back(), segments.front());
+  EXPECT_EQ(look(), in_first);
+  open(added - 1);
+  EXPECT_EQ(look(), 1U);
+}
+
+TEST_F(RingWatchTest, NothingIsGivenUpWithoutNeed) {
+  fill();
+  for (std::uint64_t i = 0; i < 40; ++i) open(i);
+  look();
+  EXPECT_EQ(give_up(false), 0U);
+}
+
+TEST_F(RingWatchTest, WhatIsNotWantedAnyMoreIsGivenUpAtOnce) {
+  fill();
+  const auto in_first = static_cast<std::uint32_t>(first_of_next_segment());
+  order.passed_below[7] = in_first - 1;
+  EXPECT_EQ(give_up(false), 0U) << "one is wanted still";
+  order.passed_below[7] = in_first;
+  EXPECT_EQ(give_up(false), in_first);
+  ASSERT_EQ(settled.size(), 1U);
+  EXPECT_EQ(settled[0].files, in_first);
+  EXPECT_EQ(ring.room(), 2 * k_mib);
+  EXPECT_EQ(give_up(false), 0U);
+  EXPECT_EQ(look(), 0U) << "settled twice";
+}
+
+TEST_F(RingWatchTest, OfTwoReadersBothMustHavePassed) {
+  while (add(added % 2 == 0 ? 7 : 8)) {
+  }
+  order.passed_below[7] = UINT64_MAX;
+  EXPECT_EQ(give_up(false), 0U);
+  order.passed_below[8] = UINT64_MAX;
+  EXPECT_GT(give_up(false), 0U);
+}
+
+TEST_F(RingWatchTest, ReadersInOrderWhoAreBeyondASegmentDoNotComeBackToIt) {
+  fill();
+  const std::uint64_t next = first_of_next_segment();
+  // All but a third of the first segment, in order.
+  for (std::uint64_t i = 0; i < added; ++i) {
+    if (i < next && i % 3 == 0) continue;
+    open(i);
+    look();
+  }
+  EXPECT_EQ(give_up(false), 0U);
+  EXPECT_EQ(give_up(true), (next + 2) / 3);
+}
+
+TEST_F(RingWatchTest, ReadersWithoutOrderMayStillComeToASegment) {
+  fill(10'000);
+  const std::uint64_t next = first_of_next_segment();
+  open(added - 1);
+  // The later in the list, the earlier; half of the first segment is left.
+  for (std::uint64_t i = added - 1; i-- > next / 2;) {
+    open(i);
+    if (i % 16 == 0) look();
+  }
+  look();
+  EXPECT_EQ(give_up(true), 0U);
+}
+
+TEST_F(RingWatchTest, NextToAllOfASegmentIsEnoughWhenStuck) {
+  // Small ones, so that one of them is less than three in a hundred.
+  fill(10'000);
+  const std::uint64_t next = first_of_next_segment();
+  ASSERT_GT(next, 100U);
+  for (std::uint64_t i = next - 1; i-- > 0;) open(i);
+  look();
+  EXPECT_EQ(give_up(false), 0U);
+  EXPECT_EQ(give_up(true), 1U);
+}
+
+TEST_F(RingWatchTest, WhatNobodyKnowsOfIsGivenUpLast) {
+  ASSERT_TRUE(tests::put_in_ring(tier, "/former", std::string(k_bytes, 'x')));
+  const std::uint32_t former = ring.end_segment() - 4;
+  EXPECT_EQ(watch.give_up_unknown(), 0U) << "it is being filled";
+  tier.release_ring_lease();
+  EXPECT_EQ(ring.unread(former), 1U);
+  EXPECT_EQ(give_up(true), 0U);
+  EXPECT_EQ(watch.give_up_unknown(), 1U);
+  EXPECT_EQ(ring.unread(former), 0U);
+  ASSERT_TRUE(add());
+  tier.release_ring_lease();
+  EXPECT_EQ(watch.give_up_unknown(), 0U) << "this one is known";
+}
+
+// A reader was killed between the bit and its count: such a segment must not hide those behind it.
+TEST_F(RingWatchTest, AWrongCountHoldsUpNothing) {
+  fill();
+  const std::uint32_t first = segments[0];
+  const std::uint64_t next = first_of_next_segment();
+  region->segment_row(first).unread.fetch_add(1);
+  for (std::uint64_t i = 0; i < next; ++i) open(i);
+  EXPECT_EQ(ring.room(), 0U);
+  EXPECT_EQ(look(), next);
+  EXPECT_EQ(ring.room(), 2 * k_mib);
+  RingWatch of_next_leader(ring);
+  region->segment_row(first).unread.fetch_add(1);
+  EXPECT_GT(of_next_leader.give_up_unknown(), 0U);
+  EXPECT_EQ(ring.unread(first), 0U);
+}
+
+// Entries of a made-up ring: many more than a look may take.
+TEST_F(RingWatchTest, ManyEntriesAreSettledInAFewLooks) {
+  constexpr std::uint64_t k_each = 100'000;
+  for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {
+    for (std::uint64_t i = 0; i < k_each; ++i) watch.add({s, 1, i % 1000 * 256}, 7, added++);
+  }
+  std::uint32_t first = look(), sum = first;
+  EXPECT_GT(first, 0U);
+  EXPECT_LT(first, 3 * k_each);
+  for (int i = 0; i < 8; ++i) sum += look();
+  EXPECT_EQ(sum, 4 * k_each);
+}
+
+TEST_F(RingWatchTest, ASearchAmongManyEntriesIsShort) {
+  // Squared, it would take hours; the test has two minutes.
+  constexpr std::uint64_t k_each = 300'000;
+  fill();
+  for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {
+    const std::uint32_t generation = tests::word_of(*region, s).generation;
+    for (std::uint64_t i = 0; i < k_each; ++i) watch.add({s, generation, 0}, 7, added++);
+  }
+  open(first_of_next_segment() + 1);
+  look();
+  EXPECT_EQ(give_up(true), 0U);
+}
+
+}  // namespace
+}  // namespace cube::prefetch

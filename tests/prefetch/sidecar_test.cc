@@ -1,0 +1,217 @@
+// Leaders that come and go, some by kill -9, while others read through a ring that is much smaller than the data.
+#include "prefetch/sidecar.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <random>
+#include <thread>
+
+#include "prefetch/background_thread.h"
+#include "tests/support/child.h"
+#include "tests/support/sanitizers.h"
+#include "tests/support/small_cache.h"
+#include "tests/support/survivor.h"
+
+namespace cube::prefetch {
+namespace {
+
+using base::Counter;
+using tests::Child;
+using tests::Gate;
+using tests::k_mib;
+using tests::SmallCache;
+
+struct SidecarTest : ::testing::Test {
+  // More than the cache holds.
+  SmallCache files{tests::k_tsan || tests::k_asan ? 500 : 800};
+  cache::FileCache& cache = *files.cache.cache;
+  base::Config& config = files.cache.config;
+  SmallCache::Counts counts;
+
+  SidecarTest() {
+    std::string list;
+    for (const auto& path : files.paths) list += path + "\n";
+    config.prefixes = {files.dir.path()};
+    config.prefetch_list = files.dir.write("list", list);
+    config.ring.is_percent = false;
+    config.ring.value = 8 * k_mib;
+    config.prefetch_depth = 16;
+    config.io_engine = base::EngineKind::threads;
+  }
+  // A process that leads, or waits for it, until it is killed.
+  Child leader(Gate& ready) {
+    return Child([&] {
+      cache::FileCache* const own = tests::attach_cache(config, files.cache.options.job);
+      CHILD_CHECK(own != nullptr);
+      CHILD_CHECK(Sidecar::start(*own, config) != nullptr);
+      ready.give();
+      return tests::wait_for_death();
+    });
+  }
+  std::uint64_t fetched() {
+    std::uint64_t sum = 0;
+    const auto place = static_cast<std::size_t>(Counter::prefetch_fetched);
+    for (std::uint32_t i = 0; i < cache::k_process_slots; ++i) sum += cache.region().process_slot(i).stats.counters[place].load();
+    for (std::uint32_t i = 0; i < cache::k_job_rows; ++i) sum += cache.region().job_row(i).finished.counters[place].load();
+    return sum;
+  }
+  // Reads what is there, in the list's order, round after round, until so many more are fetched; the test's own time is its
+  // limit. A reader who did not wait for the sidecar would leave it next to nothing to do.
+  void read_until_fetched(std::uint64_t more) {
+    const std::uint64_t goal = fetched() + more;
+    for (; fetched() < goal; ++next_) {
+      const std::string& path = files.paths[next_ % files.paths.size()];
+      if (cache.find(tests::request_for(path))) files.open(cache, path, counts);
+    }
+  }
+
+ private:
+  std::size_t next_ = 0;
+};
+
+TEST_F(SidecarTest, FetchesTheListRoundAfterRound) {
+  Sidecar* const sidecar = Sidecar::start(cache, config);
+  ASSERT_NE(sidecar, nullptr);
+  tests::never_freed(sidecar);
+  read_until_fetched(2 * files.paths.size());
+  sidecar->stop();
+  EXPECT_TRUE(wait_for_background_threads(10'000));
+  const std::uint64_t then = fetched();
+  EXPECT_EQ(counts.wrong, 0);
+  EXPECT_GT(files.cache.count(Counter::prefetch_early), 0U);
+  for (const auto& path : files.paths) files.open(cache, path, counts);
+  EXPECT_EQ(counts.wrong, 0);
+  EXPECT_EQ(fetched(), then) << "it has ended";
+  EXPECT_EQ(tests::counters_of(cache.region()), "right");
+}
+
+TEST_F(SidecarTest, TheNextOneTakesOver) {
+  Gate ready;
+  Child first = leader(ready);
+  ASSERT_TRUE(ready.take());
+  read_until_fetched(50);
+  Child second = leader(ready);
+  ASSERT_TRUE(ready.take());
+  first.kill();
+  read_until_fetched(files.paths.size());
+  EXPECT_EQ(counts.wrong, 0);
+}
+
+// Stopped while it begins, works, waits for the lead, and has nothing to do.
+TEST_F(SidecarTest, StopsWhateverItDoes) {
+  std::minstd_rand random(7);
+  for (int i = 0; i < 30; ++i) {
+    Sidecar* const sidecar = Sidecar::start(cache, config);
+    ASSERT_NE(sidecar, nullptr);
+    tests::never_freed(sidecar);
+    timespec pause{0, static_cast<long>(random() % 8'000'000)};
+    nanosleep(&pause, nullptr);  // the moment of the stop, not a wait for anything
+    for (int n = 0; n < 20; ++n) files.open(cache, files.paths[random() % files.paths.size()], counts);
+    sidecar->stop();
+    EXPECT_TRUE(wait_for_background_threads(10'000));
+  }
+  EXPECT_EQ(counts.wrong, 0);
+  EXPECT_EQ(tests::counters_of(cache.region()), "right");
+  EXPECT_EQ(pthread_mutex_trylock(&cache.region().header().prefetch_leader), 0) << "nobody leads";
+  pthread_mutex_unlock(&cache.region().header().prefetch_leader);
+}
+
+TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
+  const int kills = tests::k_tsan || tests::k_asan ? 8 : 25;
+  std::minstd_rand random(4711);
+  std::atomic<bool>* const stop =
+      static_cast<std::atomic<bool>*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::vector<Child> readers;
+  for (int r = 0; r < 2; ++r) {
+    readers.emplace_back([&, r] {
+      cache::FileCache* const own = tests::attach_cache(config, files.cache.options.job);
+      CHILD_CHECK(own != nullptr);
+      SmallCache::Counts seen;
+      // Some stay open while the ring goes on.
+      std::vector<std::pair<std::size_t, cache::Pin>> kept;
+      for (std::size_t i = static_cast<std::size_t>(r); !stop->load(); i += 2) {
+        const std::size_t n = i % files.paths.size();
+        // What was missed a moment ago is not prefetched, so not everything may be.
+        if (n % 4 > 1 && !own->find(tests::request_for(files.paths[n]))) continue;
+        files.open(*own, files.paths[n], seen);
+        if (i % 7 != 0) continue;
+        if (cache::Pin pin = own->find(tests::request_for(files.paths[n]))) kept.emplace_back(n, std::move(pin));
+        if (kept.size() < 5) continue;
+        CHILD_CHECK(SmallCache::is_right(files.paths[kept.front().first], tests::bytes_of(*kept.front().second)));
+        kept.erase(kept.begin());
+      }
+      CHILD_CHECK(seen.wrong == 0);
+      return 0;
+    });
+  }
+  Gate ready;
+  for (int k = 0; k < kills; ++k) {
+    Child one = leader(ready);
+    ASSERT_TRUE(ready.take());
+    timespec pause{0, static_cast<long>(random() % 30'000'000)};
+    nanosleep(&pause, nullptr);  // the moment of the kill, not a wait for anything
+    one.kill();
+    for (int n = 0; n < 20; ++n) files.open(cache, files.paths[random() % files.paths.size()], counts);
+  }
+  // The ring goes on with the next one: round after round.
+  Child last = leader(ready);
+  ASSERT_TRUE(ready.take());
+  read_until_fetched(files.paths.size() / 20);
+  stop->store(true);
+  for (auto& reader : readers) EXPECT_EQ(reader.wait(), 0) << "a reader saw wrong bytes";
+  last.kill();
+  EXPECT_EQ(counts.wrong, 0);
+
+  tests::KillCounts after;
+  tests::Survivor survivor(cache.region());
+  survivor.check_tables(after);
+  for (const auto& path : files.paths) {
+    survivor.check_turn(path, after);
+    survivor.check_record(path, tests::content_of(path, 0, SmallCache::k_bytes), after);
+  }
+  EXPECT_TRUE(after.is_clean());
+  // Who is killed between two counters leaves the sum too high, by no more than was under way.
+  std::uint64_t records = 0, bytes = 0;
+  for (std::uint32_t i = 0; i < cache.region().layout().segment_count; ++i) {
+    records += cache.region().segment_row(i).records.load();
+    bytes += cache.region().segment_row(i).used_bytes.load();
+  }
+  const cache::RegionHeader& header = cache.region().header();
+  const std::uint64_t under_way = 16 * static_cast<std::uint64_t>(kills + 1);
+  EXPECT_GE(header.records.load(), records);
+  EXPECT_LE(header.records.load(), records + under_way);
+  EXPECT_GE(header.used_bytes.load(), bytes);
+  EXPECT_LE(header.used_bytes.load(), bytes + under_way * 2 * SmallCache::k_bytes);
+  munmap(stop, 4096);
+}
+
+// unshare() and setns() want one thread: who waits for ours must not miss one that has just been started.
+TEST(BackgroundThread, AThreadOnItsWayIsWaitedFor) {
+  static std::atomic<int> ended;
+  for (int i = 0; i < 200; ++i) {
+    ended = 0;
+    const auto body = [](void*) { ended.fetch_add(1); };
+    ASSERT_EQ(start_background_thread(body, nullptr, 128 << 10), 0);
+    ASSERT_TRUE(wait_for_background_threads(10'000));
+    ASSERT_EQ(ended.load(), 1) << "in round " << i;
+  }
+}
+
+TEST(BackgroundThread, WhatDoesNotEndIsTold) {
+  // Never closed: that the thread is gone is the kernel's word, of which ThreadSanitizer does not know.
+  static Gate* const gate = new Gate;
+  ASSERT_EQ(start_background_thread([](void*) { gate->take(); }, nullptr, 128 << 10), 0);
+  EXPECT_FALSE(wait_for_background_threads(20));
+  gate->give();
+  EXPECT_TRUE(wait_for_background_threads(10'000));
+  EXPECT_EQ(tests::run_in_child([] {
+              forget_background_threads();
+              return wait_for_background_threads(0) ? 0 : 1;
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace cube::prefetch

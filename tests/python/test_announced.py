@@ -1,0 +1,366 @@
+"""What the server hears while a loop runs: paths in the sampler's order, epochs, ranks; and what servers may do to us."""
+import ctypes
+import itertools
+import os
+import socket
+import sys
+import threading
+import types
+import unittest
+
+from support import *  # noqa: F403
+from cubeshim import _channel
+from torch.utils.data import ConcatDataset, DistributedSampler, Subset
+
+
+def connections_of_channels():
+    return [channel.connection for channel in list(_channel._channels) if channel.connection is not None]
+
+
+class Heard(Case):
+    def test_the_order_of_the_loop(self):
+        server = self.serve()
+        dataset = Files(3000)
+        iterator, first = begun(DataLoader(dataset, batch_size=32, shuffle=True, collate_fn=as_is))
+        heard = server.wait_for_order()[0].paths()
+        got = list(itertools.chain(first, *iterator))
+        self.assertEqual(heard, dataset.paths(got))
+        self.assertEqual(len(got), 3000)
+
+    def test_a_long_order_goes_on_as_the_loop_does(self):
+        server = self.serve()
+        dataset = Files(150_000)
+        iterator, first = begun(DataLoader(dataset, batch_size=500, shuffle=True, collate_fn=as_is))
+        got = list(first)
+        heard = 0
+        for batch in iterator:
+            # The loop waits for the server here, so nothing is passed over.
+            server.wait(lambda: len(server.clients[0].paths()) >= min(len(got) + 500, 150_000), "what comes next")
+            heard = max(heard, len(server.clients[0].paths()) - len(got))
+            got += batch
+        self.assertEqual(server.wait_for_order()[0].paths(), dataset.paths(got))
+        self.assertLess(heard, 65536 + 4096)
+
+    def test_batches_that_the_program_empties(self):
+        def emptied(batch):
+            return [batch.pop() for _ in range(len(batch))]
+
+        class Emptying(Files):
+            def __getitems__(self, indices):
+                return emptied(indices)
+        server = self.serve()
+        dataset = Emptying(100)
+        iterator, _ = begun(DataLoader(dataset, batch_size=4, collate_fn=emptied))
+        self.assertEqual(server.wait_for_order()[0].paths(), dataset.paths(range(100)))
+
+    def test_each_epoch_under_its_number_on_one_connection(self):
+        server = self.serve()
+        dataset = Files(500)
+        loader = DataLoader(dataset, batch_size=10, shuffle=True, collate_fn=as_is)
+        for epoch in range(3):
+            iterator, first = begun(loader)
+            heard = server.wait_for_order(epoch=epoch)[0].paths(epoch)
+            self.assertEqual(heard, dataset.paths(itertools.chain(first, *iterator)))
+            # All is taken before the next epoch begins, or it would begin on a new connection.
+            channel, = [c for c in list(_channel._channels) if c.connection is not None]
+            with channel.lock:
+                channel.lock.wait_for(lambda: channel.order is None, 0.01)
+            while channel.order is not None:
+                threading.Event().wait(0.01)
+        self.assertEqual(len(server.clients), 1)
+
+    def test_persistent_workers_and_draws_ahead_of_them(self):
+        server = self.serve()
+        dataset = Files(200)
+        loader = DataLoader(dataset, batch_size=5, shuffle=True, collate_fn=as_is, num_workers=2, persistent_workers=True)
+        for epoch in range(2):
+            iterator, first = begun(loader)
+            heard = server.wait_for_order(epoch=epoch)[-1].paths(epoch)
+            self.assertEqual(heard, dataset.paths(itertools.chain(first, *iterator)))
+
+    def test_loaders_that_are_read_in_turn(self):
+        server = self.serve()
+        train, test = Files(900, name="train"), Files(300, name="test")
+        one, _ = begun(DataLoader(train, batch_size=9, collate_fn=as_is))
+        two, _ = begun(DataLoader(test, batch_size=9, collate_fn=as_is))
+        heard = [client.paths() for client in server.wait_for_order(2)]
+        self.assertCountEqual(heard, [train.paths(range(900)), test.paths(range(300))])
+        self.assertEqual((next(one), next(two)), (list(range(9, 18)), list(range(9, 18))))
+        self.assertFalse(any(client.has_gone for client in server.clients))
+
+    def test_a_loop_that_is_left_takes_its_order_back(self):
+        server = self.serve(takes=False)
+        loader = DataLoader(Files(5000), batch_size=10, shuffle=True, collate_fn=as_is)
+        iterator, _ = begun(loader)
+        server.wait(lambda: server.clients and server.clients[0].paths(), "paths")
+        del iterator
+        server.wait(lambda: server.clients[0].has_gone, "the end of the connection")
+        iterator, _ = begun(loader)
+        server.wait(lambda: len(server.clients) > 1 and server.clients[1].paths(1), "the next epoch")
+
+    def test_a_loader_that_is_gone_has_no_connection(self):
+        server = self.serve()
+        iterator, _ = begun(DataLoader(Files(50), batch_size=10, collate_fn=as_is))
+        server.wait_for_order()
+        del iterator
+        server.wait(lambda: server.clients[0].has_gone, "the end of the connection")
+
+    def test_ranks(self):
+        os.environ.update(RANK="3", WORLD_SIZE="8")
+        server = self.serve()
+        dataset = Files(800)
+        sampler = DistributedSampler(dataset, 8, 3, shuffle=True)
+        iterator, _ = begun(DataLoader(dataset, batch_size=10, sampler=sampler, collate_fn=as_is))
+        client = server.wait_for_order()[0]
+        self.assertEqual((client.rank, client.world), (3, 8))
+        self.assertEqual(client.paths(), dataset.paths(list(sampler)))
+        # What torch says itself comes first.
+        torch.distributed.init_process_group("gloo", init_method=f"file://{self.dir}/store", rank=0, world_size=1)
+        self.addCleanup(torch.distributed.destroy_process_group)
+        iterator, _ = begun(DataLoader(Files(10), collate_fn=as_is))
+        client = server.wait_for_order(2)[1]
+        self.assertEqual((client.rank, client.world), (0, 1))
+
+
+class DataSets(Case):
+    def heard(self, dataset, **more):
+        """Announced for the whole of it, in order."""
+        server = self.serve()
+        iterator, _ = begun(DataLoader(dataset, collate_fn=as_is, **more))
+        heard = server.wait_for_order()[0].paths()
+        server.stop()
+        return heard
+
+    def make(self, names):
+        names = list(names)
+        for name in names:
+            path = self.dir / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(PICTURE)
+        return [str(self.dir / name) for name in names]
+
+    def test_folders_of_torchvision(self):
+        from torchvision.datasets import DatasetFolder, ImageFolder
+        names = self.make(f"{kind}/{i}.jpg" for kind in ("a", "b") for i in range(5))
+        self.assertEqual(self.heard(ImageFolder(str(self.dir), is_valid_file=lambda p: p.endswith(".jpg"))), names)
+        self.assertEqual(self.heard(DatasetFolder(str(self.dir), lambda path: path, (".jpg",))), names)
+
+    def test_voc(self):
+        from torchvision.datasets import VOCDetection
+        base = self.dir / "VOCdevkit" / "VOC2007"
+        names = [f"{i:06}" for i in range(4)]
+        (base / "ImageSets" / "Main").mkdir(parents=True)
+        (base / "ImageSets" / "Main" / "train.txt").write_text("\n".join(names) + "\n")
+        (base / "JPEGImages").mkdir()
+        (base / "Annotations").mkdir()
+        for name in names:
+            (base / "JPEGImages" / f"{name}.jpg").write_bytes(PICTURE)
+            (base / "Annotations" / f"{name}.xml").write_text("<annotation><object/></annotation>")
+        heard = self.heard(VOCDetection(str(self.dir), "2007", "train"))
+        self.assertEqual(heard, [str(base / f) for n in names for f in (f"JPEGImages/{n}.jpg", f"Annotations/{n}.xml")])
+
+    def test_coco(self):
+        from torchvision.datasets import CocoDetection
+        names = self.make(f"{i}.jpg" for i in range(4))
+        dataset = CocoDetection.__new__(CocoDetection)  # its constructor needs pycocotools, which reads such an index
+        dataset.root, dataset.ids = str(self.dir), [30, 10, 20, 0]
+        dataset.transforms = None
+        dataset.coco = types.SimpleNamespace(loadImgs=lambda i: [{"file_name": f"{i // 10}.jpg"}], getAnnIds=lambda i: [],
+                                             loadAnns=lambda ids: [])
+        self.assertEqual(self.heard(dataset), [names[i] for i in (3, 1, 2, 0)])
+
+    def test_lists_side_by_side(self):
+        class Lists(torch.utils.data.Dataset):
+            def train_data_list(self):
+                random.random()  # which the loop must not see
+                return [[f"/data/x{i}" for i in range(6)], [f"/data/y{i}" for i in range(6)]]
+
+            def __len__(self):
+                return 6
+
+            def __getitem__(self, index):
+                return index
+        before = random.getstate()
+        self.assertEqual(self.heard(Lists(), sampler=[4, 0]), ["/data/x4", "/data/y4", "/data/x0", "/data/y0"])
+        self.assertEqual(random.getstate(), before)
+
+    def test_imgs_and_parts(self):
+        class Imgs(torch.utils.data.Dataset):
+            def __init__(self, name):
+                self.imgs = [f"/data/{name}{i}" for i in range(4)]
+
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                return index
+
+        class Nothing(Imgs):
+            def __init__(self):
+                pass
+        a, b = Imgs("a"), Imgs("b")
+        self.assertEqual(self.heard(a), a.imgs)
+        self.assertEqual(self.heard(Subset(a, [3, 1])), ["/data/a3", "/data/a1"])
+        both = ConcatDataset([a, Nothing(), Subset(b, torch.tensor([2, 0]))])
+        self.assertEqual(self.heard(both, sampler=[8, 0, 5, -1, 3]), ["/data/b2", "/data/a0", "/data/b0", "/data/a3"])
+
+    def test_what_is_no_file_is_left_out(self):
+        class Odd(Files):
+            def __init__(self):
+                self.draws = False
+                self.samples = ["rel/a", "/data/b", "s3://bucket/c", "", "/x\0y", b"/data/d", "/data/" + "x" * 5000]
+        heard = self.heard(Odd())
+        self.assertEqual(heard, [os.path.join(os.getcwd(), "rel/a"), "/data/b", "/data/d"])
+
+
+class Servers(Case):
+    """What becomes of an order when the server is not as it should be; the loop goes on in any case."""
+
+    def test_the_next_server_goes_on_where_the_last_ended(self):
+        first = self.serve(takes=False)
+        dataset = Files(3000)
+        iterator, batch = begun(DataLoader(dataset, batch_size=10, shuffle=True, collate_fn=as_is))
+        first.wait_for_order()
+        first.tell(first.clients[0], 0, 1234)
+        heard = first.clients[0].paths()
+        # The word has come when the channel has put it down.
+        channel, = [c for c in list(_channel._channels) if c.connection is not None]
+        while channel.order.taken != 1234:
+            threading.Event().wait(0.01)
+        first.stop()
+        second = self.serve()
+        client = second.wait_for_order()[0]
+        self.assertEqual(client.epochs[0][0], (1234, heard[1234]))
+        self.assertEqual(client.paths(), heard[1234:])
+        self.assertEqual(heard, dataset.paths(itertools.chain(batch, *iterator)))
+
+    def test_a_server_that_comes_late(self):
+        dataset = Files(1000)
+        iterator, batch = begun(DataLoader(dataset, batch_size=10, collate_fn=as_is))
+        for _ in range(9):
+            batch += next(iterator)
+        server = self.serve()
+        client = server.wait_for_order()[0]
+        # What the loop has passed by then is not announced.
+        self.assertEqual(client.paths(), dataset.paths(range(90, 1000)))
+
+    def test_no_server(self):
+        dataset = Files(5000)
+        seen = list(itertools.chain(*DataLoader(dataset, batch_size=10, collate_fn=as_is)))
+        self.assertEqual(seen, list(range(5000)))
+
+    def test_a_server_that_does_not_read_holds_up_nobody_and_memory_is_bounded(self):
+        server = self.serve(reads=False)
+        dataset = Files(400_000)
+        iterator, _ = begun(DataLoader(dataset, batch_size=50, collate_fn=as_is))
+        most = 0
+        for batch in iterator:
+            order = iterator._sampler_iter.order
+            most = max(most, len(order.waiting))
+        self.assertLess(most, 4096 + 65536 // 50 + 100)
+
+    def test_another_version_is_told_nothing(self):
+        server = self.serve(version=2)
+        iterator, _ = begun(DataLoader(Files(100), collate_fn=as_is))
+        server.wait(lambda: len([c for c in server.clients if c.has_gone]) >= 2, "two attempts")
+        self.assertEqual({client.rank for client in server.clients}, {None})
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to listen as another user")
+    def test_another_user_is_told_nothing(self):
+        self.dir.chmod(0o777)
+        path = self.dir / f"cubeshim-{os.geteuid()}-test.sock"
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setuid(65534)
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            listener.bind(str(path))
+            path.chmod(0o777)
+            listener.listen(8)
+            for _ in range(2):
+                connection, _ = listener.accept()
+                try:
+                    connection.send(b"\1\0\0\0CUBA\1\0\0\0" + bytes(12))
+                    said = connection.recv(1000)
+                except OSError:
+                    said = b""
+                os.write(writer, b"%d" % bool(said))
+            os._exit(0)
+        try:
+            iterator, _ = begun(DataLoader(Files(100), collate_fn=as_is))
+            self.assertEqual(os.read(reader, 1) + os.read(reader, 1), b"00")
+        finally:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            os.close(reader)
+            os.close(writer)
+
+    def test_a_forked_child_has_neither_thread_nor_connection(self):
+        server = self.serve()
+        dataset = Files(500)
+        iterator, _ = begun(DataLoader(dataset, collate_fn=as_is))
+        server.wait_for_order()
+        numbers = [connection.socket.fileno() for connection in connections_of_channels()]
+        self.assertEqual(len(numbers), 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                for number in numbers:
+                    try:
+                        os.fstat(number)
+                        os._exit(2)
+                    except OSError:
+                        pass
+                if threading.active_count() != 1 or list(_channel._channels):
+                    os._exit(3)
+                # It may announce something itself.
+                mine, _ = begun(DataLoader(Files(30, name="child"), collate_fn=as_is))
+                next(iterator)
+                server.path.stat()
+                channel, = list(_channel._channels)
+                while channel.order is not None:
+                    threading.Event().wait(0.01)
+                os._exit(0)
+            finally:
+                os._exit(4)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        server.wait(lambda: len(server.clients) == 2, "the child's client")
+        self.assertEqual(server.wait_for_order(2)[1].paths(), Files(30, name="child").paths(range(30)))
+        self.assertFalse(server.clients[0].has_gone)
+
+
+class Plain(Case):
+    """cubeshim.announce(): no torch, no sampler."""
+
+    def test_a_sequence(self):
+        server = self.serve()
+        names = [f"/data/{i}" for i in range(20_000)]
+        cubeshim.announce(names, epoch=4)
+        client = server.wait_for_order(epoch=4)[0]
+        self.assertEqual(client.paths(4), names)
+        server.wait(lambda: client.has_gone, "the end of the connection")
+
+    def test_it_gives_what_it_was_given(self):
+        self.serve()
+        names = [self.dir / str(i) for i in range(1000)]
+        with cubeshim.announce(iter(names)) as announced:
+            self.assertEqual(len(announced), 1000)
+            self.assertEqual(list(announced), names)
+
+    def test_leaving_the_block_takes_it_back(self):
+        server = self.serve(takes=False)
+        with cubeshim.announce([f"/data/{i}" for i in range(100)]):
+            server.wait_for_order()
+            self.assertFalse(server.clients[0].has_gone)
+        server.wait(lambda: server.clients[0].has_gone, "the end of the connection")
+
+    def test_without_a_server(self):
+        self.assertEqual(list(cubeshim.announce(["/data/a"])), ["/data/a"])
+
+
+PICTURE = bytes.fromhex(
+    "ffd8ffdb004300" + "01" * 64 + "ffc0000b080001000101011100ffc40014000100000000000000000000000000000003ffc4001410010000000000"
+    "0000000000000000000000ffda0008010100003f0037ffd9")
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,126 @@
+"""A process that could not open a file itself must not get its bytes from the cache."""
+import os
+import subprocess
+import unittest
+
+from support import CONTENT, GROUP, NOBODY, PYTHON, USER, Case, as_root, as_user, write
+
+
+# In one job: a process that may reads the file; then a child, by an exec with fewer rights, tries.
+IN_ONE_JOB = """
+import os, subprocess
+print(len(open(F, 'rb').read()))
+child = subprocess.run(BEFORE + ['/usr/bin/python3', '-c', TRY.replace('F', repr(F))], capture_output=True)
+print(child.stdout.decode().strip() or child.stderr.decode().splitlines()[-1])
+"""
+TRY = """
+try: print(open(F, 'rb').read(20))
+except PermissionError: print('denied')
+"""
+
+# Without capabilities root is the owner of its files and nothing more.
+POWERLESS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+
+
+@as_root
+class AfterExec(Case):
+    def child_sees(self, before, first=()):
+        script = f"BEFORE = {list(before)!r}\nTRY = {TRY!r}\n" + IN_ONE_JOB
+        done = self.job.python(script, first)
+        lines = done.stdout.splitlines()
+        self.assertEqual((done.returncode, len(lines), lines[:1]), (0, 2, [str(len(CONTENT))]), done.stderr)
+        return lines[1]
+
+    def test_another_user_is_denied(self):
+        os.chmod(self.job.file, 0o600)
+        self.assertEqual(self.child_sees(as_user(NOBODY)), "denied")
+
+    def test_root_without_capabilities_is_denied(self):
+        write(self.job.file, mode=0o600, owner=USER)
+        self.assertEqual(self.child_sees(POWERLESS), "denied")
+
+    def test_a_user_without_the_group_is_denied(self):
+        os.chown(self.job.file, 0, GROUP)
+        os.chmod(self.job.file, 0o040)
+        # A user cannot drop groups without a capability; who starts as root can.
+        keep = ["--inh-caps=+setgid", "--ambient-caps=+setgid"]
+        self.assertEqual(self.child_sees(["setpriv", "--clear-groups"], as_user(USER, GROUP) + keep), "denied")
+
+    def test_a_later_job_of_the_user_without_the_group_is_denied(self):
+        os.chown(self.job.file, 0, GROUP)
+        os.chmod(self.job.file, 0o040)
+        keep = {"CUBESHIM_RAM_KEEP": "1", "CUBESHIM_STATS": "off"}
+        self.assert_well(self.job.read(as_user(USER, GROUP), **keep))
+        done = self.job.read(as_user(USER), **keep)
+        self.assertIn(b"PermissionError", done.stderr)
+
+    def test_another_mount_namespace_sees_its_own_file(self):
+        other = self.job.path("other")
+        os.mkdir(other)
+        write(f"{other}/f", b"another file" * 10)
+        bind = f"mount --bind {other} {self.job.data} && exec \"$@\""
+        seen = self.child_sees(["unshare", "-m", "--propagation=private", "sh", "-c", bind, "sh"])
+        self.assertEqual(seen, str((b"another file" * 10)[:20]))
+
+    def test_the_same_rights_share(self):
+        """What the tests above must not cost: a child with the rights of its parent finds what that has read."""
+        self.assertEqual(self.child_sees([]), str(CONTENT[:20]))
+        self.assertEqual((self.job.totals()["misses"], self.job.totals()["hits"]["ram"]), (1, 1))
+
+
+@as_root
+class InTheProcess(Case):
+    """Rights that are given up while the program runs: the next open is the kernel's."""
+
+    def denied_after(self, drop):
+        write(self.job.file, mode=0o600, owner=USER)
+        done = self.job.python("import ctypes, os, struct\n"
+                               "libc = ctypes.CDLL(None, use_errno=True)\n"
+                               "print(len(open(F, 'rb').read()), len(open(F, 'rb').read()))\n"
+                               f"{drop}\n" + TRY)
+        self.assertEqual(done.stdout.split(), [str(len(CONTENT)), str(len(CONTENT)), "denied"], done.stderr)
+
+    def test_by_another_user(self):
+        self.denied_after(f"os.seteuid({NOBODY})")
+
+    def test_by_a_raw_call_for_another_user(self):
+        self.denied_after(f"assert libc.syscall(117, -1, {NOBODY}, -1) == 0")
+
+    def test_by_capset(self):
+        data = "head = struct.pack('Ii', 0x20080522, 0); none = bytes(24)"
+        self.denied_after(f"{data}; assert libc.capset(head, none) == 0")
+
+    def test_by_a_raw_capset(self):
+        data = "head = struct.pack('Ii', 0x20080522, 0); none = bytes(24)"
+        self.denied_after(f"{data}; assert libc.syscall(126, head, none) == 0")
+
+    def test_by_groups(self):
+        script = ("import ctypes, os\nlibc = ctypes.CDLL(None)\n"
+                  "print(len(open(F, 'rb').read()), len(open(F, 'rb').read()))\n{}\n" + TRY)
+        os.chown(self.job.file, 0, GROUP)
+        os.chmod(self.job.file, 0o040)
+        may_set = ["--inh-caps=+setgid", "--ambient-caps=+setgid"]
+        for drop in ("os.setgroups([])", "libc.syscall(116, 0, None)"):
+            with self.subTest(drop):
+                done = self.job.python(script.format(drop), as_user(USER, GROUP) + may_set)
+                self.assertEqual(done.stdout.split()[2:], ["denied"], done.stderr)
+        # The group as the process's own.
+        own = ["setpriv", f"--reuid={USER}", f"--regid={GROUP}", "--clear-groups", *may_set]
+        for drop in ("os.setegid(1)", "os.setresgid(1, 1, 1)", "assert libc.syscall(119, 1, 1, 1) == 0",
+                     "assert libc.syscall(106, 1) == 0", "assert libc.syscall(114, 1, 1) == 0"):
+            with self.subTest(drop):
+                done = self.job.python(script.format(drop), own)
+                self.assertEqual(done.stdout.split()[2:], ["denied"], done.stderr)
+
+    def test_by_landlock(self):
+        rules = subprocess.run([PYTHON, "-c", "import ctypes; print(ctypes.CDLL(None).syscall(444, None, 0, 1))"],
+                               capture_output=True, text=True, check=True)
+        if int(rules.stdout) < 1:
+            self.skipTest("this kernel has no Landlock")
+        self.denied_after("read_file = struct.pack('Q', 1 << 2)\n"
+                          "rules = libc.syscall(444, read_file, 8, 0); assert rules >= 0\n"
+                          "assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.syscall(446, rules, 0) == 0")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,191 @@
+"""One process of the node prefetches for all; another takes over when it ends, is killed, or is in nobody's way when it is
+stopped. And the socket's name may be taken."""
+import os
+import pathlib
+import signal
+import socket
+import unittest
+
+from support import NOBODY, FaultCase, Job, held, wait_until
+
+DEPTH = 4
+
+
+class Leaders(FaultCase):
+    lagfs = ("--open-us=10000",)
+    count = 200
+
+    def planned(self, **more):
+        return super().planned(**{"PREFETCH_DEPTH": DEPTH} | more)
+
+    def find_leader(self, hosts):
+        wait_until(lambda: self.leader() in [host.process.pid for host in hosts], "one of them leads")
+        pid = self.leader()
+        return next(host for host in hosts if host.process.pid == pid)
+
+    def wait_for_opens(self, opens):
+        wait_until(lambda: self.origin_count() >= opens, lambda: f"{opens} opens, but {self.origin_count()}")
+
+    def check_that_all_is_there(self, hosts, leaders=1):
+        """The rest was fetched by whoever took over; what was under way is fetched again, and nothing else is."""
+        self.wait_for_opens(self.count + len(hosts))
+        for host in hosts:
+            self.check_reads(host)
+        self.assertLessEqual(self.origin_count(), self.count + (leaders + len(hosts)) * (DEPTH + 1) + len(hosts))
+
+    def lose_leader(self, how):
+        hosts = [self.host(), self.host()]
+        leader = self.find_leader(hosts)
+        self.wait_for_opens(20)
+        how(leader)
+        hosts.remove(leader)
+        self.find_leader(hosts)
+        self.check_that_all_is_there(hosts)
+
+    def test_killed(self):
+        self.lose_leader(lambda leader: leader.kill())
+
+    def test_killed_while_the_origin_hangs(self):
+        def how(leader):
+            self.origin.script("hold open 1 2")
+            held(self.origin)
+            leader.kill()
+            self.origin.script("clear")
+        self.lose_leader(how)
+
+    def test_ends(self):
+        self.lose_leader(lambda leader: leader.end())
+
+    def test_one_after_the_other(self):
+        hosts = [self.host() for _ in range(4)]
+        for opens in (15, 40, 65):
+            leader = self.find_leader(hosts)
+            self.wait_for_opens(opens)
+            leader.kill()
+            hosts.remove(leader)
+        self.find_leader(hosts)
+        self.check_that_all_is_there(hosts, leaders=4)
+
+    def test_stopped(self):
+        hosts = [self.host(), self.host()]
+        leader = self.find_leader(hosts)
+        self.wait_for_opens(20)
+        leader.stop()
+        hosts.remove(leader)
+        # Whether another takes over is its own choice: nobody waits for the one that is stopped.
+        self.check_reads(hosts[0])
+        late = self.host()
+        self.check_reads(late)
+        leader.signal(signal.SIGCONT)
+        self.check_reads(leader)
+
+    def test_all_killed_and_then_the_next_job(self):
+        hosts = [self.host(), self.host()]
+        self.wait_for_opens(20)
+        for host in hosts:
+            host.kill()
+        # Their cache is gone with them.
+        before = self.origin_count()
+        last = self.host()
+        self.wait_for_opens(before + self.count + 1)
+        self.check_reads(last)
+
+    def test_one_whose_list_is_another(self):
+        # A leader serves its own job's list. The other's is served by the next.
+        half = self.count // 2
+        names = [f"{self.data}/f{n}" for n in range(self.count)]
+        self.write_list(names[:half])
+        first = self.host()
+        other = self.write_other_list(names[half:])
+        second = self.host(PREFETCH_LIST=other)
+        self.wait_for_opens(half + 1)
+        self.check_reads(first, range(half))
+        first.end()
+        self.check_that_all_is_there([second])
+
+    def write_other_list(self, paths):
+        mine, self.list = self.list, self.dir / "other"
+        other, self.list = self.write_list(paths), mine
+        return other
+
+
+class Squatted(Job):
+    """The name of the socket is taken by something else, before the job starts. It stays what it is, and the list is served."""
+
+    def check_squatted(self, says=None, **options):
+        before = self.look()
+        done = self.check_gated(self.script("need(COUNT)\nread_all()\n"), quiet=False, **options)
+        self.assertLessEqual(len(done.ours), 1, str(done))
+        for line in done.ours:
+            self.assertIn(".sock", line)
+        return before, self.look()
+
+    def look(self):
+        if not os.path.lexists(self.socket):
+            return None
+        st = os.lstat(self.socket)
+        return st.st_ino, st.st_mode, st.st_uid, st.st_size
+
+    def check_kept(self):
+        self.socket_may_stay = True
+        before, after = self.check_squatted()
+        self.assertEqual(after, before)
+
+    def test_by_a_directory(self):
+        self.socket.mkdir()
+        self.check_kept()
+
+    def test_by_a_file(self):
+        self.socket.write_bytes(b"mine")
+        self.check_kept()
+
+    def test_by_a_link_to_a_file_of_value(self):
+        value = self.dir / "value"
+        value.write_bytes(b"dear")
+        self.socket.symlink_to(value)
+        self.check_kept()
+        self.assertEqual(value.read_bytes(), b"dear")
+
+    def test_by_a_link_to_nothing(self):
+        self.socket.symlink_to(self.dir / "made")
+        self.check_kept()
+        self.assertFalse((self.dir / "made").exists())
+
+    def bound(self):
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        server.bind(str(self.socket))
+        return server
+
+    def test_by_a_socket_of_one_who_is_dead(self):
+        # That is what a killed leader leaves behind: it is taken over in silence, and removed.
+        self.bound().close()
+        before, after = self.check_squatted()
+        self.assertNotEqual(after, before)
+
+    def test_by_one_who_listens_and_says_nothing(self):
+        self.socket_may_stay = True
+        for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            with self.subTest(kind), socket.socket(socket.AF_UNIX, kind) as server:
+                self.socket.unlink(missing_ok=True)
+                server.bind(str(self.socket))
+                if kind != socket.SOCK_DGRAM:
+                    server.listen(0)
+                self.check_squatted()
+
+    def test_by_another_user(self):
+        self.copy_for_others()
+        plain, command = self.nobodys(*self.script("need(COUNT)\nread_all()\n"))
+        native = self.run_one(plain, shim=False, preload=[])
+        theirs = pathlib.Path(str(self.socket).replace(f"-{os.geteuid()}-", f"-{NOBODY}-"))
+        self.addCleanup(theirs.unlink, missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            server.bind(str(theirs))
+            server.listen(10)
+            theirs.chmod(0o777)
+            done = self.check_gated(command, native=native, preload=[], quiet=False)
+        self.assertLessEqual(len(done.ours), 1, str(done))
+        self.assertTrue(theirs.exists(), "what is another user's stays")
+
+
+if __name__ == "__main__":
+    unittest.main()

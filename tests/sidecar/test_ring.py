@@ -1,0 +1,104 @@
+"""Data larger than the memory: what was fetched stays until it is read, and what is read in order is there."""
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+from support import Job, write_files
+
+MB = 1 << 20
+SIZES = (0, 100, 50_000, 90_000, 150_000, 300_000)
+COUNT = 1300  # 128 MB
+BATCH, DEPTH = 16, 4
+
+
+class Ring(Job):
+    """Four times the memory, of which a quarter is the ring: the least that it takes."""
+
+    count = COUNT
+    # In steps that the ring has room for, so that the reader is never ahead of the sidecar; the last that were fetched
+    # need not be the next in the list.
+    IN_ORDER = f"""
+for first in range(0, COUNT, {BATCH}):
+    need(min(first + {BATCH} + {DEPTH}, COUNT))
+    read_all([f'f{{n}}' for n in range(first, min(first + {BATCH}, COUNT))])
+"""
+
+    @classmethod
+    def setUpClass(cls):
+        # Read by all tests, changed by none.
+        cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="sidecar-ring-"))
+        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
+        cls.shared.chmod(0o755)
+        write_files(cls.shared / "source", COUNT, sizes=SIZES)
+
+    def make_source(self):
+        return self.shared / "source"
+
+    def setUp(self):
+        super().setUp()
+        self.settings |= {"CUBESHIM_RAM": "32M", "CUBESHIM_RING": "8M", "CUBESHIM_PREFETCH_DEPTH": str(DEPTH)}
+
+    def check_in_order(self, **settings):
+        self.settings |= settings
+        done = self.check_gated(self.script(self.IN_ORDER))
+        found = done.report["prefetch"]
+        # A list whose files do not all stay begins anew at its end: some of those are fetched already.
+        self.assertEqual(found["fetched"] - found["unread"], self.count, str(done))
+        # One fetch may take so long that many after it have ended: then it is waited for.
+        self.assertEqual(found["early"] + found["late"], self.count, str(done))
+        self.assertLessEqual(found["late"], self.count // 100, str(done))
+        self.assertEqual((found["wasted"], found["duplicate"]), (0, 0), str(done))
+        self.assertLessEqual(done.report["ram"]["used"], done.report["ram"]["capacity"], str(done))
+
+    def test_read_in_order(self):
+        self.check_in_order()
+
+    def test_memory_too_small_for_a_ring(self):
+        # What is there stays; the rest is read from the origin.
+        self.settings["CUBESHIM_RAM"] = "8M"
+        done = self.check(self.script("read_all()\n"), hits=None)
+        self.assertEqual(done.report["prefetch"]["wasted"], 0, str(done))
+        self.assertEqual(done.report["opens"], self.count + 1, str(done))
+
+    def test_a_ring_of_half_the_memory(self):
+        self.check_in_order(CUBESHIM_RING="50%")
+
+    def test_by_threads_alone(self):
+        self.check_in_order(CUBESHIM_IO_ENGINE="threads")
+
+    def test_a_reader_that_waits_for_nobody(self):
+        done = self.check(self.script("read_all()\n"))
+        found = done.report["prefetch"]
+        # It may be overtaken by the reader in the midst of a fetch.
+        self.assertLessEqual(found["wasted"] + found["duplicate"], DEPTH + self.count // 100, str(done))
+        self.assertEqual(done.report["opens"], self.count + 1, str(done))
+
+    def test_a_reader_in_another_order(self):
+        # The list is of no use; what was fetched and not read yet is not thrown out for it, and nothing is read wrong.
+        self.check(self.script("for n in reversed(range(COUNT)): print(n, read(f'f{n}'))\n"))
+
+    def test_a_reader_that_leaves_out_most(self):
+        # Who does not read what is planned makes the window full: the sidecar waits, and demand goes on.
+        done = self.check_gated(self.script("need(64)\nread_all([f'f{n}' for n in range(COUNT - 100, COUNT)])\n"), misses=101, hits=None)
+        self.assertLess(done.report["prefetch"]["fetched"], self.count, str(done))
+
+    def test_files_larger_than_the_ring(self):
+        (self.source / "big").write_bytes(bytes(range(256)) * (12 * MB // 256))
+        self.addCleanup((self.source / "big").unlink)
+        names = [f"f{n}" for n in range(60)]
+        self.write_list([f"{self.data}/{name}" for name in (*names[:30], "big", *names[30:])])
+        self.check_gated(self.script("need(60)\nread_all([f'f{n}' for n in range(60)])\nprint(read('big'))\n"), misses=2)
+
+    def test_a_second_epoch(self):
+        # What is resident is not fetched again, and the rest is: the list begins anew.
+        done = self.check_gated(self.script(self.IN_ORDER + "read_all()\n"), misses=None)
+        found = done.report["prefetch"]
+        self.assertGreater(found["fetched"], self.count, str(done))
+        self.assertLess(found["fetched"], 1.95 * self.count, str(done))
+        # A reader that is quicker than the origin passes some by.
+        self.assertLessEqual(found["wasted"], self.count // 50, str(done))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,35 @@
+// Threads that do the same again and again while a test does something else. Each has random numbers of its own.
+#pragma once
+
+#include <atomic>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace cube::tests {
+
+// They end with this object, after the round that they are in.
+class Meanwhile {
+ public:
+  template <typename Body>
+  Meanwhile(unsigned threads, Body body) {
+    for (unsigned id = 0; id < threads; ++id) {
+      threads_.emplace_back([this, id, body] {
+        std::mt19937 random(id);
+        while (!stop_.load()) body(random);
+      });
+    }
+  }
+  ~Meanwhile() {
+    stop_ = true;
+    for (auto& thread : threads_) thread.join();
+  }
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace cube::tests

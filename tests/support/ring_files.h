@@ -1,0 +1,47 @@
+// Prefetched records of a ring, made without an engine.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/ram/segments.h"
+#include "tests/support/test_region.h"
+
+namespace cube::tests {
+
+inline base::Result<cache::Pin> put_in_ring(cache::RamTier& tier, std::string_view path, std::string_view data) {
+  auto room = tier.reserve_in_ring(path.size(), data.size());
+  if (!room) return base::fail(room.error().value);
+  data.copy(reinterpret_cast<char*>(room->data()), data.size());
+  cache::RecordContent content = content_for(path, data.size());
+  content.prefetched = true;
+  return publish(tier, std::move(*room), content);
+}
+
+// As a program opens it: true where it is there with the right bytes, its first open noted.
+inline bool open_right(cache::RamTier& tier, std::string_view path, std::string_view data) {
+  const cache::Pin pin = find(tier, path);
+  if (!pin || bytes_of(*pin) != data) return false;
+  tier.ring().note_opened(*pin);
+  return true;
+}
+
+inline cache::SegmentWord word_of(const cache::Region& region, std::uint32_t segment) {
+  return cache::SegmentWord::unpack(region.segment_row(segment).word.load());
+}
+
+// Counters of the header against those of the segments.
+inline std::string counters_of(const cache::Region& region) {
+  std::uint64_t records = 0, bytes = 0;
+  for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
+    records += region.segment_row(i).records.load();
+    bytes += region.segment_row(i).used_bytes.load();
+  }
+  const cache::RegionHeader& header = region.header();
+  if (header.records.load() == records && header.used_bytes.load() == bytes) return "right";
+  return "header: " + std::to_string(header.records.load()) + " records, " + std::to_string(header.used_bytes.load()) +
+         " bytes; segments: " + std::to_string(records) + ", " + std::to_string(bytes);
+}
+
+}  // namespace cube::tests

@@ -1,0 +1,50 @@
+// Files below one prefix, and a cache with a small ring that is too small for all of them.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <vector>
+
+#include "tests/support/ring_files.h"
+#include "tests/support/temp_dir.h"
+
+namespace cube::tests {
+
+struct SmallCache {
+  static constexpr std::size_t k_bytes = 60'000;
+  TempDir dir;
+  TestCache cache{24 * k_mib};
+  std::vector<std::string> paths;
+
+  explicit SmallCache(int files) {
+    for (int i = 0; i < files; ++i) {
+      const std::string name = "f" + std::to_string(i);
+      paths.push_back(dir.write(name, content_of(dir / name, 0, k_bytes)));
+    }
+  }
+  SmallCache(const SmallCache&) = delete;
+  SmallCache& operator=(const SmallCache&) = delete;
+  // A leader that was killed has left it.
+  ~SmallCache() { unlink((cache.path() + ".sock").c_str()); }
+  static bool is_right(const std::string& path, std::string_view bytes) { return bytes == content_of(path, 0, k_bytes); }
+  std::uint64_t bytes_of_all() const { return paths.size() * k_bytes; }
+
+  struct Counts {
+    int opens = 0, hits = 0, wrong = 0;
+  };
+  // As a program does.
+  void open(cache::FileCache& by, const std::string& path, Counts& counts) const {
+    ++counts.opens;
+    const cache::OpenOutcome outcome = by.open(request_for(path));
+    if (outcome.pin) {
+      ++counts.hits;
+      counts.wrong += is_right(path, bytes_of(*outcome.pin)) ? 0 : 1;
+    } else if (outcome.kernel_fd >= 0) {
+      close(outcome.kernel_fd);
+    } else {
+      ++counts.wrong;
+    }
+  }
+};
+
+}  // namespace cube::tests
