@@ -13,10 +13,9 @@ from pathlib import Path
 from bench_contest import BenchError, Shim, child_environment, spread
 from bench_prefetch import run_engines
 from bench_report import Section, Table, Target
-from bench_sets import data_files
-from bench_sidecar_node import measure_node
+from bench_sets import PLANS, data_files, make_set
 from bench_slow import LATENCY_US, TRAIN, Mount, mounted
-from bench_suite import Bench
+from bench_suite import Bench, have_memory
 from demo_load import Load
 
 PACKAGE = Path(__file__).resolve().parents[1] / "prefetch" / "python"
@@ -80,7 +79,7 @@ def origin_rate(bench: Bench, mount: Mount) -> float:
 
 def measure_first_epochs(bench: Bench, section: Section) -> None:
     local = bench.sets["mix"].path
-    per_class = bench.rounds(200, 60)
+    per_class = bench.rounds(400, 60)
     listed = bench.work / "list"
     stats = bench.work / "report.json"
     rows, shares = [], {}
@@ -90,9 +89,9 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
     for loader in ("cv2", "PIL"):
         for steps in (False, True):
             kind = "decode and step" if steps else "decode only"
-            speeds, loads, reports, sums = {}, {}, {}, set()
+            speeds, loads, served, reports, sums = {}, {}, {}, {}, set()
             ways = ("local, pages dropped", "local, pages warm", "mount, announced", "mount, list", "mount, no prefetch")
-            for number in range(bench.rounds(4, 2)):
+            for number in range(bench.rounds(2, 2)):
                 first = number % len(ways)
                 for way in [*ways[first:], *ways[:first]]:
                     if way == "local, pages warm":
@@ -107,10 +106,12 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
                             more = {"announced": ANNOUNCED, "list": {"CUBESHIM_PREFETCH_LIST": str(listed)},
                                     "no prefetch": PREFETCH_OFF}[way.partition(", ")[2]]
                             shim = bench.shim(mount.path, stats=stats, more=more)
-                        load = Load()
+                        have_memory(3000)
+                        load = Load(mount.server_seconds if mount else None)
                         epochs, _ = train(bench, mount.path if mount else local, loader, per_class, shim, mount, steps=steps)
                         loads.setdefault(way, []).append(load.share_of_others())
                         if mount:
+                            served.setdefault(way, []).append(mount.server_seconds() / (per_class * 10))
                             reports[way] = report_of(stats)
                     speeds.setdefault(way, []).append(epochs[0]["samples_per_s"])
                     sums.add(epochs[0]["checksum"])
@@ -122,16 +123,20 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
                 rows.append((loader, kind, way, spread(speeds[way]).text(0), *(share.text() for share in against.values()),
                              summary(reports[way]) if way in reports else "-", f"{spread(loads[way]).median:.0%}"))
             local_speed = spread(speeds[ways[0]]).median
-            # No more than the mount gives can be there in the first epoch.
-            bound = min(1.0, rate / local_speed)
             for way, wanted in ((ways[2], 0.95), (ways[3], 0.90)):
+                # No more than the mount gives can be there in the first epoch, and its server runs on the job's own cores, all
+                # of which the local job uses: what it takes of them is nobody's to win.
+                per_sample = spread(served[way]).median
+                bound = min(1.0, rate / local_speed) / (1 + per_sample * local_speed / os.cpu_count())
                 share = shares[loader, kind, way][ways[0]]
                 warm = shares[loader, kind, way][ways[1]].text()
                 section.targets.append(Target(
-                    f"first epoch, {loader}, {kind}: {way} against local files, pages dropped", f">= {wanted * bound:.2f} x",
-                    f"{share.text()} x", share.median >= wanted * bound,
-                    f"{warm} x with pages warm; the mount gives {rate:.0f} files/s"))
-            section.data[f"first epoch, {loader}, {kind}"] = {"samples_per_s": speeds, "reports": reports}
+                    f"first epoch, {loader}, {kind}: {way} against local files, pages dropped", f">= {wanted} x",
+                    f"{share.text()} x", share.median >= wanted,
+                    f"bound {bound:.2f} x: the mount gives {rate:.0f} files/s, and its server takes"
+                    f" {per_sample * 1e6:.0f} us of the same cores for a file; {warm} x with pages warm"))
+            section.data[f"first epoch, {loader}, {kind}"] = {"samples_per_s": speeds, "reports": reports,
+                                                              "server s a file": served}
     listed.unlink()
     section.tables.append(Table(
         "First epoch of a DataLoader with 2 workers: samples a second",
@@ -144,8 +149,10 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
 
 
 def measure_large_data(bench: Bench, section: Section) -> None:
-    local = bench.sets["mix"].path
-    per_class = bench.rounds(400, 200)
+    # So large that the ring's least size, four segments, is not most of the memory.
+    count = bench.rounds(16_000, 2000)
+    local = make_set(bench.data, next(plan for plan in PLANS if plan.name == "mix"), count).path
+    per_class = count // 10
     epochs = 3
     chosen = sum(file.stat().st_size for directory in sorted(path for path in local.iterdir() if path.is_dir())
                  for file in data_files(directory)[:per_class])
@@ -153,11 +160,12 @@ def measure_large_data(bench: Bench, section: Section) -> None:
     stats = bench.work / "report.json"
     rows, speeds = [], {}
     ways = {"mount, announced": ANNOUNCED, "mount, no prefetch": PREFETCH_OFF, "local, pages dropped": None}
-    for number in range(bench.rounds(3, 1)):
+    for number in range(bench.rounds(2, 1)):
         for way in (list(ways) if number % 2 == 0 else list(ways)[::-1]):
             forget_pages(local)
             with (mounted(bench, local, LATENCY_US) if ways[way] is not None else nullcontext()) as mount:
                 shim = bench.shim(mount.path, ram=str(ram), stats=stats, more=ways[way]) if mount else None
+                have_memory(2000)
                 load = Load()
                 found, read = train(bench, mount.path if mount else local, "cv2", per_class, shim, mount, epochs)
                 others = load.share_of_others()
@@ -201,5 +209,4 @@ def measure_sidecar(bench: Bench) -> Section:
     section = Section("the sidecar")
     measure_first_epochs(bench, section)
     measure_large_data(bench, section)
-    measure_node(bench, section)
     return section

@@ -23,7 +23,7 @@ from bench_contest import BenchError, Shim, child_environment, spread
 from bench_report import Section, Table, Target
 from bench_sets import data_files
 from bench_slow import LATENCY_US, Mount, mounted
-from bench_suite import Bench
+from bench_suite import Bench, have_memory
 
 JOBS = Path(__file__).resolve().with_name("bench_sidecar_jobs.py")
 PACKAGE = Path(__file__).resolve().parents[1] / "prefetch" / "python"
@@ -105,13 +105,18 @@ def write_list(path: Path, files: list[Path] | list[str]) -> Path:
 
 
 def on_mount(bench: Bench, mount: Mount, names: tuple[str, ...]) -> list[str]:
-    """The files of these sets as seen through a mount of all sets, listed on the local disk."""
-    return [str(mount.path / file.relative_to(bench.data)) for name in names for file in data_files(bench.sets[name].path)]
+    """The files of these sets as seen through a mount of all sets, listed on the local disk. Their pages are there: the
+    origin is to be as slow as its latency says, not as the disk below it."""
+    files = [file for name in names for file in data_files(bench.sets[name].path)]
+    for file in files:
+        file.read_bytes()
+    return [str(mount.path / file.relative_to(bench.data)) for file in files]
 
 
 # ---- what a demand miss waits -----------------------------------------------------------------------------------------
 
-PLAN = ("4k", "64k", "110k")
+# With the mix less than 20,000 files: each costs the mount an fd.
+PLAN = ("64k", "110k", "256k")
 
 
 def demand_us(bench: Bench, prefetch: bool, think_ms: float, limit: int) -> tuple[list[float], int]:
@@ -123,6 +128,7 @@ def demand_us(bench: Bench, prefetch: bool, think_ms: float, limit: int) -> tupl
         shim = bench.shim(mount.path, more={"CUBESHIM_PREFETCH_LIST": str(write_list(bench.work / "plan", plan)),
                                             "CUBESHIM_PREFETCH": "1" if prefetch else "0"})
         demand = write_list(bench.work / "demand", others[:limit])
+        have_memory(3000)
         with jobs(Job(shim, "wait", others[-1]), Job(shim, "read", others[-2], demand, think_ms)) as (leader, reader):
             for job in (leader, reader):
                 job.answer()
@@ -365,9 +371,11 @@ def exit_ms(bench: Bench, prefetch: bool) -> float:
     return took
 
 
-def measure_node(bench: Bench, section: Section) -> None:
+def measure_node(bench: Bench) -> Section:
+    section = Section("the sidecar on a node")
     measure_demand(bench, section)
     measure_ranks(bench, section)
     measure_takeover(bench, section)
     measure_exit(bench, section)
     measure_memory_of_list(bench, section)
+    return section

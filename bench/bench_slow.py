@@ -15,6 +15,7 @@ from pathlib import Path
 from bench_contest import BenchError, Contender, Shim, child_environment, spread
 from bench_report import Section, Table, Target
 from bench_suite import Bench
+from demo_load import process_seconds
 from demo_mount import check_fuse, count_data_operations, end, is_mounted, unmount
 
 LATENCY_US = 300
@@ -27,6 +28,11 @@ C = {"std::ifstream": "ifstream", "fopen+fread": "fread"}
 @dataclass(frozen=True)
 class Mount:
     path: Path
+    server: int  # pid
+
+    def server_seconds(self) -> float:
+        """CPU seconds that the mount's server has taken so far."""
+        return process_seconds(self.server)
 
     def reset(self) -> None:
         (self.path / ".lagfs" / "reset").write_text("1\n")
@@ -57,7 +63,7 @@ def mounted(bench: Bench, source: Path, latency_us: int, direct: bool = False) -
             if child.poll() is not None or time.monotonic() > deadline:
                 raise BenchError(f"lagfs did not mount {path}")
             time.sleep(0.02)
-        yield Mount(path)
+        yield Mount(path, child.pid)
     finally:
         unmount(path)
         end(child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import sys
 from dataclasses import dataclass, field
@@ -14,6 +15,15 @@ from bench_sets import FileSet
 LOADERS = Path(__file__).resolve().with_name("bench_loaders.py")
 MANY_PASSES = 10_000
 FULL_RAM = "8M"  # the least; the filler is larger
+
+
+def have_memory(megabytes: int) -> None:
+    """What is freed now is the machine's own for a second or two. A virtual machine may give free memory back to its host,
+    and then waits 2 ms for each new megabyte: a figure that is none of a cache's."""
+    with mmap.mmap(-1, megabytes << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        for at in range(0, len(memory), mmap.PAGESIZE):
+            memory[at] = 1
 
 
 @dataclass

@@ -29,6 +29,7 @@ from bench_reads import measure_full_region, measure_miss, measure_reads, measur
 from bench_report import Section, as_json, describe_machine, markdown, section_text, targets_table
 from bench_sets import make_sets
 from bench_sidecar import measure_sidecar
+from bench_sidecar_node import measure_node
 from bench_slow import measure_data_loader, measure_first_epoch, measure_second_epoch
 from bench_suite import Bench
 from demo_load import Load
@@ -49,6 +50,7 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "dataloader": measure_data_loader,
     "prefetch": measure_prefetch,
     "sidecar": measure_sidecar,
+    "node": measure_node,
 }
 
 

@@ -9,6 +9,7 @@
 #include "cache/fetch.h"
 #include "cache/origin.h"
 #include "cache/ram/process_slots.h"
+#include "cache/ram/segments.h"
 #include "cache/recent_misses.h"
 
 namespace cube::cache {
@@ -270,6 +271,14 @@ void FileCache::writing_begins(std::string_view key, const FileStat& stat) {
 void FileCache::writing_ends(const FileStat& stat) {
   content_changed({}, &stat);
   cube::cache::writing_ends(*region_, stat);
+}
+
+bool FileCache::prepare_room() {
+  // One is filled in by each process that fetches; the prefetcher alone fills some of them in a turn.
+  constexpr std::uint32_t k_ahead = 3;
+  if (ram_.is_full()) return false;
+  const auto made = prepare_segment(*region_, k_ahead);
+  return made && *made;
 }
 
 void FileCache::detach() {

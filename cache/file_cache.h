@@ -74,6 +74,8 @@ class FileCache {
   bool is_full() const { return ram_.is_full(); }
   // Bytes that the ring has room for.
   std::uint64_t ring_room() { return ram_.ring_room(); }
+  // Makes room that the next records find ready. False: there is enough, or none to be had.
+  bool prepare_room();
   // When this process does not lead any more.
   void end_prefetching() { ram_.release_ring_lease(); }
 

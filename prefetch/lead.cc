@@ -195,7 +195,15 @@ std::uint64_t Lead::turn() {
     free_ring(now);
   }
   prefetcher_->pump();
+  if (!is_idle) prepare_room();
   return is_idle ? k_idle_tick_ns : k_tick_ns;
+}
+
+// Here, where nobody waits for it: not in the fetch that happens to need the next segment.
+void Lead::prepare_room() {
+  constexpr int k_most = 2;
+  for (int i = 0; i < k_most && cache_.prepare_room(); ++i) {
+  }
 }
 
 void Lead::wait(std::uint32_t seen, std::uint64_t at_most_ns) {

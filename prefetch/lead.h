@@ -45,6 +45,7 @@ class Lead {
   bool feed();
   void adapt_depth(std::uint64_t now);
   void free_ring(std::uint64_t now);
+  void prepare_room();
 
   cache::FileCache& cache_;
   const base::Config& config_;

@@ -111,7 +111,7 @@ struct SegmentRow {
   std::atomic<std::uint32_t> unread;      // of these, prefetched and not opened yet
   std::atomic<std::uint64_t> used_bytes;  // by records
   std::atomic<std::uint32_t> is_ring;     // it was leased by the ring, and for the ring it stays
-  std::uint32_t zero;
+  std::atomic<std::uint32_t> has_memory;  // nothing takes that away again
 };
 
 // Files that are open for writing, by device and inode (writers.h).

@@ -24,11 +24,28 @@ bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
   return true;
 }
 
-void give_back(Region& region, std::uint32_t segment) {
+void set_free(Region& region, std::uint32_t segment) {
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord before = word_of(row);
   swap_word(row, before, {SegmentState::free, k_no_owner, before.generation});
+}
+
+void give_back(Region& region, std::uint32_t segment) {
+  set_free(region, segment);
   region.header().full_until.store(0, std::memory_order_relaxed);
+}
+
+base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t count) {
+  bool has_memory = true;
+  for (std::uint32_t i = first; i < first + count; ++i) {
+    // Pairs with the release below: another process's reservation is done.
+    has_memory = has_memory && region.segment_row(i).has_memory.load(std::memory_order_acquire) != 0;
+  }
+  if (has_memory) return {};
+  const auto reserved = region.reserve_segments(first, count);
+  if (!reserved) return reserved;
+  for (std::uint32_t i = first; i < first + count; ++i) region.segment_row(i).has_memory.store(1, std::memory_order_release);
+  return {};
 }
 
 // Segments of the run that begins here; never beyond the last, whatever the region says.
@@ -64,7 +81,7 @@ bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to) {
 
 base::Result<void> lease_free(Region& region, std::uint32_t segment) {
   if (!take_free(region, segment, SegmentState::open)) return base::fail(EBUSY);
-  const auto reserved = region.reserve_segments(segment, 1);
+  const auto reserved = reserve(region, segment, 1);
   if (!reserved) give_back(region, segment);
   return reserved;
 }
@@ -79,7 +96,7 @@ base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count) {
     std::uint32_t taken = 0;
     while (taken < count && take_free(region, first + taken, taken == 0 ? SegmentState::open : SegmentState::tail)) ++taken;
     if (taken == count) {
-      const auto reserved = region.reserve_segments(first, count);
+      const auto reserved = reserve(region, first, count);
       if (reserved) {
         region.segment_row(first).run_length.store(count, std::memory_order_release);
         header.free_hint.store((first + count) % total, std::memory_order_relaxed);
@@ -97,6 +114,30 @@ base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes) {
   const auto left_over = lease_left_over(region, bytes);
   if (left_over) return left_over;
   return lease_run(region, 1);
+}
+
+base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead) {
+  const std::uint32_t total = resident_segments(region);
+  const std::uint32_t hint = region.header().free_hint.load(std::memory_order_relaxed);
+  for (std::uint32_t step = 0, ready = 0; step < total && ready < ahead; ++step) {
+    const std::uint32_t segment = (hint + step) % total;
+    const SegmentRow& row = region.segment_row(segment);
+    if (word_of(row).state != SegmentState::free) continue;
+    if (row.has_memory.load(std::memory_order_relaxed) != 0) {
+      ++ready;
+      continue;
+    }
+    if (!take_free(region, segment, SegmentState::open)) continue;
+    const auto reserved = reserve(region, segment, 1);
+    // Who found no segment meanwhile may try again, but not because there is no memory for one.
+    if (!reserved) {
+      set_free(region, segment);
+      return base::fail(reserved.error().value);
+    }
+    give_back(region, segment);
+    return true;
+  }
+  return false;
 }
 
 void seal_segment(Region& region, std::uint32_t segment) {

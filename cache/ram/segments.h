@@ -40,6 +40,9 @@ base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes);
 base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count);
 // This very segment, with memory. EBUSY: it is not free.
 base::Result<void> lease_free(Region& region, std::uint32_t segment);
+// Gets memory for one of the next `ahead` free segments, so that who leases it need not wait for that (4-10 ms, where a
+// virtual machine has to ask its host). False: all of them have it.
+base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
 // The owner is done with it: nothing will be added.
 void seal_segment(Region& region, std::uint32_t segment);
 // The owner of a run gives it back; nothing of it was published.

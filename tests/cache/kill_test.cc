@@ -278,6 +278,7 @@ TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
 TEST(Kill, ByTheClockWithinARunOfSegments) {
   constexpr int k_each = tests::k_asan || tests::k_tsan ? 5 : 15;
   constexpr std::size_t k_size = 2'500'000;
+  constexpr int k_per_region = 40;  // each takes two segments of 120
   const tests::TempDir dir;
   auto region = std::make_unique<TestRegion>(240 * k_mib);
   auto survivor = std::make_unique<Survivor>(**region);
@@ -289,7 +290,7 @@ TEST(Kill, ByTheClockWithinARunOfSegments) {
     return killed[static_cast<int>(Stage::before_index)] >= k_each && killed[static_cast<int>(Stage::before_close)] >= k_each;
   };
   for (int k = 0; k < 40 * k_each && !enough(); ++k) {
-    if (k % 60 == 59) {
+    if (k % k_per_region == k_per_region - 1) {
       survivor.reset();
       region = std::make_unique<TestRegion>(240 * k_mib);
       survivor = std::make_unique<Survivor>(**region);
@@ -299,11 +300,11 @@ TEST(Kill, ByTheClockWithinARunOfSegments) {
     tests::TempDir::write_file(path, content);
     Tracee child = child_that_has_read(*region, path);
     const std::uint64_t pause = random() % longest_ns;
-    const bool returned = child.run_for(pause);
-    // Too late: the sweep need not be so long. Too early: longer.
+    child.run_for(pause);
+    // Too late: the sweep need not be so long. Too early: longer. So it comes to twice the time that publishing takes.
     const Stage stage = stage_after_read(*region, path);
-    longest_ns = returned ? std::max<std::uint64_t>(longest_ns * 9 / 10, 100'000) : longest_ns;
-    if (stage == Stage::before_index) longest_ns += longest_ns / 10;
+    longest_ns =
+        stage == Stage::before_index ? longest_ns + longest_ns / 10 : std::max<std::uint64_t>(longest_ns * 9 / 10, 1'000);
     ++killed[static_cast<int>(stage)];
     child.kill();
     ++counts.kills;

@@ -2,6 +2,7 @@
 #include "cache/ram/segments.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cerrno>
@@ -88,6 +89,43 @@ TEST(Segments, WhatIsLeftOfAReleasedOneIsLeasedIfItIsEnough) {
   EXPECT_EQ(*lease_segment(*region, 5000), first);
   EXPECT_EQ(word(region, first).generation, generation) << "its records would be lost";
   EXPECT_EQ(region->segment_row(first).fill.load(), region->layout().segment_bytes - 5000);
+}
+
+std::uint64_t bytes_in_memory(const TestRegion& region) {
+  struct ::stat stat {};
+  EXPECT_EQ(::stat(region->path().c_str(), &stat), 0);
+  return static_cast<std::uint64_t>(stat.st_blocks) * 512;
+}
+
+TEST(Segments, WhatIsPreparedNeedsNoMemoryWhenItIsLeased) {
+  const TestRegion region;
+  const std::uint64_t none = bytes_in_memory(region);
+  EXPECT_TRUE(*prepare_segment(*region, 2));
+  EXPECT_TRUE(*prepare_segment(*region, 2));
+  EXPECT_FALSE(*prepare_segment(*region, 2));
+  const std::uint64_t prepared = bytes_in_memory(region);
+  EXPECT_EQ(prepared, none + 2 * region->layout().segment_bytes);
+  EXPECT_EQ(count_state(region, SegmentState::free), region->layout().segment_count);
+  ASSERT_TRUE(lease_segment(*region, 1000));
+  ASSERT_TRUE(lease_segment(*region, 1000));
+  EXPECT_EQ(bytes_in_memory(region), prepared);
+  ASSERT_TRUE(lease_segment(*region, 1000));
+  EXPECT_EQ(bytes_in_memory(region), prepared + region->layout().segment_bytes);
+}
+
+TEST(Segments, ARunThatIsPartlyPreparedGetsMemoryForTheRest) {
+  const TestRegion region;
+  const std::uint64_t none = bytes_in_memory(region);
+  EXPECT_TRUE(*prepare_segment(*region, 1));
+  ASSERT_TRUE(lease_run(*region, 3));
+  EXPECT_EQ(bytes_in_memory(region), none + 3 * region->layout().segment_bytes);
+}
+
+TEST(Segments, WhenAllAreTakenThereIsNothingToPrepare) {
+  const TestRegion region;
+  while (lease_segment(*region, 1000)) {
+  }
+  EXPECT_FALSE(*prepare_segment(*region, 1));
 }
 
 TEST(Segments, ASealedOneIsNotLeasedAgain) {
