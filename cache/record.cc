@@ -37,17 +37,17 @@ RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint6
   return plan;
 }
 
-void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content) {
-  auto& record = *reinterpret_cast<Record*>(segment + plan.start);
+void write_record_head(std::byte* start, const RecordPlan& plan, const RecordContent& content, const RecordData& data) {
+  auto& record = *reinterpret_cast<Record*>(start);
   record.magic = Record::k_magic;
   record.version = Record::k_version;
-  record.kind = RecordKind::file;
+  record.kind = content.kind;
   record.flags =
       static_cast<std::uint8_t>((content.physical ? Record::k_flag_physical : 0) | (plan.mappable ? Record::k_flag_mappable : 0) |
                                 (content.prefetched ? Record::k_flag_prefetched : 0));
   record.path_length = static_cast<std::uint32_t>(content.path.size());
   record.data_offset = static_cast<std::uint32_t>(plan.data - plan.start);
-  record.data_size = content.stat.size;
+  record.data_size = data.size;
   record.record_size = plan.end - plan.start;
   record.stat = content.stat;
   record.fetched_ns = content.fetched_ns;
@@ -55,13 +55,18 @@ void write_record(std::byte* segment, const RecordPlan& plan, const RecordConten
   auto* path = reinterpret_cast<std::byte*>(&record + 1);
   std::memcpy(path, content.path.data(), content.path.size());
   std::byte* const path_end = path + content.path.size();
-  std::memset(path_end, 0, static_cast<std::size_t>(segment + plan.data - path_end));
-  std::memset(segment + plan.data + content.stat.size, 0, plan.end - plan.data - content.stat.size);
-  record.data_hash = base::hash_bytes(record.data(), record.data_size);
+  std::memset(path_end, 0, static_cast<std::size_t>(start + record.data_offset - path_end));
+  record.data_hash = data.hash;
   record.header_hash = header_hash_of(record);
   record.stale.store(Record::k_unconfirmed, std::memory_order_relaxed);
   record.views.store(content.views, std::memory_order_relaxed);
   record.verified_ns.store(content.verified_ns, std::memory_order_relaxed);
+}
+
+void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content) {
+  const std::uint64_t size = content.stat.size;
+  std::memset(segment + plan.data + size, 0, plan.end - plan.data - size);
+  write_record_head(segment + plan.start, plan, content, {.size = size, .hash = base::hash_bytes(segment + plan.data, size)});
 }
 
 bool header_is_sound(const Record& record, std::uint64_t available) {

@@ -82,8 +82,8 @@ enum class RecordShape : std::uint8_t {
 RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size,
                        RecordShape shape = RecordShape::by_size);
 
-// The header and the path at `at`; the data is already in its place. `plan` is what plan_record gave.
 struct RecordContent {
+  RecordKind kind = RecordKind::file;
   std::string_view path;
   FileStat stat;
   bool physical = false;
@@ -92,7 +92,13 @@ struct RecordContent {
   std::uint64_t verified_ns = 0;  // base::boot_ns
   std::uint32_t views = 0;        // besides that of who publishes it
 };
+// The data of a file, stat.size bytes, is already in its place. `plan` is what plan_record gave.
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);
+// The header, the path and the zeros up to the data alone, at the record's start, for data that is never in memory as a whole.
+struct RecordData {
+  std::uint64_t size = 0, hash = 0;
+};
+void write_record_head(std::byte* start, const RecordPlan& plan, const RecordContent& content, const RecordData& data);
 
 // Is a whole, undamaged header here, and does the record end within `available` bytes? Does not look at the data.
 bool header_is_sound(const Record& record, std::uint64_t available);

@@ -13,6 +13,17 @@ namespace cube::base {
 inline std::uint64_t hash_bytes(const void* data, std::size_t n) { return XXH3_64bits(data, n); }
 inline std::uint64_t hash_path(std::string_view path) { return XXH3_64bits(path.data(), path.size()); }
 
+// The hash of bytes that come in parts: the same as hash_bytes of them all.
+class Hasher {
+ public:
+  Hasher() { XXH3_64bits_reset(&state_); }
+  void add(const void* data, std::size_t n) { XXH3_64bits_update(&state_, data, n); }
+  std::uint64_t value() const { return XXH3_64bits_digest(&state_); }
+
+ private:
+  XXH3_state_t state_;
+};
+
 // Another key space of the same index: a file by its device and inode.
 inline std::uint64_t hash_inode(std::uint64_t device, std::uint64_t inode) {
   const std::uint64_t key[3] = {0x696e6f6465ULL, device, inode};

@@ -91,6 +91,14 @@ inline long fstatat(int dir, const char* path, struct ::stat* out, int flags) {
 inline long readlink(const char* path, char* to, std::size_t n) {
   return raw(SYS_readlinkat, AT_FDCWD, arg(path), arg(to), static_cast<long>(n));
 }
+inline long readlinkat(int dir, const char* path, char* to, std::size_t n) {
+  return raw(SYS_readlinkat, dir, arg(path), arg(to), static_cast<long>(n));
+}
+inline long rename(const char* from, const char* to) { return raw(SYS_renameat2, AT_FDCWD, arg(from), AT_FDCWD, arg(to), 0); }
+inline long fsync(int fd) { return raw(SYS_fsync, fd); }
+inline long fdatasync(int fd) { return raw(SYS_fdatasync, fd); }
+inline long flock(int fd, int operation) { return raw(SYS_flock, fd, operation); }
+inline long getdents64(int fd, void* to, std::size_t n) { return raw(SYS_getdents64, fd, arg(to), static_cast<long>(n)); }
 inline long unlink(const char* path) { return raw(SYS_unlinkat, AT_FDCWD, arg(path), 0); }
 inline long getcwd(char* to, std::size_t n) { return raw(SYS_getcwd, arg(to), static_cast<long>(n)); }
 inline long memfd_create(const char* name, unsigned flags) { return raw(SYS_memfd_create, arg(name), static_cast<long>(flags)); }

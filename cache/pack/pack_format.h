@@ -1,0 +1,125 @@
+// A packed data set, FILE.cube: a header page, segments of records (cache/record.h), the index, a footer. doc/FORMAT.md has the
+// fields. Paths are relative to the pack's root, which is the empty path itself. The same tree gives the same bytes: entries
+// stand in the order of their names' bytes, what lies in a directory before the directory itself, and nothing in the file
+// depends on when or where it was packed.
+// Thread safety: pure functions, plain values.
+#pragma once
+
+#include <climits>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "cache/base/hash.h"
+#include "cache/file_stat.h"
+#include "cache/record.h"
+
+namespace cube::cache {
+
+inline constexpr std::uint32_t k_pack_version = 1;
+// A record that fits into a segment lies within one; a larger one begins with one.
+inline constexpr std::uint64_t k_pack_segment = 4 << 20;
+inline constexpr std::uint64_t k_pack_records_begin = k_page;
+
+struct PackHeader {
+  static constexpr std::uint64_t k_magic = 0x4b43415045425543;  // "CUBEPACK"
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t table_bits;  // the index has a bucket for each value of so many upper bits of the hash
+  std::uint64_t segment_bytes, records_begin, records_end;
+  std::uint64_t index_begin, index_bytes;
+  std::uint64_t entries, files, directories, links;
+  std::uint64_t data_bytes;  // of the files
+  std::uint64_t file_bytes;  // of the pack
+  std::uint64_t index_hash;
+  std::uint64_t reserved;     // zero
+  std::uint64_t header_hash;  // xxh3 of what stands before
+};
+static_assert(sizeof(PackHeader) == 128 && std::is_trivially_copyable_v<PackHeader>);
+
+// Where the header will stand, while a pack is being made: what of it is safe on the disk.
+struct PackJournal {
+  static constexpr std::uint64_t k_magic = 0x5452415045425543;  // "CUBEPART"
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t reserved;
+  std::uint64_t arguments_hash;
+  std::uint64_t safe_end;  // records before it were on the disk when this was written
+  std::uint64_t hash;      // xxh3 of what stands before
+};
+static_assert(sizeof(PackJournal) == 40);
+
+struct PackFooter {
+  static constexpr std::uint64_t k_magic = 0x444e455045425543;  // "CUBEPEND"
+  std::uint64_t magic, entries, file_bytes;
+  std::uint64_t content_hash;  // xxh3 of the header's hash and the index's hash
+  std::uint64_t reserved[3];   // zero
+  std::uint64_t footer_hash;   // xxh3 of what stands before
+};
+static_assert(sizeof(PackFooter) == 64);
+
+// The index: a table of (1 << table_bits) + 1 numbers, where each bucket of slots begins; then the slots, sorted.
+struct PackSlot {
+  std::uint64_t hash;    // of the path
+  std::uint64_t offset;  // of the record in the file
+  std::uint64_t bytes;   // of the record
+  friend auto operator<=>(const PackSlot&, const PackSlot&) = default;
+};
+static_assert(sizeof(PackSlot) == 24);
+
+// A bucket has less than 64 slots on average: it lies on one page, or on two.
+constexpr std::uint32_t pack_table_bits(std::uint64_t entries) {
+  std::uint32_t bits = 0;
+  while (entries >> bits >= 64) ++bits;
+  return bits;
+}
+constexpr std::uint64_t pack_table_bytes(std::uint32_t bits) { return ((1ULL << bits) + 1) * sizeof(std::uint64_t); }
+constexpr std::uint64_t pack_bucket(std::uint64_t hash, std::uint32_t bits) { return bits == 0 ? 0 : hash >> (64 - bits); }
+
+// The data of a directory's record: this, then for each entry in the order of the names' bytes a PackName, the name, a zero.
+struct PackListing {
+  static constexpr std::uint32_t k_complete = 1;  // the directory of the origin held nothing else
+  std::uint32_t flags, reserved;
+  std::uint64_t count;
+};
+struct PackName {
+  std::uint64_t inode;
+  std::uint16_t length;
+  std::uint8_t type;  // DT_REG, DT_DIR or DT_LNK
+  std::uint8_t reserved[5];
+};
+static_assert(sizeof(PackListing) == 16 && sizeof(PackName) == 16);
+
+// Goes through a listing that may be anybody's bytes. False: no more, and `is_sound` says whether that was its end.
+class PackListingReader {
+ public:
+  explicit PackListingReader(std::string_view data);
+  bool next(std::string_view& name, PackName& entry);
+  bool is_sound() const { return is_sound_; }
+  bool is_complete() const { return (head_.flags & PackListing::k_complete) != 0; }
+
+ private:
+  std::string_view rest_;
+  PackListing head_{};
+  std::uint64_t left_ = 0;
+  bool is_sound_ = false;
+};
+
+// A path that can lie in a pack: relative, shorter than PATH_MAX, no empty, "." or ".." component, no zero byte.
+bool is_pack_path(std::string_view path);
+// One component of it.
+bool is_pack_name(std::string_view name);
+
+// What of the origin's stat goes into a pack: not what differs from mount to mount and from read to read. `device` is a
+// number within the pack, so that hard links can be told.
+FileStat packed_stat(FileStat stat, std::uint32_t device);
+
+// Where the record comes that is added behind `fill` bytes of the file.
+RecordPlan plan_pack_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size);
+
+inline std::uint64_t hash_of(const PackHeader& header) { return base::hash_bytes(&header, offsetof(PackHeader, header_hash)); }
+inline std::uint64_t hash_of(const PackJournal& journal) { return base::hash_bytes(&journal, offsetof(PackJournal, hash)); }
+inline std::uint64_t hash_of(const PackFooter& footer) { return base::hash_bytes(&footer, offsetof(PackFooter, footer_hash)); }
+PackFooter footer_of(const PackHeader& header);
+
+}  // namespace cube::cache

@@ -1,0 +1,154 @@
+#include "cache/pack/pack_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "cache/pack/pack_io.h"
+
+namespace cube::cache {
+namespace {
+
+// Sizes that fit together, so that no sum of them can overflow.
+bool is_consistent(const PackHeader& h) {
+  constexpr std::uint64_t k_most = 1ULL << 60;
+  if (h.segment_bytes != k_pack_segment || h.records_begin != k_pack_records_begin || h.file_bytes > k_most) return false;
+  if (h.entries == 0 || h.entries > h.file_bytes / sizeof(PackSlot) || h.table_bits != pack_table_bits(h.entries)) return false;
+  if (h.index_bytes != pack_table_bytes(h.table_bits) + h.entries * sizeof(PackSlot)) return false;
+  if (h.records_end < h.records_begin || h.records_end > h.index_begin || h.index_begin % k_page != 0) return false;
+  if (h.index_begin > h.file_bytes || h.file_bytes - h.index_begin != h.index_bytes + sizeof(PackFooter)) return false;
+  return h.files <= h.entries && h.directories <= h.entries && h.links <= h.entries &&
+         h.files + h.directories + h.links == h.entries;
+}
+
+}  // namespace
+
+std::unique_ptr<PackReader> PackReader::open(const std::string& file, std::string& why) {
+  std::unique_ptr<PackReader> pack(new PackReader);
+  auto fd = base::open_fd(file.c_str(), O_RDONLY | O_NONBLOCK);
+  if (!fd) {
+    why = fmt::format("cannot open {}: {}", file, strerrordesc_np(fd.error().value));
+    return nullptr;
+  }
+  pack->file_ = std::move(*fd);
+  std::string what;
+  if (pack->read_frame(what)) return pack;
+  why = file + " " + what;
+  return nullptr;
+}
+
+bool PackReader::read_frame(std::string& why) {
+  const auto stat = stat_fd(file_.get());
+  const auto cannot_read = [&](int error) {
+    why = fmt::format("cannot be read: {}", strerrordesc_np(error));
+    return false;
+  };
+  if (!stat) return cannot_read(stat.error().value);
+  if (!stat->is_regular()) {
+    why = "is no pack: it is no regular file";
+    return false;
+  }
+  const auto got = read_at(file_.get(), &header_, sizeof header_, 0);
+  if (!got) return cannot_read(got.error().value);
+  if (*got < sizeof header_ || header_.magic != PackHeader::k_magic) {
+    why = *got >= sizeof(PackJournal) && header_.magic == PackJournal::k_magic
+              ? "is a pack that is not finished: the same cubeshim pack goes on with it"
+              : "is no pack: it does not begin as one";
+    return false;
+  }
+  if (header_.version != k_pack_version) {
+    why = fmt::format("is a pack of version {}; this cubeshim reads version {}", header_.version, k_pack_version);
+    return false;
+  }
+  if (header_.header_hash != hash_of(header_) || !is_consistent(header_)) {
+    why = "is damaged: its header is not as it was written";
+    return false;
+  }
+  if (stat->size != header_.file_bytes) {
+    why = fmt::format("is damaged: it has {} bytes and should have {}", stat->size, header_.file_bytes);
+    return false;
+  }
+  PackFooter footer{};
+  const auto tail = read_at(file_.get(), &footer, sizeof footer, header_.file_bytes - sizeof footer);
+  if (!tail) return cannot_read(tail.error().value);
+  const PackFooter expected = footer_of(header_);
+  if (*tail != sizeof footer || std::memcmp(&footer, &expected, sizeof footer) != 0) {
+    why = "is damaged: its footer does not belong to its header";
+    return false;
+  }
+  auto index = FileView::map(file_.get(), header_.index_begin, header_.index_bytes);
+  if (!index) {
+    why = fmt::format("cannot be mapped: {}", strerrordesc_np(index.error().value));
+    return false;
+  }
+  index_ = std::move(*index);
+  table_ = reinterpret_cast<const std::uint64_t*>(index_.data());
+  slots_ = reinterpret_cast<const PackSlot*>(index_.data() + pack_table_bytes(header_.table_bits));
+  return true;
+}
+
+base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t n) const {
+  const std::uint64_t bucket = pack_bucket(path_hash, header_.table_bits);
+  const std::uint64_t begin = table_[bucket], end = table_[bucket + 1];
+  if (begin > end || end > header_.entries) return base::fail(EBADMSG);
+  const PackSlot* slot =
+      std::lower_bound(slots_ + begin, slots_ + end, path_hash, [](const PackSlot& s, std::uint64_t h) { return s.hash < h; });
+  if (n >= static_cast<std::uint64_t>(slots_ + end - slot)) return base::fail(ENOENT);
+  slot += n;
+  if (slot->hash != path_hash) return base::fail(ENOENT);
+  const PackSlot found = *slot;
+  const bool is_inside = found.offset >= header_.records_begin && found.offset < header_.records_end &&
+                         found.offset % k_record_alignment == 0 && found.bytes >= sizeof(Record) &&
+                         found.bytes <= header_.records_end - found.offset;
+  if (!is_inside) return base::fail(EBADMSG);
+  return found;
+}
+
+base::Result<PackEntry> PackReader::find(std::string_view path) const {
+  const std::uint64_t hash = base::hash_path(path);
+  for (std::uint64_t n = 0;; ++n) {
+    const auto slot = locate(hash, n);
+    if (!slot) return base::fail(slot.error().value);
+    alignas(Record) std::byte head[k_most_pack_head];
+    const auto got = read_at(file_.get(), head, std::min<std::uint64_t>(sizeof head, slot->bytes), slot->offset);
+    if (!got) return base::fail(got.error().value);
+    PackEntry entry;
+    std::string_view there;
+    if (!read_pack_head(head, *got, slot->offset, slot->offset + slot->bytes, entry, there) || entry.bytes != slot->bytes)
+      return base::fail(EBADMSG);
+    if (there == path) return entry;
+  }
+}
+
+base::Result<PackEntry> PackReader::read_record(const PackSlot& slot, std::string_view path, std::byte* to) const {
+  const auto got = read_at(file_.get(), to, slot.bytes, slot.offset);
+  if (!got) return base::fail(got.error().value);
+  PackEntry entry;
+  std::string_view there;
+  if (*got != slot.bytes || !read_pack_head(to, *got, slot.offset, slot.offset + slot.bytes, entry, there))
+    return base::fail(EBADMSG);
+  if (entry.bytes != slot.bytes || !data_is_sound(*reinterpret_cast<const Record*>(to))) return base::fail(EBADMSG);
+  if (there != path) return base::fail(ENOENT);
+  return entry;
+}
+
+base::Result<void> PackReader::read(const PackEntry& entry, std::byte* to) const {
+  const auto got = read_at(file_.get(), to, entry.data_size, entry.data_offset);
+  if (!got) return base::fail(got.error().value);
+  if (*got != entry.data_size || base::hash_bytes(to, entry.data_size) != entry.data_hash) return base::fail(EBADMSG);
+  return {};
+}
+
+base::Result<std::size_t> PackReader::read_part(const PackEntry& entry, std::uint64_t from, std::byte* to, std::size_t n) const {
+  if (from >= entry.data_size) return std::size_t{0};
+  n = static_cast<std::size_t>(std::min<std::uint64_t>(n, entry.data_size - from));
+  const auto got = read_at(file_.get(), to, n, entry.data_offset + from);
+  if (!got) return base::fail(got.error().value);
+  if (*got != n) return base::fail(EBADMSG);
+  return n;
+}
+
+bool PackReader::index_is_sound() const { return base::hash_bytes(index_.data(), index_.size()) == header_.index_hash; }
+
+}  // namespace cube::cache

@@ -1,0 +1,56 @@
+// One record of a pack, and all of them in the order in which they lie there. Whatever the bytes are, nothing outside them is
+// looked at, and what is given out is a sound header at the very place where a writer would have put it.
+// Thread safety: PackScan one thread; read_pack_head is a pure function.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "cache/pack/pack_format.h"
+
+namespace cube::cache {
+
+struct PackEntry {
+  std::uint64_t offset = 0, bytes = 0;  // of the record in the pack
+  std::uint64_t data_offset = 0;        // in the pack
+  std::uint64_t data_size = 0, data_hash = 0;
+  RecordKind kind = RecordKind::file;
+  FileStat stat{};
+
+  std::uint64_t end() const { return offset + bytes; }
+};
+
+// Of the first `got` bytes of a record that lies at `offset` and ends before `end` at the latest. False: it is none.
+// `path` points into the record.
+bool read_pack_head(const std::byte* bytes, std::size_t got, std::uint64_t offset, std::uint64_t end, PackEntry& entry,
+                    std::string_view& path);
+inline constexpr std::size_t k_most_pack_head = sizeof(Record) + PATH_MAX;
+
+class PackScan {
+ public:
+  PackScan(int fd, std::uint64_t begin, std::uint64_t end) : fd_(fd), at_(begin), end_(end) {}
+
+  enum class Next : std::uint8_t { record, end, damaged };
+  // `path` is good until the next call. After `damaged` or `end` comes nothing else; error() is an errno, or 0 where the bytes
+  // are wrong.
+  Next next(PackEntry& entry, std::string_view& path);
+  std::uint64_t position() const { return at_; }  // where the last record ended
+  int error() const { return error_; }
+
+ private:
+  static constexpr std::size_t k_window = 256 << 10, k_short_window = 8 << 10;
+  // So many bytes from there on, less at the end. Null: error() says why.
+  const std::byte* look(std::uint64_t at, std::size_t n, std::size_t& got);
+
+  int fd_;
+  std::uint64_t at_, end_;
+  std::unique_ptr<std::byte[]> window_;
+  std::uint64_t window_at_ = 0;
+  std::size_t window_bytes_ = 0;
+  int error_ = 0;
+  Next last_ = Next::record;
+};
+
+}  // namespace cube::cache

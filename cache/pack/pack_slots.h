@@ -1,0 +1,37 @@
+// The slots of an index that is being made: 24 bytes for each record, in a file without a name beyond the first of them, so
+// that a hundred million take no memory that the kernel could not have back.
+// Thread safety: one thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/base/mapping.h"
+#include "cache/base/unique_fd.h"
+#include "cache/pack/pack_format.h"
+
+namespace cube::cache {
+
+class PackSlots {
+ public:
+  // `directory`: where the file lies.
+  explicit PackSlots(std::string directory) : directory_(std::move(directory)) {}
+
+  base::Result<void> add(const PackSlot& slot);
+  // Nothing is added afterwards.
+  base::Result<std::span<const PackSlot>> sorted();
+  std::uint64_t count() const { return spilled_ + recent_.size(); }
+
+ private:
+  static constexpr std::size_t k_in_memory = 64 << 10;
+  base::Result<void> spill();
+
+  std::string directory_;
+  std::vector<PackSlot> recent_;
+  std::uint64_t spilled_ = 0;
+  base::UniqueFd file_;
+  base::Mapping mapping_;
+};
+
+}  // namespace cube::cache
