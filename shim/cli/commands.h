@@ -17,6 +17,9 @@ void add_warmup(CLI::App& app, int& status);
 void add_top(CLI::App& app, int& status);
 void add_doctor(CLI::App& app, int& status);
 void add_clear(CLI::App& app, int& status);
+void add_pack(CLI::App& app, int& status);
+void add_pack_look(CLI::App& app, int& status);  // ls, cat, verify
+void add_extract(CLI::App& app, int& status);
 // Hidden; both print what they make of all the others.
 void add_completion(CLI::App& app, int& status);
 void add_manual(CLI::App& app, int& status);

@@ -20,6 +20,7 @@ OptionText describe_option(const CLI::Option& option) {
   text.help = option.get_description();
   text.is_setting = option.get_group() == Settings::k_group;
   text.is_repeatable = option.get_items_expected_max() > 1;
+  text.is_required = option.get_required();
   return text;
 }
 
@@ -48,7 +49,10 @@ OptionText::Kind OptionText::kind() const {
 
 std::string CommandText::usage() const {
   std::string text = "[OPTION...]";
-  for (const auto& positional : positionals) text += " [" + positional.value + (positional.is_repeatable ? "...]" : "]");
+  for (const auto& positional : positionals) {
+    const std::string value = positional.value + (positional.is_repeatable ? "..." : "");
+    text += positional.is_required ? " " + value : " [" + value + "]";
+  }
   return runs_program ? text + " [--] PROGRAM [ARGUMENT...]" : text;
 }
 

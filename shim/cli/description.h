@@ -17,7 +17,7 @@ struct OptionText {
   std::string value;               // what it takes: "DIRECTORY", "virtual|real|off"; empty: it is a flag
   std::string help;
   bool is_setting = false;  // a row of config.def
-  bool is_repeatable = false;
+  bool is_repeatable = false, is_required = false;
 
   // The words it takes; "ttl:" of "ttl:SECONDS". Empty: not a choice of words.
   std::vector<std::string> choices() const;

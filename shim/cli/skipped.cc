@@ -10,9 +10,7 @@ namespace cube::cli {
 using prefetch::Refusal;
 using prefetch::Refused;
 
-namespace {
-
-void add_to(std::vector<SkippedRow>& rows, SkippedRow row) {
+void add_row(std::vector<SkippedRow>& rows, SkippedRow row) {
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.reason == row.reason; });
   if (found != rows.end()) {
     found->count += row.count;
@@ -20,8 +18,6 @@ void add_to(std::vector<SkippedRow>& rows, SkippedRow row) {
     rows.push_back(std::move(row));
   }
 }
-
-}  // namespace
 
 void Skipped::add(NamedPaths& paths, const prefetch::RefusedFile& refused) {
   switch (refused.why) {
@@ -36,7 +32,7 @@ void Skipped::add(NamedPaths& paths, const prefetch::RefusedFile& refused) {
 }
 
 void Skipped::add_own(const char* reason, const prefetch::RefusedFile& refused) {
-  add_to(own_, {.reason = reason, .count = 1, .first = refused.file.path});
+  add_row(own_, {.reason = reason, .count = 1, .first = refused.file.path});
 }
 
 std::vector<SkippedRow> Skipped::rows(const NamedPaths& paths) const {
@@ -50,11 +46,11 @@ std::vector<SkippedRow> Skipped::rows(const NamedPaths& paths) const {
       std::string first = row.first;
       if (row.line != 0 && paths.is_list(i)) first += fmt::format(" (line {})", row.line);
       if (row.error != 0) first += fmt::format(": {}", std::strerror(row.error));
-      add_to(rows, {std::string(prefetch::Refusals::name_of(reason)), row.count, first, reason == Refusal::excluded});
+      add_row(rows, {std::string(prefetch::Refusals::name_of(reason)), row.count, first, reason == Refusal::excluded});
     }
-    if (list.error() != 0) add_to(rows, {"in a list that cannot be read on", 1, std::strerror(list.error()), false});
+    if (list.error() != 0) add_row(rows, {"in a list that cannot be read on", 1, std::strerror(list.error()), false});
   }
-  for (const auto& row : own_) add_to(rows, row);
+  for (const auto& row : own_) add_row(rows, row);
   return rows;
 }
 

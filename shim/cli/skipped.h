@@ -17,6 +17,9 @@ struct SkippedRow {
   bool is_wanted = false;  // the list says so itself
 };
 
+// Beside the others, or to that of the same reason.
+void add_row(std::vector<SkippedRow>& rows, SkippedRow row);
+
 class Skipped {
  public:
   // One that the cache has not taken. A directory is none: its files come next.
