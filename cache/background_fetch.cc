@@ -39,7 +39,7 @@ BackgroundFetch::Begin BackgroundFetch::begin() {
 
 Fetch::Next BackgroundFetch::accept(const FileStat& stat, bool physical) {
   const Pin pin = cache_->ram_.find(key_, hash_);
-  if (pin && pin->stat.same_content(stat) && pin->stat.same_rights(stat)) {
+  if (pin && stat.is_unchanged_since(pin->stat)) {
     fetched_twice_ = cache_->needs_no_look(*pin) && !pin->is_prefetched();
     cache_->ram_.mark_verified(*pin, base::boot_ns());
     return Fetch::Next::done;

@@ -96,7 +96,7 @@ bool FileCache::is_fresh(const Record& record, const char* path) {
   stats().count(Counter::origin_stats);
   const std::uint64_t now = base::boot_ns();
   const auto current = stat_path(AT_FDCWD, path, 0);
-  if (current && current->same_content(record.stat) && current->same_rights(record.stat)) {
+  if (current && current->is_unchanged_since(record.stat)) {
     if (consistency_.kind != base::ConsistencyKind::open) ram_.mark_verified(record, now);
     return true;
   }

@@ -51,6 +51,11 @@ struct FileStat {
   }
   // The same bytes, as far as a file system can tell.
   bool same_content(const FileStat& other) const { return same_file(other) && size == other.size && modified == other.modified; }
+  // Nothing has been done to it since. An mtime can be set back after a write (rsync -t, cp -p, touch -r); the ctime, which moves
+  // then too, cannot.
+  bool is_unchanged_since(const FileStat& other) const {
+    return same_content(other) && same_rights(other) && changed == other.changed;
+  }
 };
 
 // The stat of an open file, or of a path (relative to `dir`).

@@ -79,7 +79,7 @@ base::Result<void> OriginFile::read_whole(std::byte* to, base::Stats& stats) con
 bool OriginFile::is_unchanged(base::Stats& stats) const {
   stats.count(Counter::origin_stats);
   const auto now = stat_fd(fd_.get());
-  return now && now->same_content(stat_);
+  return now && now->is_unchanged_since(stat_);
 }
 
 bool OriginFile::is_physical(std::string_view absolute_path) const {

@@ -199,7 +199,7 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, Links links, FetchResult& 
   if (state == ReadState::whole && room.look_again) {
     ++result.stats;
     const auto now = cache::stat_fd(fd);
-    if (!now || !now->same_content(file.stat)) state = ReadState::changed;
+    if (!now || !now->is_unchanged_since(file.stat)) state = ReadState::changed;
   }
   result.ending = state == ReadState::whole ? Ending::whole : Ending::changed;
 }

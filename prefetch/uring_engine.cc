@@ -262,7 +262,8 @@ void UringCore::advance(std::uint64_t index, int result) {
     case Stage::stating: return ask_for_room(index, flight);
     case Stage::reading: return read_returned(index, flight, result);
     case Stage::looking_again:
-      return end(index, flight, cache::FileStat::from(flight.statx).same_content(flight.stat) ? Ending::whole : Ending::changed);
+      return end(index, flight,
+                 cache::FileStat::from(flight.statx).is_unchanged_since(flight.stat) ? Ending::whole : Ending::changed);
     case Stage::free:
     case Stage::closing: return;
   }

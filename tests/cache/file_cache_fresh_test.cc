@@ -134,6 +134,23 @@ TEST(Consistency, OpenSeesANewFileOfTheSameSizeAndTime) {
   EXPECT_EQ(bytes(cache->open(request_for(path))), "two");
 }
 
+// Once a bug: rsync -t, cp -p and touch -r leave size and mtime as they were.
+TEST(Consistency, OpenSeesAWriteThatHasPutTheTimeBack) {
+  const tests::TempDir dir;
+  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
+  const std::string path = old_file(dir, "one");
+  ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
+  const FileStat before = *stat_path(AT_FDCWD, path.c_str(), 0);
+  const timespec times[2] = {{before.modified.seconds, 0}, {before.modified.seconds, 0}};
+  // The ctime moves with the kernel's tick.
+  while (stat_path(AT_FDCWD, path.c_str(), 0)->changed == before.changed) {
+    tests::TempDir::write_file(path, "two");
+    utimensat(AT_FDCWD, path.c_str(), times, 0);
+  }
+  EXPECT_TRUE(stat_path(AT_FDCWD, path.c_str(), 0)->same_content(before));
+  EXPECT_EQ(bytes(cache->open(request_for(path))), "two");
+}
+
 TEST(Consistency, TtlAsksAgainWhenItHasPassed) {
   const tests::TempDir dir;
   const TestCache cache(16 << 20, [](base::Config& config) {

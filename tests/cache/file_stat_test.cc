@@ -158,6 +158,23 @@ TEST(FileStat, TellsContentByFileSizeAndTime) {
     b = a;
     change(b);
     EXPECT_FALSE(a.same_content(b));
+    EXPECT_FALSE(a.is_unchanged_since(b));
+  }
+}
+
+TEST(FileStat, TellsAChangeThatHasPutTheTimeBack) {
+  FileStat a{};
+  a.modified = {100, 5, 0};
+  a.changed = {200, 5, 0};
+  FileStat b = a;
+  b.accessed.seconds = 300;
+  EXPECT_TRUE(b.is_unchanged_since(a)) << "read since";
+  for (const auto change : {+[](FileStat& s) { s.changed.seconds = 201; }, +[](FileStat& s) { s.changed.nanoseconds = 6; },
+                            +[](FileStat& s) { s.mode = 0600; }, +[](FileStat& s) { s.links = 2; }}) {
+    b = a;
+    change(b);
+    EXPECT_TRUE(b.same_content(a));
+    EXPECT_FALSE(b.is_unchanged_since(a));
   }
 }
 
