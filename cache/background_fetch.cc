@@ -1,6 +1,5 @@
 #include "cache/background_fetch.h"
 
-#include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/recent_misses.h"
 
@@ -41,7 +40,7 @@ Fetch::Next BackgroundFetch::accept(const FileStat& stat, bool physical) {
   const Pin pin = cache_->ram_.find(key_, hash_);
   if (pin && stat.is_unchanged_since(pin->stat)) {
     fetched_twice_ = cache_->needs_no_look(*pin) && !pin->is_prefetched();
-    cache_->ram_.mark_verified(*pin, base::boot_ns());
+    cache_->ram_.mark_verified(*pin, fetch_.looked_ns());
     return Fetch::Next::done;
   }
   if (pin) cache_->ram_.mark_stale(key_);

@@ -43,6 +43,8 @@ class Fetch {
   void lose_room() { reservation_.lose(); }
 
   base::Counter reason() const { return reason_; }
+  // Whatever it sees of the origin is not older; base::boot_ns.
+  std::uint64_t looked_ns() const { return content_.verified_ns; }
   Pin& pin() { return pin_; }
 
  private:

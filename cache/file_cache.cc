@@ -146,9 +146,10 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   bool waited_for_prefetch = false;
   const SingleFlight::Turn turn = flights_.begin(hash, ticket, &waited_for_prefetch);
   if (turn == SingleFlight::Turn::too_long) return open_plain(request, Counter::bypassed_busy);
-  // Somebody may have fetched it since we looked, whether we have waited for him or not.
+  // Somebody may have fetched it since we looked, whether we have waited for him or not. His look may be older than this open,
+  // or this job: it counts as that of any other record.
   outcome.pin = ram_.find(request.key, hash);
-  if (outcome.pin && (turn == SingleFlight::Turn::waited || needs_no_look(*outcome.pin))) {
+  if (outcome.pin && is_fresh(*outcome.pin, request.path)) {
     stats().count(Counter::hits_ram);
     if (outcome.pin->is_prefetched()) note_opened(*outcome.pin, waited_for_prefetch);
     return outcome;

@@ -1,6 +1,10 @@
 // CUBESHIM_CONSISTENCY: when the origin is asked again.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <thread>
+
+#include "cache/background_fetch.h"
 #include "cache/base/clock.h"
 #include "cache/file_cache.h"
 #include "tests/support/child.h"
@@ -132,6 +136,42 @@ TEST(Consistency, OpenSeesANewFileOfTheSameSizeAndTime) {
   ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
   ASSERT_EQ(rename(other.c_str(), path.c_str()), 0);
   EXPECT_EQ(bytes(cache->open(request_for(path))), "two");
+}
+
+// Once a bug: who waits for another's fetch gets what that has read, though it has changed before he opened it.
+TEST(Consistency, OpenLooksAtWhatAFetchBringsThatBeganBefore) {
+  const tests::TempDir dir;
+  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
+  const std::string path = old_file(dir, "one");
+  std::string seen;
+  std::thread program;
+  {
+    BackgroundFetch fetch(*cache.cache, path, false);
+    ASSERT_EQ(fetch.begin(), BackgroundFetch::Begin::fetch);
+    ASSERT_EQ(fetch.accept(*stat_path(AT_FDCWD, path.c_str(), 0), true), Fetch::Next::read);
+    std::memcpy(fetch.room(), "one", 3);
+    write_old(path, "three");
+    const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+    program = std::thread([&] { seen = bytes(cache->open(request_for(path))); });
+    while (slot.waiting.load() == 0) std::this_thread::yield();
+    EXPECT_TRUE(fetch.publish());
+  }
+  program.join();
+  EXPECT_EQ(seen, "three");
+}
+
+// Once a bug: the time is that of the note, and a change between look and note counts as seen.
+TEST(Consistency, APrefetchNotesTheTimeBeforeItsLook) {
+  const tests::TempDir dir;
+  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
+  const std::string path = old_file(dir, "one");
+  const OpenOutcome outcome = cache->open(request_for(path));
+  BackgroundFetch fetch(*cache.cache, path, false);
+  ASSERT_EQ(fetch.begin(), BackgroundFetch::Begin::fetch);
+  const auto look = stat_path(AT_FDCWD, path.c_str(), 0);
+  const std::uint64_t looked = base::boot_ns();
+  ASSERT_EQ(fetch.accept(*look, true), Fetch::Next::done);
+  EXPECT_LT(outcome.pin->verified_ns.load(), looked);
 }
 
 // Once a bug: rsync -t, cp -p and touch -r leave size and mtime as they were.
