@@ -98,6 +98,19 @@ TEST_F(Origin, ARewrittenFileOfTheSameSizeIsSeenByItsTime) {
   EXPECT_FALSE(file->is_unchanged(*stats));
 }
 
+TEST_F(Origin, ARewrittenFileWhoseTimeWasPutBackIsSeenByItsCtime) {
+  const std::string path = dir.write("f", "abc");
+  const timespec old[2] = {{1000, 0}, {1000, 0}};
+  utimensat(AT_FDCWD, path.c_str(), old, 0);
+  const auto file = open(path);
+  // The ctime moves with the kernel's tick.
+  while (stat_path(AT_FDCWD, path.c_str(), 0)->changed == file->stat().changed) {
+    ASSERT_TRUE(tests::TempDir::write_file(path, "abd"));
+    utimensat(AT_FDCWD, path.c_str(), old, 0);
+  }
+  EXPECT_FALSE(file->is_unchanged(*stats));
+}
+
 TEST_F(Origin, AFileThatIsTruncatedAllTheTimeIsWholeOrRefused) {
   const std::string whole(300'000, 'x');
   const std::string path = dir.write("f", whole);
