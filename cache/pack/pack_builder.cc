@@ -134,9 +134,10 @@ bool PackBuilder::enter(std::size_t i) {
   const Level& above = levels_.back();
   Level level;
   level.path = join(above.path, above.names.text(i));
-  if (level.path.size() >= PATH_MAX) return skip(PackSkip::too_long, level.path), true;
+  if (!is_pack_path(level.path)) return skip(PackSkip::too_long, level.path), true;
   if (levels_.size() == k_most_levels) return skip(PackSkip::too_deep, level.path), true;
   auto fd = open_directory(above.fd.get(), above.names.c_str(i), O_NOFOLLOW);
+  if (!fd && fd.error().value == ENOENT) return skip(PackSkip::missing, level.path), true;
   if (!fd) return skip(PackSkip::unreadable, level.path, fd.error().value), true;
   level.fd = std::move(*fd);
   level.is_whole = above.is_whole;
@@ -235,7 +236,7 @@ bool PackBuilder::take_batch() {
   std::vector<FetchedEntry> fetched(paths.size());
   crew_->run(paths.size(), [&](std::size_t k) {
     const std::size_t i = level.at + k;
-    if (paths[k].size() < PATH_MAX) fetched[k] = fetch_entry(level.fd.get(), level.names.c_str(i), level.names[i].type, old[k]);
+    if (is_pack_path(paths[k])) fetched[k] = fetch_entry(level.fd.get(), level.names.c_str(i), level.names[i].type, old[k]);
   });
   bool has_to_stop = false;
   for (std::size_t k = 0; k < paths.size() && !has_to_stop; ++k) {
@@ -247,16 +248,18 @@ bool PackBuilder::take_batch() {
 
 bool PackBuilder::take(std::size_t i, const std::string& path, FetchedEntry entry, bool& has_to_stop) {
   Level& level = levels_.back();
-  if (path.size() >= PATH_MAX) return skip(PackSkip::too_long, path), true;
+  // Some mounts have names of more than 255 bytes.
+  if (!is_pack_path(path)) return skip(PackSkip::too_long, path), true;
   if (entry.what == What::same) {
     const OldRecord* const old = writer_->old();
-    const bool is_next = old != nullptr && old->path == path;
+    const std::uint32_t device = packed(entry.stat).device_minor;
+    const bool is_next = old != nullptr && old->path == path && old->entry.stat.device_minor == device;
     const auto adopted = is_next ? writer_->adopt() : base::Result<bool>(false);
     if (!adopted) return check(base::fail(adopted.error().value));
     if (*adopted) {
       level.names[i].is_packed = true;
+      level.names[i].type = static_cast<std::uint8_t>(IFTODT(entry.stat.mode));
       ++resumed_;
-      packed(entry.stat);
       if (!level.is_whole) refuse_below(level, path);
       return true;
     }

@@ -16,6 +16,7 @@ bool read_pack_head(const std::byte* bytes, std::size_t got, std::uint64_t offse
   if (!header_is_sound(record, end - offset)) return false;
   if (record.kind != RecordKind::file && record.kind != RecordKind::directory && record.kind != RecordKind::link) return false;
   if (record.kind == RecordKind::file && record.data_size != record.stat.size) return false;
+  if (record.kind == RecordKind::link && (record.data_size == 0 || record.data_size >= PATH_MAX)) return false;
   path = record.path();
   if (!is_pack_path(path) || (path.empty() && record.kind != RecordKind::directory)) return false;
   entry.offset = offset;

@@ -32,10 +32,11 @@ base::Result<void> sync_directory_of(const std::string& file) {
   const std::size_t slash = file.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : slash == 0 ? "/" : file.substr(0, slash);
   const auto fd = base::open_fd(directory.c_str(), O_RDONLY | O_DIRECTORY);
-  if (!fd) return base::fail(fd.error().value);
+  // It may be written and not read; the pack is there all the same.
+  if (!fd) return fd.error().value == EACCES ? base::Result<void>{} : base::fail(fd.error().value);
   const long synced = sys::fsync(fd->get());
   // Not every mount knows that of directories.
-  return synced == -EINVAL ? base::Result<void>{} : done(synced);
+  return synced == -EINVAL || synced == -ENOSYS || synced == -EOPNOTSUPP ? base::Result<void>{} : done(synced);
 }
 
 }  // namespace
@@ -94,8 +95,11 @@ base::Result<void> PackWriter::cut(std::uint64_t end) {
   old_.clear();
   if (file_end_ <= end) return {};
   if (safe_end_ > end && end >= k_pack_records_begin) {
+    // Before anything new comes where the disk may still have a journal that calls it safe.
     const auto noted = write_journal(end);
     if (!noted) return noted;
+    const auto synced = done(sys::fdatasync(fd_.get()));
+    if (!synced) return synced;
   }
   file_end_ = end;
   return done(sys::ftruncate(fd_.get(), static_cast<std::int64_t>(end)));

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstring>
+#include <system_error>
 
 #include "cache/pack/pack_format.h"
 
@@ -67,7 +69,11 @@ FetchedEntry read_link(int directory, const char* name, const FileStat& stat) {
   entry.data = std::make_unique_for_overwrite<std::byte[]>(PATH_MAX);
   const long n = sys::readlinkat(directory, name, reinterpret_cast<char*>(entry.data.get()), PATH_MAX);
   if (sys::failed(n)) return failed_with(static_cast<int>(-n));
-  entry.what = What::link;
+  if (n == 0 || n == PATH_MAX) return failed_with(EINVAL);
+  // Another link may have come in its place in between.
+  const auto after = stat_path(directory, name, AT_SYMLINK_NOFOLLOW);
+  const bool is_still_there = after && after->same_content(stat) && after->changed == stat.changed;
+  entry.what = is_still_there ? What::link : What::changing;
   entry.size = static_cast<std::size_t>(n);
   return entry;
 }
@@ -75,8 +81,9 @@ FetchedEntry read_link(int directory, const char* name, const FileStat& stat) {
 }  // namespace
 
 bool is_same_entry(const FileStat& packed, const FileStat& origin) {
-  return packed.inode == origin.inode && packed.size == origin.size && packed.modified == origin.modified &&
-         packed.changed == origin.changed && packed.same_rights(origin);
+  // All of it: what an earlier run wrote must be what this one would write.
+  const FileStat now = packed_stat(origin, packed.device_minor);
+  return std::memcmp(&packed, &now, sizeof now) == 0;
 }
 
 base::Result<base::UniqueFd> open_entry(int directory, const char* name) {
@@ -112,7 +119,13 @@ FetchedEntry fetch_entry(int directory, const char* name, std::uint8_t type, con
 
 Crew::Crew(unsigned threads) {
   threads_.reserve(threads);
-  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  for (unsigned i = 0; i < threads; ++i) {
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      break;  // the system gives no more of them: what there is does it
+    }
+  }
 }
 
 Crew::~Crew() {
@@ -125,6 +138,10 @@ Crew::~Crew() {
 }
 
 void Crew::run(std::size_t count, const std::function<void(std::size_t)>& part) {
+  if (threads_.empty()) {
+    for (std::size_t i = 0; i < count; ++i) part(i);
+    return;
+  }
   std::unique_lock lock(mutex_);
   part_ = &part;
   next_ = 0;

@@ -36,7 +36,8 @@ base::Result<base::UniqueFd> open_entry(int directory, const char* name);
 // The same file with the same bytes and rights, of two stats as a pack has them or the origin gives them.
 bool is_same_entry(const FileStat& packed, const FileStat& origin);
 
-// Threads that do the parts of a job together.
+// Threads that do the parts of a job together; where there can be no more threads, fewer, and the caller itself where there is
+// none.
 class Crew {
  public:
   explicit Crew(unsigned threads);

@@ -118,6 +118,41 @@ TEST_F(PackBuilderTest, ALargeFileThatGrowsWhileItIsReadIsLeftOut) {
   EXPECT_EQ(scan.next(entry, path), PackScan::Next::end) << "nothing is left of what failed";
 }
 
+TEST_F(PackBuilderTest, ANameThatNoReaderTakesIsToldAndLeftOut) {
+  // Some mounts have them, others take them from a list alone.
+  const std::string name(256, 'n');
+  tree.write("f", "1");
+  TreePaths paths;
+  paths.add(name);
+  paths.add("f");
+  paths.sort();
+  auto build = tree.build();
+  build.list = &paths;
+  ASSERT_EQ(tree.make(build), "");
+  EXPECT_EQ(tree.skipped, std::vector<std::string>{name + ": longer than a path can be"});
+  EXPECT_EQ(tree.open()->header().entries, 2U);
+}
+
+TEST_F(PackBuilderTest, ALinkThatCannotBeOneIsDamage) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{PATH_MAX}}) {
+    auto writer = PackWriter::open({.file = tree.pack, .arguments_hash = 1});
+    ASSERT_TRUE(writer);
+    FileStat stat{};
+    stat.mode = S_IFLNK | 0777;
+    const std::string target(size, 't');
+    ASSERT_TRUE((*writer)->add({.path = "l", .kind = RecordKind::link, .stat = stat}, std::as_bytes(std::span(target))));
+    ASSERT_TRUE((*writer)->finish());
+    EXPECT_EQ(tree.open()->find("l").error().value, EBADMSG) << size;
+  }
+}
+
+TEST(Crew, WithoutThreadsItsCallerDoesTheWork) {
+  Crew crew(0);
+  std::size_t sum = 0;
+  crew.run(10, [&](std::size_t i) { sum += i; });
+  EXPECT_EQ(sum, 45U);
+}
+
 TEST_F(PackBuilderTest, OneWriterAtATime) {
   const auto first = PackWriter::open({.file = tree.pack, .arguments_hash = 1});
   ASSERT_TRUE(first);

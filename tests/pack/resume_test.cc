@@ -96,6 +96,23 @@ TEST_F(PackResume, WhatHasChangedMeanwhileIsReadAgain) {
   }
 }
 
+TEST_F(PackResume, WhatWouldBeWrittenOtherwiseIsNotTheSame) {
+  const auto origin = stat_path(AT_FDCWD, (tree.root + "/a/x").c_str(), 0);
+  ASSERT_TRUE(origin);
+  const FileStat packed = packed_stat(*origin, 3);
+  EXPECT_TRUE(is_same_entry(packed, *origin));
+  FileStat other = *origin;
+  other.accessed.seconds += 10;
+  EXPECT_TRUE(is_same_entry(packed, other)) << "reading it changes nothing";
+  // A file system may write a file to its disk later, and its blocks are others then.
+  other = *origin;
+  other.blocks += 8;
+  EXPECT_FALSE(is_same_entry(packed, other));
+  other = *origin;
+  other.mode ^= 1;
+  EXPECT_FALSE(is_same_entry(packed, other));
+}
+
 TEST_F(PackResume, OtherArgumentsBeginAnew) {
   stop_after(20);
   SampleTree other;
