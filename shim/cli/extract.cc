@@ -36,7 +36,9 @@ int complain(std::string_view why) {
 
 class Extractor {
  public:
-  Extractor(const cache::PackReader& pack, int root, bool force) : pack_(pack), root_(root), force_(force) {}
+  // `is_new`: the root was made for it, and becomes as that of the pack. One that was there stays as it is.
+  Extractor(const cache::PackReader& pack, int root, bool is_new, bool force)
+      : pack_(pack), root_(root), is_new_(is_new), force_(force) {}
 
   void take(const PackEntry& entry, const std::string& path) {
     if (entry.kind == RecordKind::directory) {
@@ -55,6 +57,7 @@ class Extractor {
       if (const int error = make_link(entry, path); error != 0) fail(path, error);
     }
     for (const auto& [path, stat] : directories_) {
+      if (path.empty() && !is_new_) continue;
       const int error = enter(path);
       if (error != 0 || !dress(parent_.get(), stat)) fail(path, error != 0 ? error : errno);
     }
@@ -100,15 +103,20 @@ class Extractor {
     return fchmod(fd, mode) == 0 && futimens(fd, times) == 0;
   }
 
-  int make_room(const std::string& name) const {
-    if (force_ && unlinkat(parent_.get(), name.c_str(), 0) != 0 && errno != ENOENT) return errno;
-    return 0;
+  // What is made first has this name where something may be replaced, which stays until the new one is whole.
+  std::string first_name(const std::string& name) const { return force_ ? fmt::format(".cubeshim-extract-{}", getpid()) : name; }
+  // 0, or an errno, and then nothing is left of what was made.
+  int give_name(const std::string& name, int error) const {
+    const std::string first = first_name(name);
+    if (error == 0 && force_ && renameat(parent_.get(), first.c_str(), parent_.get(), name.c_str()) != 0) error = errno;
+    // Two names of one file are left as they are by a rename.
+    if (error != 0 || force_) unlinkat(parent_.get(), first.c_str(), 0);
+    return error;
   }
 
   int write_file(const PackEntry& entry, const std::string& path) {
     if (const int error = enter(directory_of(path)); error != 0) return error;
-    const std::string name = name_of(path);
-    if (const int error = make_room(name); error != 0) return error;
+    const std::string name = name_of(path), first_name = this->first_name(name);
     const std::pair inode(entry.stat.device(), entry.stat.inode);
     if (entry.stat.links > 1) {
       const auto first = inodes_.find(inode);
@@ -116,14 +124,14 @@ class Extractor {
           first != inodes_.end() && first->second.hash == entry.data_hash && first->second.size == entry.data_size;
       if (is_same) return hard_link(first->second.path, path);
     }
-    const base::UniqueFd file(openat(parent_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    base::UniqueFd file(openat(parent_.get(), first_name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file) return errno;
     int error = write_data(entry, file.get());
     if (error == 0 && !dress(file.get(), entry.stat)) error = errno;
-    if (error != 0) {
-      unlinkat(parent_.get(), name.c_str(), 0);
-      return error;
-    }
+    // Some mounts tell only now that there was no room.
+    if (close(file.release()) != 0 && error == 0) error = errno;
+    error = give_name(name, error);
+    if (error != 0) return error;
     if (entry.stat.links > 1) inodes_.try_emplace(inode, First{path, entry.data_hash, entry.data_size});
     ++files_;
     bytes_ += entry.data_size;
@@ -134,7 +142,9 @@ class Extractor {
     if (const int error = enter(directory_of(from)); error != 0) return error;
     const base::UniqueFd source = std::move(parent_);
     if (const int error = enter(directory_of(to)); error != 0) return error;
-    if (linkat(source.get(), name_of(from).c_str(), parent_.get(), name_of(to).c_str(), 0) != 0) return errno;
+    const std::string name = name_of(to);
+    if (linkat(source.get(), name_of(from).c_str(), parent_.get(), first_name(name).c_str(), 0) != 0) return errno;
+    if (const int error = give_name(name, 0); error != 0) return error;
     ++files_;
     return 0;
   }
@@ -160,18 +170,19 @@ class Extractor {
 
   int make_link(const PackEntry& entry, const std::string& path) {
     if (const int error = enter(directory_of(path)); error != 0) return error;
-    const std::string name = name_of(path);
-    int error = make_room(name);
-    if (error != 0) return error;
+    const std::string name = name_of(path), first_name = this->first_name(name);
+    int error = 0;
     const std::string target = read_text(pack_, entry, error);
     if (error != 0) return error;
     if (target.empty() || target.find('\0') != std::string::npos) return EBADMSG;
-    if (symlinkat(target.c_str(), parent_.get(), name.c_str()) != 0) return errno;
+    if (symlinkat(target.c_str(), parent_.get(), first_name.c_str()) != 0) return errno;
     // Where this is not allowed the link is good all the same.
-    (void)!fchownat(parent_.get(), name.c_str(), entry.stat.user, entry.stat.group, AT_SYMLINK_NOFOLLOW);
+    (void)!fchownat(parent_.get(), first_name.c_str(), entry.stat.user, entry.stat.group, AT_SYMLINK_NOFOLLOW);
     const timespec times[2] = {{0, UTIME_OMIT},
                                {entry.stat.modified.seconds, static_cast<long>(entry.stat.modified.nanoseconds)}};
-    (void)utimensat(parent_.get(), name.c_str(), times, AT_SYMLINK_NOFOLLOW);
+    (void)utimensat(parent_.get(), first_name.c_str(), times, AT_SYMLINK_NOFOLLOW);
+    error = give_name(name, 0);
+    if (error != 0) return error;
     ++files_;
     return 0;
   }
@@ -182,7 +193,7 @@ class Extractor {
   };
   const cache::PackReader& pack_;
   int root_;
-  bool force_;
+  bool is_new_, force_;
   base::UniqueFd parent_;
   std::string parent_path_;
   std::vector<std::pair<std::string, cache::FileStat>> directories_;
@@ -199,15 +210,15 @@ int extract(const Extract& extract) {
   for (const auto& given : extract.paths) {
     wanted.push_back(path_in_pack(given));
     const auto entry = pack->find(wanted.back());
-    if (!entry) return complain(fmt::format("{}: {} is {}", extract.file, shown(wanted.back()), pack_error(entry.error().value)));
+    if (!entry) return complain(fmt::format("{}: {} {}", extract.file, shown(wanted.back()), pack_trouble(entry.error().value)));
   }
-  if (mkdir(extract.directory.c_str(), 0777) != 0 && errno != EEXIST)
-    return complain(fmt::format("cannot make {}: {}", extract.directory, strerrordesc_np(errno)));
+  const bool is_new = mkdir(extract.directory.c_str(), 0777) == 0;
+  if (!is_new && errno != EEXIST) return complain(fmt::format("cannot make {}: {}", extract.directory, strerrordesc_np(errno)));
   const base::UniqueFd root(open(extract.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root) return complain(fmt::format("cannot write into {}: {}", extract.directory, strerrordesc_np(errno)));
   note_interrupts();
   Progress progress(extract.quiet, extract.interval);
-  Extractor extractor(*pack, root.get(), extract.force);
+  Extractor extractor(*pack, root.get(), is_new, extract.force);
   cache::PackScan scan = pack->scan();
   PackEntry entry;
   std::string_view path;
@@ -237,7 +248,10 @@ void add_extract(CLI::App& app, int& status) {
   CLI::App* const command = app.add_subcommand("extract", "Write files of a pack into a directory, as they were");
   const auto options = std::make_shared<Extract>();
   command->add_option("FILE", options->file, "The pack")->required();
-  command->add_option("DIRECTORY", options->directory, "Where to; it is made if need be")->required();
+  command
+      ->add_option("DIRECTORY", options->directory,
+                   "Where to; it is made if need be, and keeps its own mode and times where it is there")
+      ->required();
   command->add_option("PATH", options->paths, "Files and directories of the pack; the default is all of it");
   command->add_flag("--force", options->force, "Replace files that are there already");
   command->add_flag("-q,--quiet", options->quiet, "Show no progress");

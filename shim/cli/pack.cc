@@ -1,6 +1,8 @@
 // cubeshim pack: makes one file of a directory with all below it, or of what a list names.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/pack/pack_builder.h"
+#include "prefetch/list_paths.h"
 #include "shim/cli/census.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/interrupt.h"
@@ -74,6 +77,10 @@ int complain(int status, std::string_view why) {
 
 // A pack is replaced, anything else is not.
 bool may_be_written(const std::string& file, std::string& why) {
+  if (file.empty() || file.ends_with('/')) {
+    why = fmt::format("\"{}\" is no name of a file", file);
+    return false;
+  }
   const auto stat = cache::stat_path(AT_FDCWD, file.c_str(), 0);
   if (!stat || (stat->is_regular() && stat->size == 0)) return true;
   if (cache::PackReader::open(file, why) != nullptr) return true;
@@ -81,15 +88,28 @@ bool may_be_written(const std::string& file, std::string& why) {
   return false;
 }
 
+// The directory as it was given, where that goes through links: so may a list name what lies in it. "": it does not.
+std::string other_name_of(const std::string& root, const std::string& given) {
+  char here[PATH_MAX], same[PATH_MAX];
+  const char* const shell = std::getenv("PWD");
+  for (const char* const base : {shell, static_cast<const char*>(getcwd(here, sizeof here))}) {
+    std::string path;
+    if (base == nullptr || prefetch::fold_path(base, given, path) != prefetch::Folded::ok || path == root) continue;
+    if (realpath(path.c_str(), same) != nullptr && root == same) return path;
+  }
+  return "";
+}
+
 // What the list has, below the root.
-bool take_list(const NamedInput& input, const std::string& root, cache::TreePaths& paths, std::unique_ptr<NamedPaths>& named,
-               std::string& why) {
+bool take_list(const NamedInput& input, const std::vector<std::string>& roots, cache::TreePaths& paths,
+               std::unique_ptr<NamedPaths>& named, std::string& why) {
   named = NamedPaths::open(input, why);
   if (named == nullptr) return false;
   prefetch::PlannedFile file;
-  const std::size_t skipped = root == "/" ? 1 : root.size() + 1;
   while (interrupted_by() == 0 && named->next(file)) {
     const std::string_view path = file.path;
+    const auto root = std::find_if(roots.begin(), roots.end(), [&](const auto& r) { return prefetch::is_within(path, r); });
+    const std::size_t skipped = root == roots.end() ? 1 : root->size() + 1;
     paths.add(path.size() > skipped ? path.substr(skipped) : std::string_view());
   }
   paths.sort();
@@ -125,7 +145,9 @@ int pack(const Pack& pack) {
   const std::uint64_t began = base::monotonic_ns();
   NamedInput input;
   input.list = pack.list;
-  const std::vector<std::string> prefixes{std::strcmp(root, "/") == 0 ? "" : root};
+  std::vector<std::string> prefixes{std::strcmp(root, "/") == 0 ? "" : root};
+  if (auto other = other_name_of(root, pack.directory); !pack.list.empty() && !other.empty())
+    prefixes.push_back(std::move(other));
   if (pack.list.empty()) input.paths = {root};
   if (!input.prepare(prefixes, why)) return complain(2, why);
   cache::TreePaths paths;
@@ -135,7 +157,7 @@ int pack(const Pack& pack) {
       list.look_at_each = true;
       list.directory = root;
     }
-    if (!take_list(input, root, paths, named, why)) return complain(2, why);
+    if (!take_list(input, prefixes, paths, named, why)) return complain(2, why);
     if (interrupted_by() != 0) return complain(128 + interrupted_by(), "interrupted");
   }
   Progress progress(pack.quiet, pack.interval);
@@ -172,7 +194,11 @@ int pack(const Pack& pack) {
   progress.clear();
   if (end != cache::PackBuilder::End::done) return end_of(pack, end, why);
   if (named != nullptr) {
-    for (auto& row : Skipped().rows(*named)) add_row(report.skipped, std::move(row));
+    for (auto& row : Skipped().rows(*named)) {
+      // Who packs has no prefixes.
+      if (row.reason == prefetch::Refusals::name_of(prefetch::Refusal::outside)) row.reason = "outside " + pack.directory;
+      add_row(report.skipped, std::move(row));
+    }
   }
   report.header = builder.header();
   report.resumed = builder.resumed();
@@ -195,8 +221,8 @@ void add_pack(CLI::App& app, int& status) {
       ->required();
   command
       ->add_option("--list", options->list,
-                   "Only what this file lists, a path a line or NUL-separated, below DIRECTORY where it is relative; - is "
-                   "standard input")
+                   "Only what this file lists, a path a line or NUL-separated, below DIRECTORY where it is relative; of a "
+                   "directory the files, and no directory without one; - is standard input")
       ->type_name("FILE");
   command->add_flag("--verify", options->verify, "Read the pack again when it is made, and check all of it");
   command->add_option("--jobs", options->jobs, "Files that are read at the same time; the default is 16")

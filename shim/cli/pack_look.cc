@@ -119,7 +119,7 @@ int list(const Look& look) {
   if (pack == nullptr) return complain(why);
   const std::string path = look.path.empty() ? "" : path_in_pack(look.path);
   const auto entry = pack->find(path);
-  if (!entry) return complain(fmt::format("{}: {} is {}", look.file, shown(path), pack_error(entry.error().value)));
+  if (!entry) return complain(fmt::format("{}: {} {}", look.file, shown(path), pack_trouble(entry.error().value)));
   if (look.is_recursive) return list_all(look, *pack, path);
   return entry->kind == RecordKind::directory ? list_directory(look, *pack, *entry, path)
                                               : print_entry(look, *pack, *entry, path);
@@ -130,7 +130,7 @@ int print_data(const cache::PackReader& pack, const cache::PackEntry& entry) {
     while (n != 0) {
       const ssize_t written = ::write(STDOUT_FILENO, data, n);
       if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return errno;
+      if (written <= 0) return written == 0 ? ENOSPC : errno;
       data += written;
       n -= static_cast<std::size_t>(written);
     }
@@ -149,7 +149,7 @@ int cat(const Look& look) {
     const bool is_file = entry && entry->kind == RecordKind::file;
     const int error = !entry ? entry.error().value : is_file ? print_data(*pack, *entry) : 0;
     if (error != 0) {
-      status = complain(fmt::format("{}: {} is {}", look.file, shown(path), pack_error(error)));
+      status = complain(fmt::format("{}: {} {}", look.file, shown(path), pack_trouble(error)));
     } else if (!is_file) {
       status = complain(fmt::format("{}: {} is a {}: cat takes files", look.file, shown(path),
                                     entry->kind == RecordKind::link ? "link" : "directory"));
@@ -162,6 +162,10 @@ int verify(const Look& look) {
   std::string why;
   const auto pack = cache::PackReader::open(look.file, why);
   if (pack == nullptr) return complain(why);
+  if (!look.against.empty()) {
+    const base::UniqueFd directory(open(look.against.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!directory) return complain(fmt::format("cannot read {}: {}", look.against, strerrordesc_np(errno)));
+  }
   note_interrupts();
   Progress progress(look.quiet, look.interval);
   const PackFindings found = check_pack(*pack, look.against, progress);

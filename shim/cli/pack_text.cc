@@ -43,8 +43,13 @@ bool is_below(std::string_view path, std::string_view directory) {
 
 std::string printable(std::string_view name) {
   std::string text(name);
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    // The controls of C1, as UTF-8 has them: 0x9b begins what a terminal obeys.
+    const bool is_second = i + 1 < text.size() && c == 0xc2 && (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
+    if (is_second) text.replace(i, 2, "?");
+    if (c < 0x20 || c == 0x7f) text[i] = '?';
+  }
   return text;
 }
 
@@ -52,6 +57,10 @@ std::string shown(std::string_view path) { return path.empty() ? "the root" : pr
 
 std::string pack_error(int error) {
   return error == ENOENT ? "not in the pack" : error == EBADMSG ? "damaged in the pack" : strerrordesc_np(error);
+}
+
+std::string pack_trouble(int error) {
+  return (error == ENOENT || error == EBADMSG ? "is " : "cannot be given out: ") + pack_error(error);
 }
 
 int check_data(const cache::PackReader& pack, const cache::PackEntry& entry) {

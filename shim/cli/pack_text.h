@@ -20,6 +20,8 @@ std::string printable(std::string_view name);
 std::string shown(std::string_view path);
 // Of find and read: "not in the pack", "damaged", or the error's text.
 std::string pack_error(int error);
+// "is not in the pack", "cannot be given out: No space left on device".
+std::string pack_trouble(int error);
 
 // All data of an entry, in parts, to where it is wanted. Nothing is given away that was not checked before. 0, or an errno;
 // that of `take` ends it.
