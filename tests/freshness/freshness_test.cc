@@ -241,6 +241,30 @@ TEST(FreshnessTable, HasARowForEachEventAndSoHasTheDocument) {
   }
 }
 
+// With no process left between the jobs.
+TEST(FreshnessKept, TheNextJobSeesWhatHasHappenedMeanwhile) {
+  for (const char* const event : {"written_and_time_put_back", "renamed_over", "removed", "touched"}) {
+    SCOPED_TRACE(event);
+    Stage stage(event, k_modes[0]);
+    const tests::RegionName kept;  // takes the file away
+    auto environment = stage.new_job();
+    environment["CUBESHIM_NAME"] = kept.options.name;
+    environment["CUBESHIM_RAM"] = "16M";
+    environment["CUBESHIM_RAM_KEEP"] = "1";
+    {
+      Program reader(environment);
+      ASSERT_EQ(reader.ask(stage.see()), stage.old_path);
+      ASSERT_EQ(reader.end(), 0);
+    }
+    ASSERT_TRUE(tests::exists(kept.path()));
+    stage.happen_at_origin();
+    stage.look_at_truth();
+    Program of_next_job(environment);
+    EXPECT_EQ(of_next_job.ask(stage.see()), stage.new_path);
+    EXPECT_EQ(of_next_job.end(), 0);
+  }
+}
+
 // By the real clock, for the tests above turn it.
 TEST(FreshnessTtl, IsOverAfterThatManySeconds) {
   constexpr std::uint64_t k_second = 1'000'000'000;
