@@ -6,7 +6,29 @@
 
 #include "cache/base/sys.h"
 
+// ThreadSanitizer does not see our own system calls, so a new mapping in the place of a former one looks to it as if both were
+// the same memory. It is told that whoever maps comes after whoever has unmapped.
+#if defined(__SANITIZE_THREAD__)
+#define CUBE_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CUBE_TSAN 1
+#endif
+#endif
+#ifdef CUBE_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace cube::base {
+
+#ifdef CUBE_TSAN
+inline char mapping_order;
+inline void note_unmapping() { __tsan_release(&mapping_order); }
+inline void note_mapping() { __tsan_acquire(&mapping_order); }
+#else
+inline void note_unmapping() {}
+inline void note_mapping() {}
+#endif
 
 class Mapping {
  public:
@@ -48,6 +70,7 @@ class Mapping {
   static Result<Mapping> duplicate(const std::byte* of, std::size_t bytes, int protection) {
     const long at = sys::raw(SYS_mremap, sys::arg(of), 0, static_cast<long>(bytes), MREMAP_MAYMOVE);
     if (sys::failed(at)) return fail(static_cast<int>(-at));
+    note_mapping();
     Mapping mapping;
     mapping.address_ = reinterpret_cast<std::byte*>(at);
     mapping.bytes_ = bytes;
@@ -60,7 +83,10 @@ class Mapping {
   std::size_t size() const { return bytes_; }
   explicit operator bool() const { return address_ != nullptr; }
   void reset() {
-    if (address_ != nullptr) sys::munmap(address_, bytes_);
+    if (address_ != nullptr) {
+      note_unmapping();
+      sys::munmap(address_, bytes_);
+    }
     address_ = nullptr;
     bytes_ = 0;
   }
@@ -69,6 +95,7 @@ class Mapping {
   static Result<Mapping> make(int fd, std::uint64_t offset, std::size_t bytes, int protection, int flags) {
     const long at = sys::mmap(nullptr, bytes, protection, flags, fd, static_cast<std::int64_t>(offset));
     if (sys::failed(at)) return fail(static_cast<int>(-at));
+    note_mapping();
     Mapping mapping;
     mapping.address_ = reinterpret_cast<std::byte*>(at);
     mapping.bytes_ = bytes;
