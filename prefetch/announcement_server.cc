@@ -18,8 +18,10 @@ namespace sys = base::sys;
 constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
 constexpr std::uint64_t k_ms = 1'000'000;
 // What next() takes is seen at a tick only, for no fd of the one thread can be written to by the other. With nothing going
-// on ticks grow longer, and with nothing that is waited for there are none.
+// on ticks grow longer, and with nothing that is waited for there are hardly any.
 constexpr std::uint64_t k_first_tick = 20 * k_ms, k_last_tick = 160 * k_ms;
+// It looks whether it is to end no less often than this, for who wants that may have had no fd to knock with.
+constexpr std::uint64_t k_longest_rest = 1'000 * k_ms;
 constexpr unsigned k_most_lines = 8;
 constexpr int k_messages_a_turn = 16;
 
@@ -89,9 +91,10 @@ AnnouncementServer::Events AnnouncementServer::wait(Peers& peers, std::uint64_t 
     if (!client.is_full) fd.events = POLLIN;
     is_ticking |= client.has_paths || client.has_news;
   }
-  timespec at_most{0, static_cast<long>(tick_ns)};
+  const std::uint64_t rest_ns = is_ticking ? tick_ns : k_longest_rest;
+  timespec at_most{static_cast<time_t>(rest_ns / 1'000'000'000), static_cast<long>(rest_ns % 1'000'000'000)};
   Events events{};
-  if (sys::poll(fds.data(), fds.size(), is_ticking ? &at_most : nullptr) <= 0) return events;
+  if (sys::poll(fds.data(), fds.size(), &at_most) <= 0) return events;
   events.has_visitor = fds[0].revents != 0;
   for (std::size_t slot = 0; slot < k_clients; ++slot) events.of[slot] = fds[slot + 1].revents;
   return events;

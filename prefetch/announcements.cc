@@ -70,16 +70,19 @@ Announcements::~Announcements() {
   }
 }
 
-void Announcements::end() {
+void Announcements::stop_listening() {
   server_->is_stopping.store(true, std::memory_order_release);
+  if (server_->state.load(std::memory_order_acquire) != State::listening) return;
+  // First, for the socket is found by its name.
+  knock(server_->options.socket);
+  remove_socket(server_->options.socket, server_->device, server_->inode);
+}
+
+void Announcements::end() {
   server_->gate.close();
-  if (server_->state.load(std::memory_order_acquire) == State::listening) {
-    knock(server_->options.socket);
-    // Before the wait, for the process may not have the time.
-    remove_socket(server_->options.socket, server_->device, server_->inode);
-    // A thread that is still somewhere ends by itself, and calls nobody.
-    wait_while(*server_, State::listening, 15 * k_ms);
-  }
+  stop_listening();
+  // A thread that is still somewhere ends by itself, and calls nobody.
+  wait_while(*server_, State::listening, 15 * k_ms);
   for (const auto& line : server_->take_lines()) base::log(base::LogLevel::warn, "{}", line);
 }
 

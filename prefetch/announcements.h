@@ -35,6 +35,9 @@ class Announcements final : public PathSource {
   Announcements(const Announcements&) = delete;
   Announcements& operator=(const Announcements&) = delete;
 
+  // The socket goes, and the thread that listens is told to end. By any thread, also twice.
+  void stop_listening();
+
   // A reader is a client, never 0; the number does not come back soon. Never `end`.
   Next next(PlannedFile& file) override;
   void settled(std::uint32_t reader, std::uint32_t files) override;

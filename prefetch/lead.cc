@@ -59,13 +59,12 @@ void Lead::listen() {
   auto announcements = Announcements::start({socket_path(), config_.prefixes, wake, &events_}, why);
   if (announcements == nullptr) base::log(base::LogLevel::warn, "{}", why);
   const std::lock_guard lock(socket_mutex_);
-  has_socket_ = announcements != nullptr;
   plan_.set_announcements(std::move(announcements));
 }
 
 void Lead::remove_socket() {
   const std::unique_lock lock(socket_mutex_, std::try_to_lock);
-  if (lock && has_socket_) base::sys::unlink(socket_path().c_str());
+  if (lock && plan_.announcements() != nullptr) plan_.announcements()->stop_listening();
 }
 
 void Lead::end() {
@@ -73,7 +72,6 @@ void Lead::end() {
     // First, for who ends us does not wait for the rest; and by its name, which wakes the thread that listens.
     const std::lock_guard lock(socket_mutex_);
     plan_.set_announcements(nullptr);
-    has_socket_ = false;
   }
   prefetcher_->stop(0);
   cache_.end_prefetching();

@@ -53,8 +53,7 @@ class Lead {
   DepthControl depth_;
   std::unique_ptr<Prefetcher> prefetcher_;
   Plan plan_;
-  std::mutex socket_mutex_;
-  bool has_socket_ = false;  // guarded by socket_mutex_
+  std::mutex socket_mutex_;  // guards which announcements plan_ has
   PlannedFile next_;
   bool has_next_ = false, has_ring_ = false;
   Demand demand_, demand_when_blocked_;

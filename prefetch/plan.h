@@ -18,6 +18,7 @@ class Plan final : public PathSource {
   explicit Plan(cache::FileCache& cache) : listings_(cache) {}
   void set_announcements(std::unique_ptr<Announcements> announcements) { announcements_ = std::move(announcements); }
   void set_list(std::unique_ptr<ListSource> list) { list_ = std::move(list); }
+  Announcements* announcements() { return announcements_.get(); }
   ListSource* list() { return list_.get(); }
 
   Next next(PlannedFile& file) override;

@@ -67,6 +67,7 @@ DIFFER_PLAY(mmap) {
   if (r.failed()) return;
   struct ::stat st {};
   fstat(fd, &st);
+  p.note_mapped(st.st_ino);
   map = {static_cast<unsigned char*>(at), length, st.st_ino, false};
 }
 

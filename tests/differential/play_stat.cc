@@ -50,7 +50,7 @@ std::string show(Player& p, const struct ::statx& x) {
   // The mask in full, but for times' birth, whose value differs from tree to tree.
   std::string text = fmt::format("mask {:x} attributes {:x} of {:x} mode {:o} links {} owner {}:{} size {} blocks {}x{}",
                                  x.stx_mask, x.stx_attributes, x.stx_attributes_mask, x.stx_mode, x.stx_nlink, x.stx_uid,
-                                 x.stx_gid, x.stx_size, x.stx_blocks * 512 < x.stx_size ? 0 : x.stx_blocks, x.stx_blksize);
+                                 x.stx_gid, x.stx_size, p.show_blocks(x.stx_ino, x.stx_blocks, x.stx_size), x.stx_blksize);
   if (is_file && (x.stx_mask & STATX_INO) != 0) text += " " + p.show_inode(root.st_dev, x.stx_ino);
   if (is_file && (x.stx_mask & STATX_MTIME) != 0) text += " " + p.show(timespec{x.stx_mtime.tv_sec, x.stx_mtime.tv_nsec});
   if (is_file && (x.stx_mask & STATX_BTIME) != 0) text += x.stx_btime.tv_sec > k_newest_age ? " born" : " born long ago";

@@ -47,6 +47,7 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
   depth_ = 0;
   prefix_.clear();
   inodes_.clear();
+  mapped_.clear();
   for (const Entry& entry : entries()) {
     struct ::stat st {};
     if (sys::failed(sys::fstatat(AT_FDCWD, tree.path_of(entry).c_str(), &st, AT_SYMLINK_NOFOLLOW))) continue;
@@ -175,6 +176,10 @@ std::string Player::show_inode(dev_t device, ino_t inode) {
   return found->second;
 }
 
+std::string Player::show_blocks(ino_t inode, std::uint64_t blocks, std::uint64_t size) const {
+  return blocks * 512 < size || mapped_.contains(inode) ? "any" : std::to_string(blocks);
+}
+
 std::string Player::show(const timespec& time) {
   return time.tv_sec < k_newest_age ? fmt::format("{}.{:09}", time.tv_sec - k_age, time.tv_nsec) : "now";
 }
@@ -183,8 +188,8 @@ std::string Player::show(const timespec& time) {
 // time of the last status change, which is always now.
 std::string Player::show(const struct ::stat& st) {
   const bool is_file = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode);
-  // On a tmpfs a page of a hole is there once a mapping has been read.
-  const std::string blocks = st.st_blocks * 512 < st.st_size ? "few" : std::to_string(st.st_blocks);
+  const std::string blocks =
+      show_blocks(st.st_ino, static_cast<std::uint64_t>(st.st_blocks), static_cast<std::uint64_t>(st.st_size));
   return fmt::format("[{} {:o} links {} owner {}:{} size {} blocks {}x{} {}]",
                      is_file ? show_inode(st.st_dev, st.st_ino) : std::string("other"), st.st_mode, st.st_nlink, st.st_uid,
                      st.st_gid, st.st_size, blocks, st.st_blksize, is_file ? show(st.st_mtim) : "");

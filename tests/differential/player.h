@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,6 +86,10 @@ class Player {
   std::string show(std::string path) const;  // the tree's own place is left out
   std::string show(const struct ::stat& st);
   std::string show_inode(dev_t device, ino_t inode);
+  // On a tmpfs a page of a hole is there once a mapping has been read, and a mapping of a served file is one of the cache:
+  // nothing is said of a file with holes, nor of one that was ever mapped, for it may have lost them since.
+  std::string show_blocks(ino_t inode, std::uint64_t blocks, std::uint64_t size) const;
+  void note_mapped(ino_t inode) { mapped_.insert(inode); }
   static std::string show(const timespec& time);
 
   // ---- for operations that hold others
@@ -118,6 +123,7 @@ class Player {
   Map maps_[3];
   DIR* directories_[2]{};
   std::map<std::pair<dev_t, ino_t>, std::string> inodes_;
+  std::set<ino_t> mapped_;
 };
 
 // As in "-1 ENOENT".

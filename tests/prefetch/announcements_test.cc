@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <thread>
 
+#include "prefetch/background_thread.h"
 #include "tests/prefetch/announcements_fixture.h"
 
 namespace cube::prefetch::testing {
@@ -171,6 +173,23 @@ TEST_F(Announced, TheSocketIsItsOwnersAndGoesWithTheServer) {
   source.reset();
   EXPECT_EQ(lstat(socket.c_str(), &st), -1);
   one.expect_to_be_dropped("the server has gone");
+}
+
+TEST_F(Announced, ListeningCanBeEndedByAnotherThreadAndTwice) {
+  client();
+  std::thread([&] { source->stop_listening(); }).join();
+  source->stop_listening();
+  EXPECT_TRUE(wait_for_background_threads(2'000));
+  EXPECT_FALSE(AnnounceClient(socket).is_connected());
+  source.reset();
+}
+
+// The thread that listens is woken by the socket's name. Where that was gone already it waited for ever.
+TEST_F(Announced, AThreadWhoseSocketWasRemovedEndsToo) {
+  const AnnounceClient silent = client();
+  ASSERT_EQ(unlink(socket.c_str()), 0);
+  source.reset();
+  EXPECT_TRUE(wait_for_background_threads(20'000));
 }
 
 TEST_F(Announced, AForkedChildLeavesItAlone) {
