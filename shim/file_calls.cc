@@ -131,6 +131,8 @@ bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < f
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
   if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
+  // What is copied must be the kernel file: whoever is at it may not have put it there yet.
+  if (materialize_slow(from) < 0) return;
   // Whoever made it a kernel file either saw the copy's row and has dealt with it, or has not and we do.
   if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
 }

@@ -9,19 +9,19 @@
 // ThreadSanitizer does not see our own system calls, so a new mapping in the place of a former one looks to it as if both were
 // the same memory. It is told that whoever maps comes after whoever has unmapped.
 #if defined(__SANITIZE_THREAD__)
-#define CUBE_TSAN 1
+#define CUBE_MAPPING_TSAN 1
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define CUBE_TSAN 1
+#define CUBE_MAPPING_TSAN 1
 #endif
 #endif
-#ifdef CUBE_TSAN
+#ifdef CUBE_MAPPING_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
 
 namespace cube::base {
 
-#ifdef CUBE_TSAN
+#ifdef CUBE_MAPPING_TSAN
 inline char mapping_order;
 inline void note_unmapping() { __tsan_release(&mapping_order); }
 inline void note_mapping() { __tsan_acquire(&mapping_order); }

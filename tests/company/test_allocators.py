@@ -2,6 +2,7 @@
 import itertools
 import os
 import pathlib
+import sys
 import unittest
 
 from support import LIBRARY, Job
@@ -68,13 +69,24 @@ class Allocators(Job):
         self.all_jobs(JEMALLOC, EATMYDATA)
         self.all_jobs(EATMYDATA, MIMALLOC)
 
+    def tried(self, run):
+        """torch's workers are forked while the allocator's locks are as they are: now and then one hangs by that, natively too.
+        What hangs each time is no such case."""
+        for is_last in (False, False, True):
+            try:
+                return run()
+            except AssertionError as error:
+                if is_last or " the library it hangs: " not in str(error):
+                    raise
+                print("once more:", str(error).splitlines()[0], file=sys.stderr)
+
     def test_torch_loader(self):
         for allocator in (JEMALLOC, MIMALLOC):
             need(allocator)
-            native = self.run_one(self.python(LOADER), shim=False, preload=[str(allocator)])
+            native = self.tried(lambda: self.run_one(self.python(LOADER), shim=False, preload=[str(allocator)]))
             for preload in self.orders(allocator):
                 with self.subTest(preload=preload):
-                    self.check(self.python(LOADER), preload=preload, native=native)
+                    self.tried(lambda: self.check(self.python(LOADER), preload=preload, native=native))
 
 
 class FakedClocks(Job):
