@@ -8,6 +8,7 @@
 #include "cache/base/hash.h"
 #include "cache/fetch.h"
 #include "cache/origin.h"
+#include "cache/pack/pack_copy.h"
 #include "cache/ram/process_slots.h"
 #include "cache/ram/segments.h"
 #include "cache/recent_misses.h"
@@ -78,6 +79,10 @@ FileCache::FileCache(Region& region, const base::Config& config)
 
 bool FileCache::needs_no_look(const Record& record) const {
   using base::ConsistencyKind;
+  // What comes from a pack is for those who see that pack there, and for nobody else.
+  if (packs_ != nullptr || is_packed(record.stat)) {
+    if (is_packed(record.stat) != (pack_of(record.path()) != nullptr)) return false;
+  }
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   switch (consistency_.kind) {
     // What was fetched or checked since this job began is good for this job.
@@ -95,13 +100,22 @@ bool FileCache::is_fresh(const Record& record, const char* path) {
   if (needs_no_look(record)) return true;
   stats().count(Counter::origin_stats);
   const std::uint64_t now = base::boot_ns();
-  const auto current = stat_path(AT_FDCWD, path, 0);
+  const auto current = ask_origin(record.path(), path);
   if (current && current->is_unchanged_since(record.stat)) {
     if (consistency_.kind != base::ConsistencyKind::open) ram_.mark_verified(record, now);
     return true;
   }
   ram_.mark_stale(record.path());
   return false;
+}
+
+base::Result<FileStat> FileCache::ask_origin(std::string_view key, const char* path) const {
+  const PackMount* const pack = pack_of(key);
+  if (pack == nullptr) return stat_path(AT_FDCWD, path, 0);
+  PackMount::Found found;
+  const auto there = pack->find(key, /*follows=*/true, found);
+  if (!there) return base::fail(there.error().value);
+  return found.entry.stat;
 }
 
 Pin FileCache::find(const OpenRequest& request) {
@@ -125,7 +139,7 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
     return outcome;
   }
   outcome.pin.release();
-  if (t_fetching) return open_plain(request, Counter::bypassed_busy);
+  if (t_fetching) return open_uncached(request, Counter::bypassed_busy);
   return open_missing(request, hash);
 }
 
@@ -137,7 +151,7 @@ void FileCache::note_opened(const Record& record, bool waited_for_prefetch) {
 OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t hash) {
   const bool has_room = !ram_.is_full() || ram_.find_of_others(request.key, hash);
   // Without room, and without anybody who may be about to bring it, it is the origin's at once.
-  if (!has_room && !ram_.ring().is_made()) return open_plain(request, Counter::bypassed_full);
+  if (!has_room && !ram_.ring().is_made()) return open_uncached(request, Counter::bypassed_full);
 
   const FetchingMark mark;
   keep_alive(*region_);
@@ -145,7 +159,7 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   OpenOutcome outcome;
   bool waited_for_prefetch = false;
   const SingleFlight::Turn turn = flights_.begin(hash, ticket, &waited_for_prefetch);
-  if (turn == SingleFlight::Turn::too_long) return open_plain(request, Counter::bypassed_busy);
+  if (turn == SingleFlight::Turn::too_long) return open_uncached(request, Counter::bypassed_busy);
   // Somebody may have fetched it since we looked, whether we have waited for him or not. His look may be older than this open,
   // or this job: it counts as that of any other record.
   outcome.pin = ram_.find(request.key, hash);
@@ -161,10 +175,10 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
     note_miss(*region_, hash);
     // It is not going to be there for those who wait for their turn: they need not open it one after the other.
     ticket = {};
-    return open_plain(request, Counter::bypassed_full);
+    return open_uncached(request, Counter::bypassed_full);
   }
   outcome = fetch(request);
-  outcome.used_fd = static_cast<bool>(outcome.pin);
+  outcome.used_fd = static_cast<bool>(outcome.pin) && !is_packed(outcome.pin->stat);
   return outcome;
 }
 
@@ -181,6 +195,64 @@ OpenOutcome FileCache::open_plain(const OpenRequest& request, Counter reason) {
   return outcome;
 }
 
+OpenOutcome FileCache::open_uncached(const OpenRequest& request, Counter reason) {
+  const PackMount* const pack = pack_of(request.key);
+  if (pack == nullptr) return open_plain(request, reason);
+  PackScratch scratch;
+  PackMount::Content content;
+  const auto read = pack->read(request.key, rules_.max_file, scratch, content);
+  if (read) return hand_over_copy(*pack, content, request, reason);
+  return fail_packed(request, read.error().value);
+}
+
+// What a pack does not have, or has as a directory, is the kernel's to answer.
+OpenOutcome FileCache::fail_packed(const OpenRequest& request, int error) {
+  if (error == ENOENT || error == EISDIR) return open_plain(request, Counter::bypassed_kind);
+  stats().count(Counter::bypassed_error);
+  OpenOutcome outcome;
+  outcome.error = error;
+  return outcome;
+}
+
+OpenOutcome FileCache::hand_over_copy(const PackMount& pack, const PackMount::Content& content, const OpenRequest& request,
+                                      Counter reason) {
+  stats().count(reason);
+  OpenOutcome outcome;
+  request.before_kernel_open();
+  auto copy = copy_of_packed(pack, content, request.flags);
+  if (copy) {
+    outcome.kernel_fd = copy->release();
+  } else {
+    outcome.error = copy.error().value;
+  }
+  return outcome;
+}
+
+OpenOutcome FileCache::fetch_packed(const PackMount& pack, const OpenRequest& request) {
+  const std::uint64_t began = base::monotonic_ns();
+  PackScratch scratch;
+  PackMount::Content content;
+  const auto read = pack.read(request.key, rules_.max_file, scratch, content);
+  if (!read) return fail_packed(request, read.error().value);
+  stats().count(Counter::origin_reads);
+  stats().count(Counter::origin_bytes, content.stat.size);
+  if (content.data == nullptr) return hand_over_copy(pack, content, request, Counter::bypassed_size);
+  Fetch fetch(ram_, rules_, request.key);
+  OpenOutcome outcome;
+  switch (fetch.accept(content.stat, content.physical)) {
+    case Fetch::Next::refuse: return hand_over_copy(pack, content, request, fetch.reason());
+    case Fetch::Next::done: break;
+    case Fetch::Next::read:
+      std::memcpy(fetch.room(), content.data, content.stat.size);
+      if (!fetch.publish()) return hand_over_copy(pack, content, request, fetch.reason());
+      break;
+  }
+  stats().count(Counter::misses);
+  stats().miss_latency.add(base::monotonic_ns() - began);
+  outcome.pin = std::move(fetch.pin());
+  return outcome;
+}
+
 OpenOutcome FileCache::hand_over(OriginFile&& file, Counter reason) {
   stats().count(reason);
   OpenOutcome outcome;
@@ -190,6 +262,7 @@ OpenOutcome FileCache::hand_over(OriginFile&& file, Counter reason) {
 }
 
 OpenOutcome FileCache::fetch(const OpenRequest& request) {
+  if (const PackMount* const pack = pack_of(request.key); pack != nullptr) return fetch_packed(*pack, request);
   base::Stats& stats = this->stats();
   const std::uint64_t began = base::monotonic_ns();
   OpenOutcome outcome;

@@ -12,6 +12,7 @@
 #include "cache/base/config.h"
 #include "cache/fetch.h"
 #include "cache/origin.h"
+#include "cache/pack/pack_mount.h"
 #include "cache/ram/ram_tier.h"
 #include "cache/single_flight.h"
 
@@ -37,6 +38,9 @@ struct OpenOutcome {
 class FileCache {
  public:
   static base::Result<FileCache*> attach(const base::Config& config, const base::ProcessId& job, bool create, std::string& why);
+
+  // For some prefixes the origin is a pack. Before anybody opens anything.
+  void use_packs(const PackMounts* packs) { packs_ = packs; }
 
   OpenOutcome open(const OpenRequest& request);
   // A record that is there and fresh, for stat and access. No fetch.
@@ -86,10 +90,20 @@ class FileCache {
   OpenOutcome open_missing(const OpenRequest& request, std::uint64_t hash);
   void note_opened(const Record& record, bool waited_for_prefetch);
   OpenOutcome fetch(const OpenRequest& request);
+  // The pack that the path lies in; null: none.
+  const PackMount* pack_of(std::string_view path) const { return packs_ != nullptr ? packs_->of(path) : nullptr; }
+  base::Result<FileStat> ask_origin(std::string_view key, const char* path) const;
+  OpenOutcome fetch_packed(const PackMount& pack, const OpenRequest& request);
+  OpenOutcome hand_over_copy(const PackMount& pack, const PackMount::Content& content, const OpenRequest& request,
+                             base::Counter reason);
+  OpenOutcome fail_packed(const OpenRequest& request, int error);
+  // Without the cache: by the kernel, or a copy out of the pack.
+  OpenOutcome open_uncached(const OpenRequest& request, base::Counter reason);
   OpenOutcome open_plain(const OpenRequest& request, base::Counter reason);
   OpenOutcome hand_over(OriginFile&& file, base::Counter reason);
 
   Region* region_;
+  const PackMounts* packs_ = nullptr;
   RamTier ram_;
   SingleFlight flights_;
   FetchRules rules_;

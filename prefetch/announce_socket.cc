@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "prefetch/high_fd.h"
+#include "cache/base/high_fd.h"
 
 namespace cube::prefetch {
 namespace {
@@ -66,7 +66,7 @@ base::Result<ListeningSocket> listen_at(const std::string& path, std::string& wh
   }
   auto fd = make_socket(SOCK_NONBLOCK);
   if (!fd) return refuse(-fd.error().value);
-  ListeningSocket socket{raise_fd(std::move(*fd))};
+  ListeningSocket socket{base::raise_fd(std::move(*fd))};
   long error = sys::bind(socket.fd.get(), &address.name, address.size);
   if (error == -EADDRINUSE) {
     if (!remove_stale(path, why)) return base::fail(EADDRINUSE);

@@ -8,7 +8,7 @@
 #include <new>
 #include <string_view>
 
-#include "prefetch/high_fd.h"
+#include "cache/base/high_fd.h"
 
 namespace cube::prefetch {
 
@@ -37,7 +37,7 @@ int DirWalk::enter(int parent, const char* name, int flags) {
   const long fd = sys::openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | flags);
   if (sys::failed(fd)) return static_cast<int>(-fd);
   Level level;
-  level.fd = raise_fd(base::UniqueFd(static_cast<int>(fd)));
+  level.fd = base::raise_fd(base::UniqueFd(static_cast<int>(fd)));
   level.block.reset(new (std::nothrow) std::byte[k_block]);
   if (level.block == nullptr) return ENOMEM;
   level.path_length = path_.size();

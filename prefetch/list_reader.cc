@@ -5,7 +5,7 @@
 #include <cstring>
 #include <new>
 
-#include "prefetch/high_fd.h"
+#include "cache/base/high_fd.h"
 
 namespace cube::prefetch {
 
@@ -19,7 +19,7 @@ base::Result<ListReader> ListReader::open(const char* path, std::string& why) {
     return base::fail(fd.error().value);
   }
   ListReader reader;
-  reader.fd_ = raise_fd(std::move(*fd));
+  reader.fd_ = base::raise_fd(std::move(*fd));
   const auto stat = cache::stat_fd(reader.fd_.get());
   if (!stat || !stat->is_regular()) {
     why = stat ? "it is not a regular file" : std::strerror(stat.error().value);

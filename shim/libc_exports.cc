@@ -189,17 +189,22 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
 }
 
 int export_access(const char* path, int mode) {
-  return shim::access_from_record(AT_FDCWD, path, mode) ? 0 : real::access(path, mode);
+  if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
+  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode), real::access(path, mode));
 }
 int export_eaccess(const char* path, int mode) {
-  return shim::access_from_record(AT_FDCWD, path, mode) ? 0 : real::eaccess(path, mode);
+  if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
+  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode), real::eaccess(path, mode));
 }
 int export_euidaccess(const char* path, int mode) {
-  return shim::access_from_record(AT_FDCWD, path, mode) ? 0 : real::euidaccess(path, mode);
+  if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
+  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode), real::euidaccess(path, mode));
 }
 int export_faccessat(int dir, const char* path, int mode, int flags) {
   const bool plain = (flags & ~AT_EACCESS) == 0;
-  return plain && shim::access_from_record(dir, path, mode) ? 0 : real::faccessat(dir, path, mode, flags);
+  if (plain && shim::access_from_record(dir, path, mode)) return 0;
+  CUBE_ANSWER_OR(int, shim::access_in_pack(dir, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0),
+                 real::faccessat(dir, path, mode, flags));
 }
 
 // ---- read and position ----------------------------------------------------------------------------------------------

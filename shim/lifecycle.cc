@@ -5,11 +5,13 @@
 #include <pthread.h>
 #include <sys/auxv.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "cache/base/log.h"
 #include "shim/process.h"
@@ -63,6 +65,33 @@ base::ProcessId find_job(const base::ProcessId& self, bool& leader) {
   return self;
 }
 
+// One line for each that cannot be used; its prefix is then a directory as any other.
+std::vector<std::string> open_packs(base::Config& config) {
+  std::vector<std::string> errors;
+  if (config.packs.empty() || config.mode == base::Mode::off) return errors;
+  char directory[PATH_MAX];
+  const bool has_directory = !base::sys::failed(base::sys::raw(SYS_getcwd, base::sys::arg(directory), sizeof directory));
+  std::string absolute;
+  auto* const mounts = new cache::PackMounts;
+  for (auto& pack : config.packs) {
+    if (pack.file.front() != '/' && has_directory) pack.file = std::string(directory) + "/" + pack.file;
+    absolute += fmt::format("{}{}={}", absolute.empty() ? "" : ":", pack.prefix, pack.file);
+    std::string why;
+    auto mount = cache::PackMount::open(pack, why);
+    if (mount != nullptr) {
+      mounts->add(std::move(mount));
+    } else {
+      errors.push_back(
+          fmt::format("CUBESHIM_PACKS: {}; it takes PREFIX=FILE of packs made by cubeshim pack, ':' between them", why));
+    }
+  }
+  // For those who are started elsewhere.
+  setenv("CUBESHIM_PACKS", absolute.c_str(), 1);
+  // Never freed: calls come after every destructor.
+  process::g_packs.store(mounts, std::memory_order_release);
+  return errors;
+}
+
 // For those who are started elsewhere.
 void make_list_absolute(base::Config& config) {
   char directory[PATH_MAX];
@@ -72,11 +101,15 @@ void make_list_absolute(base::Config& config) {
   setenv("CUBESHIM_PREFETCH_LIST", config.prefetch_list.c_str(), 1);
 }
 
-void complain(const base::ParsedConfig& parsed) {
-  bool wrong = !parsed.errors.empty();
+void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_packs) {
+  bool wrong = !parsed.errors.empty() || !about_packs.empty();
   for (const auto& line : parsed.errors) base::log(base::LogLevel::error, "{}", line);
+  for (const auto& line : about_packs) base::log(base::LogLevel::error, "{}", line);
   for (const auto& line : base::unknown_variables(environ)) base::log(base::LogLevel::warn, "{}", line);
   for (const auto& prefix : parsed.config.prefixes) {
+    // Where a pack is, nothing else needs to be.
+    const auto& packs = parsed.config.packs;
+    if (std::any_of(packs.begin(), packs.end(), [&](const auto& pack) { return pack.prefix == prefix; })) continue;
     const std::string line = complaint_about(prefix);
     if (line.empty()) continue;
     base::log(base::LogLevel::error, "{}", line);
@@ -92,11 +125,14 @@ __attribute__((constructor)) void load() {
   const int saved_errno = errno;
   real::resolve_all();
   cube_shim_real_vfork = real::next_symbol("vfork");
-  const char* const prefixes = getenv("CUBESHIM_PREFIXES");
+  const auto is_set = [](const char* name) {
+    const char* const text = getenv(name);
+    return text != nullptr && *text != '\0';
+  };
   // A program with more rights than its caller (setuid, file capabilities), reached by /etc/ld.so.preload or a trusted
   // directory: the settings are the caller's, and would name files for it to write.
   const bool is_privileged = getauxval(AT_SECURE) != 0;
-  if (prefixes == nullptr || *prefixes == '\0' || is_privileged) {
+  if ((!is_set("CUBESHIM_PREFIXES") && !is_set("CUBESHIM_PACKS")) || is_privileged) {
     errno = saved_errno;
     return;
   }
@@ -114,8 +150,9 @@ __attribute__((constructor)) void load() {
     base::set_log_level(parsed->config.log_level);
     bool leader = false;
     const base::ProcessId job = find_job(base::current_process(), leader);
+    const auto about_packs = open_packs(parsed->config);
     if (leader) {
-      complain(*parsed);
+      complain(*parsed, about_packs);
       make_list_absolute(parsed->config);
     }
     process::start(parsed->config, job, leader);

@@ -18,8 +18,19 @@ namespace shim = cube::shim;
 namespace real = cube::shim::real;
 using cube::shim::NameChange;
 
+namespace {
+
+// Of a path in a pack.
+int refuse() {
+  errno = EROFS;
+  return -1;
+}
+
+}  // namespace
+
 #define CUBE_CHANGES_ONE(name, dir, path, follows, declaration, ...) \
   int export_##name declaration {                                    \
+    if (shim::is_read_only(dir, path)) return refuse();              \
     NameChange change(dir, path, follows);                           \
     const int result = real::name(__VA_ARGS__);                      \
     if (result == 0) change.commit();                                \
@@ -50,9 +61,27 @@ CUBE_CHANGES_ONE(lsetxattr, AT_FDCWD, path, false, (const char* path, const char
 CUBE_CHANGES_ONE(removexattr, AT_FDCWD, path, true, (const char* path, const char* name), path, name)
 CUBE_CHANGES_ONE(lremovexattr, AT_FDCWD, path, false, (const char* path, const char* name), path, name)
 // A new name changes the link count of the old one.
-CUBE_CHANGES_ONE(link, AT_FDCWD, from, false, (const char* from, const char* to), from, to)
-CUBE_CHANGES_ONE(linkat, from_dir, from, (flags & AT_SYMLINK_FOLLOW) != 0,
-                 (int from_dir, const char* from, int to_dir, const char* to, int flags), from_dir, from, to_dir, to, flags)
+#define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                          \
+  int export_##name declaration {                                                              \
+    if (shim::is_read_only(from_dir, from) || shim::is_read_only(to_dir, to)) return refuse(); \
+    NameChange change(from_dir, from, follows);                                                \
+    const int result = real::name(__VA_ARGS__);                                                \
+    if (result == 0) change.commit();                                                          \
+    return result;                                                                             \
+  }
+CUBE_LINKS(link, AT_FDCWD, AT_FDCWD, false, (const char* from, const char* to), from, to)
+CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
+           (int from_dir, const char* from, int to_dir, const char* to, int flags), from_dir, from, to_dir, to, flags)
+
+// New names matter only where there can be none.
+#define CUBE_MAKES(name, dir, declaration, ...)         \
+  int export_##name declaration {                       \
+    if (shim::is_read_only(dir, path)) return refuse(); \
+    return real::name(__VA_ARGS__);                     \
+  }
+CUBE_MAKES(mkdir, AT_FDCWD, (const char* path, mode_t mode), path, mode)
+CUBE_MAKES(rmdir, AT_FDCWD, (const char* path), path)
+CUBE_MAKES(symlink, AT_FDCWD, (const char* target, const char* path), target, path)
 
 // All below a mount point is another tree from now on.
 CUBE_CHANGES_ONE(mount, AT_FDCWD, target, false,
@@ -61,15 +90,16 @@ CUBE_CHANGES_ONE(mount, AT_FDCWD, target, false,
 CUBE_CHANGES_ONE(umount, AT_FDCWD, target, false, (const char* target), target)
 CUBE_CHANGES_ONE(umount2, AT_FDCWD, target, false, (const char* target, int flags), target, flags)
 
-#define CUBE_RENAMES(name, from_dir, to_dir, declaration, ...) \
-  int export_##name declaration {                              \
-    NameChange source(from_dir, from), target(to_dir, to);     \
-    const int result = real::name(__VA_ARGS__);                \
-    if (result == 0) {                                         \
-      source.commit();                                         \
-      target.commit();                                         \
-    }                                                          \
-    return result;                                             \
+#define CUBE_RENAMES(name, from_dir, to_dir, declaration, ...)                                 \
+  int export_##name declaration {                                                              \
+    if (shim::is_read_only(from_dir, from) || shim::is_read_only(to_dir, to)) return refuse(); \
+    NameChange source(from_dir, from), target(to_dir, to);                                     \
+    const int result = real::name(__VA_ARGS__);                                                \
+    if (result == 0) {                                                                         \
+      source.commit();                                                                         \
+      target.commit();                                                                         \
+    }                                                                                          \
+    return result;                                                                             \
   }
 CUBE_RENAMES(rename, AT_FDCWD, AT_FDCWD, (const char* from, const char* to), from, to)
 CUBE_RENAMES(renameat, from_dir, to_dir, (int from_dir, const char* from, int to_dir, const char* to), from_dir, from, to_dir, to)
@@ -91,18 +121,23 @@ void follow(const char* path, int dir = AT_FDCWD) {
 
 ssize_t export_readlink(const char* path, char* to, size_t n) {
   follow(path);
+  if (const auto answer = shim::readlink_in_pack(AT_FDCWD, path, to, n); answer) return shim::to_c(*answer);
   return real::readlink(path, to, n);
 }
 ssize_t export___readlink_chk(const char* path, char* to, size_t n, size_t room) {
   follow(path);
+  if (const auto answer = n <= room ? shim::readlink_in_pack(AT_FDCWD, path, to, n) : std::nullopt; answer)
+    return shim::to_c(*answer);
   return real::__readlink_chk(path, to, n, room);
 }
 ssize_t export_readlinkat(int dir, const char* path, char* to, size_t n) {
   follow(path, dir);
+  if (const auto answer = shim::readlink_in_pack(dir, path, to, n); answer) return shim::to_c(*answer);
   return real::readlinkat(dir, path, to, n);
 }
 ssize_t export___readlinkat_chk(int dir, const char* path, char* to, size_t n, size_t room) {
   follow(path, dir);
+  if (const auto answer = n <= room ? shim::readlink_in_pack(dir, path, to, n) : std::nullopt; answer) return shim::to_c(*answer);
   return real::__readlinkat_chk(dir, path, to, n, room);
 }
 char* export_realpath(const char* path, char* to) {

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "shim/c_result.h"
 #include "shim/fd_table.h"
 #include "shim/listings.h"
@@ -42,7 +45,55 @@ std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
   return sys::failed(n) ? std::string_view() : std::string_view(path, static_cast<std::size_t>(n));
 }
 
+// The pack that a path lies in; null: none. Only a path that may be a directory's is looked at twice.
+const cache::PackMount* pack_of(int dir, const char* path, CoveredPath& covered) {
+  const cache::PackMounts* const packs = process::packs();
+  if (packs == nullptr || !process::is_active() || !process::owns_table()) return nullptr;
+  if (!path_filter::covers(dir, path, covered) && !path_filter::covers_directory(dir, path, covered)) return nullptr;
+  return packs->of(covered.key());
+}
+
+bool stat_in_pack(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
+  CoveredPath covered;
+  const cache::PackMount* const pack = pack_of(dir, path, covered);
+  if (pack == nullptr) return false;
+  // Behind a slash a link is what it leads to.
+  const bool follows = !no_follow || std::string_view(path).ends_with('/');
+  cache::PackMount::Found found;
+  if (!pack->find(covered.key(), follows, found)) return false;
+  stat = found.entry.stat;
+  return true;
+}
+
 }  // namespace
+
+bool is_read_only(int dir, const char* path) {
+  CoveredPath covered;
+  return pack_of(dir, path, covered) != nullptr;
+}
+
+std::optional<long> readlink_in_pack(int dir, const char* path, char* to, std::size_t n) {
+  CoveredPath covered;
+  const cache::PackMount* const pack = pack_of(dir, path, covered);
+  cache::PackMount::Found found;
+  if (pack == nullptr || !pack->find(covered.key(), /*follows=*/false, found)) return std::nullopt;
+  if (found.entry.kind != cache::RecordKind::link || n == 0) return -EINVAL;
+  char target[PATH_MAX];
+  const std::size_t size = found.entry.data_size;
+  if (size >= sizeof target || !pack->reader().read(found.entry, reinterpret_cast<std::byte*>(target))) return -EIO;
+  std::memcpy(to, target, std::min(n, size));
+  return static_cast<long>(std::min(n, size));
+}
+
+std::optional<long> access_in_pack(int dir, const char* path, int mode, bool no_follow) {
+  cache::FileStat stat;
+  if (process::packs() == nullptr || (mode & ~(R_OK | W_OK | X_OK)) != 0 || !stat_in_pack(dir, path, no_follow, stat))
+    return std::nullopt;
+  if ((mode & W_OK) != 0) return -EROFS;
+  constexpr mode_t k_executable = S_IXUSR | S_IXGRP | S_IXOTH;
+  const bool may_execute = (stat.mode & k_executable) != 0 || (stat.mode & S_IFMT) == S_IFDIR;
+  return (mode & X_OK) != 0 && !may_execute ? -EACCES : 0;
+}
 
 void materialize_named(const char* path, int dir) {
   int fd = path_filter::named_fd(path);
@@ -68,6 +119,12 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
       path_filter::is_prefix_or_above(dir, path, listed_);
     }
   } else if (may_write) {
+    const cache::PackMounts* const packs = process::packs();
+    if (packs != nullptr && packs->of(path_.key()) != nullptr) {
+      answered_ = true;
+      result_ = -EROFS;
+      return;
+    }
     follow_ = Follow::writer;
     if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_write);
   } else if ((flags & O_DIRECTORY) != 0) {
@@ -162,9 +219,9 @@ int OpenPlan::note(int fd) {
   return fd;
 }
 
-bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat, bool with_mount) {
-  if (!process::is_active() || path_filter::passes_by(path)) return false;
-  materialize_named(path, dir);
+namespace {
+
+bool stat_of_cached(int dir, const char* path, bool no_follow, cache::FileStat& stat, bool with_mount) {
   CoveredPath covered;
   if (!process::may_have_cache() || !is_covered(dir, path, covered)) return false;
   auto* const cache = process::cache_to_look_at();
@@ -174,6 +231,17 @@ bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat
   stat = pin->stat;
   cache->stats().count(Counter::stat_hits);
   return true;
+}
+
+}  // namespace
+
+bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat, bool with_mount) {
+  if (!process::is_active()) return false;
+  // A pack's own prefix is covered by none.
+  if (path_filter::passes_by(path)) return process::packs() != nullptr && stat_in_pack(dir, path, no_follow, stat);
+  materialize_named(path, dir);
+  if (stat_of_cached(dir, path, no_follow, stat, with_mount)) return true;
+  return process::packs() != nullptr && stat_in_pack(dir, path, no_follow, stat);
 }
 
 bool access_from_record(int dir, const char* path, int mode) {

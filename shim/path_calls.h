@@ -44,6 +44,13 @@ bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat
 // access(F_OK or R_OK) of a file whose record is there. `mode` as of access(2).
 bool access_from_record(int dir, const char* path, int mode);
 
+// Paths in a pack (CUBESHIM_PACKS), directories and links too. Nothing: the path is none of these, or the pack does not have it.
+std::optional<long> readlink_in_pack(int dir, const char* path, char* to, std::size_t n);
+// access(2) but for F_OK and R_OK of what is cached: 0 or -errno.
+std::optional<long> access_in_pack(int dir, const char* path, int mode, bool no_follow = false);
+// Is the path in a pack, whether there is such a file or not? Nothing there can be changed: EROFS.
+bool is_read_only(int dir, const char* path);
+
 // A call that changes what a name means or what its file holds: made before, committed after success.
 class NameChange {
  public:

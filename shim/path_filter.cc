@@ -242,6 +242,23 @@ bool covers(int dir, const char* path, CoveredPath& covered, Care care) {
   return *path == '/' ? covers_absolute({path, length}, covered) : covers_relative(dir, {path, length}, covered, care);
 }
 
+bool covers_directory(int dir, const char* path, CoveredPath& covered) {
+  if (!is_readable_pointer(path) || *path == '\0') return false;
+  std::string_view text(path, strnlen(path, PATH_MAX));
+  if (text.size() == PATH_MAX || has_dot_dot(text)) return false;
+  PathBuilder builder(covered);
+  if (*path != '/') {
+    char directory[PATH_MAX];
+    const long n = dir == AT_FDCWD ? static_cast<long>(working_directory(directory).size()) : read_fd_path(dir, directory);
+    if (n <= 0) return false;
+    builder.append({directory, static_cast<std::size_t>(n)}, false);
+  }
+  builder.append(text, false);
+  const auto& prefixes = process::config().prefixes;
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](const auto& prefix) { return covered.key() == prefix || is_inside(covered.key(), prefix); });
+}
+
 bool passes_by(const char* path) {
   if (!is_readable_pointer(path) || *path != '/') return false;
   const std::string_view text(path);

@@ -29,6 +29,8 @@ namespace path_filter {
 // `thorough` is for changes, which must not be missed: directories are asked of the kernel, not of what was noted of them.
 enum class Care { quick, thorough };
 bool covers(int dir, const char* path, CoveredPath& covered, Care care = Care::quick);
+// The same for a directory: the prefix itself, and what ends in a slash or a dot. For those of packs.
+bool covers_directory(int dir, const char* path, CoveredPath& covered);
 // Is it a prefix, or a directory above one? Renaming it changes what lies below. `prefix` is then set.
 bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
 // Certainly neither covered nor a name of an fd, by a look at the text alone: absolute, plainly written, elsewhere.

@@ -35,6 +35,10 @@ inline bool owns_table() {
   return true;
 }
 
+// The packs of CUBESHIM_PACKS that could be opened; null: none, as nearly always.
+extern constinit std::atomic<const cache::PackMounts*> g_packs;
+inline const cache::PackMounts* packs() { return g_packs.load(std::memory_order_acquire); }
+
 const base::Config& config();
 bool has_list();
 // Attached at the first call; nullptr where that failed (said once), is under way in another thread, or is over.

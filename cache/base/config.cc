@@ -43,6 +43,20 @@ bool share_or_bytes(std::string_view text, std::uint64_t most_percent, std::uint
   return true;
 }
 
+// A prefix within another adds nothing: the wider one covers it.
+void keep_outermost(config_types::Prefixes& value) {
+  std::sort(value.begin(), value.end());
+  const auto inside = [](const std::string& outer, const std::string& inner) {
+    return inner == outer || (inner.starts_with(outer) && (outer == "/" || inner[outer.size()] == '/'));
+  };
+  config_types::Prefixes kept;
+  for (auto& prefix : value) {
+    const bool covered = std::any_of(kept.begin(), kept.end(), [&](const auto& k) { return inside(k, prefix); });
+    if (!covered) kept.push_back(std::move(prefix));
+  }
+  value = std::move(kept);
+}
+
 // One overload for each type named in config.def; false means: not one of what it takes.
 struct Parse {
   static bool Prefixes(std::string_view text, config_types::Prefixes& value) {
@@ -56,17 +70,25 @@ struct Parse {
       if (!normalize_prefix(item, prefix) || prefix == "/") return false;
       value.push_back(std::move(prefix));
     }
-    // A prefix within another adds nothing: the wider one covers it.
-    std::sort(value.begin(), value.end());
-    const auto inside = [](const std::string& outer, const std::string& inner) {
-      return inner == outer || (inner.starts_with(outer) && (outer == "/" || inner[outer.size()] == '/'));
-    };
-    config_types::Prefixes kept;
-    for (auto& prefix : value) {
-      const bool covered = std::any_of(kept.begin(), kept.end(), [&](const auto& k) { return inside(k, prefix); });
-      if (!covered) kept.push_back(std::move(prefix));
+    keep_outermost(value);
+    return true;
+  }
+  static bool Packs(std::string_view text, config_types::Packs& value) {
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t end = std::min(text.find(':', at), text.size());
+      const std::string_view item = text.substr(at, end - at);
+      at = end + 1;
+      if (item.empty()) continue;
+      const std::size_t sign = item.find('=');
+      PackSetting pack;
+      if (sign == std::string_view::npos || sign + 1 == item.size() || item.size() - sign >= PATH_MAX) return false;
+      if (!normalize_prefix(item.substr(0, sign), pack.prefix) || pack.prefix == "/") return false;
+      if (std::any_of(value.begin(), value.end(), [&](const auto& p) { return p.prefix == pack.prefix; })) return false;
+      pack.file = item.substr(sign + 1);
+      value.push_back(std::move(pack));
     }
-    value = std::move(kept);
+    // The innermost is the one that answers.
+    std::stable_sort(value.begin(), value.end(), [](const auto& a, const auto& b) { return a.prefix.size() > b.prefix.size(); });
     return true;
   }
   static bool Mode(std::string_view text, base::Mode& value) {
@@ -174,6 +196,8 @@ ParsedConfig parse_config(const Lookup& lookup) {
   read_row(ConfigRow{variable, default_text, takes, help}, lookup(variable), Parse::type, parsed.config.field, parsed.errors);
 #include "cache/base/config.def"
 #undef CUBE_CONFIG
+  for (const auto& pack : parsed.config.packs) parsed.config.prefixes.push_back(pack.prefix);
+  keep_outermost(parsed.config.prefixes);
   return parsed;
 }
 

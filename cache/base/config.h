@@ -30,8 +30,14 @@ struct Consistency {
 enum class StatsFormat { text, json };
 enum class EngineKind { automatic, uring, threads };
 
+// A packed data set, and the directory as which it is seen.
+struct PackSetting {
+  std::string prefix, file;
+};
+
 namespace config_types {
 using Prefixes = std::vector<std::string>;  // absolute, normalised, none within another
+using Packs = std::vector<PackSetting>;     // prefixes as above, longest first, each once
 using Mode = base::Mode;
 using Name = std::string;
 using RamSize = base::RamSize;

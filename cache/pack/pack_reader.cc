@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cache/base/high_fd.h"
 #include "cache/pack/pack_io.h"
 
 namespace cube::cache {
@@ -31,15 +32,48 @@ std::unique_ptr<PackReader> PackReader::open(const std::string& file, std::strin
     why = fmt::format("cannot open {}: {}", file, strerrordesc_np(fd.error().value));
     return nullptr;
   }
-  pack->file_ = std::move(*fd);
+  pack->name_ = file;
+  pack->fd_.store(fd->release(), std::memory_order_relaxed);
   std::string what;
   if (pack->read_frame(what)) return pack;
   why = file + " " + what;
   return nullptr;
 }
 
+PackReader::~PackReader() { base::UniqueFd(fd_.load(std::memory_order_relaxed)).reset(); }
+
+void PackReader::keep_out_of_the_way() {
+  fd_.store(base::raise_fd(base::UniqueFd(fd_.load(std::memory_order_relaxed))).release(), std::memory_order_relaxed);
+}
+
+base::Result<std::size_t> PackReader::read_bytes(void* to, std::size_t n, std::uint64_t at) const {
+  return read_at(fd_.load(std::memory_order_relaxed), to, n, at);
+}
+
+// Did the number lead elsewhere, and does it lead to the pack again?
+bool PackReader::revive() const {
+  int lost = fd_.load(std::memory_order_relaxed);
+  const auto here = stat_fd(lost);
+  if (here && here->same_file(stat_)) return false;
+  auto fd = base::open_fd(name_.c_str(), O_RDONLY | O_NONBLOCK);
+  if (!fd) return false;
+  const auto stat = stat_fd(fd->get());
+  if (!stat || !stat->same_file(stat_) || stat->size != stat_.size) return false;
+  base::UniqueFd high = base::raise_fd(std::move(*fd));
+  // Another thread may have been quicker. The old number is somebody else's now.
+  if (fd_.compare_exchange_strong(lost, high.get(), std::memory_order_relaxed)) high.release();
+  return true;
+}
+
+template <typename Read>
+auto PackReader::read_and_revive(Read&& read) const {
+  auto result = read();
+  if (result || result.error().value == ENOENT || !revive()) return result;
+  return read();
+}
+
 bool PackReader::read_frame(std::string& why) {
-  const auto stat = stat_fd(file_.get());
+  const auto stat = stat_fd(fd_.load(std::memory_order_relaxed));
   const auto cannot_read = [&](int error) {
     why = fmt::format("cannot be read: {}", strerrordesc_np(error));
     return false;
@@ -49,7 +83,8 @@ bool PackReader::read_frame(std::string& why) {
     why = "is no pack: it is no regular file";
     return false;
   }
-  const auto got = read_at(file_.get(), &header_, sizeof header_, 0);
+  stat_ = *stat;
+  const auto got = read_bytes(&header_, sizeof header_, 0);
   if (!got) return cannot_read(got.error().value);
   if (*got < sizeof header_ || header_.magic != PackHeader::k_magic) {
     why = *got >= sizeof(PackJournal) && header_.magic == PackJournal::k_magic
@@ -70,14 +105,14 @@ bool PackReader::read_frame(std::string& why) {
     return false;
   }
   PackFooter footer{};
-  const auto tail = read_at(file_.get(), &footer, sizeof footer, header_.file_bytes - sizeof footer);
+  const auto tail = read_bytes(&footer, sizeof footer, header_.file_bytes - sizeof footer);
   if (!tail) return cannot_read(tail.error().value);
   const PackFooter expected = footer_of(header_);
   if (*tail != sizeof footer || std::memcmp(&footer, &expected, sizeof footer) != 0) {
     why = "is damaged: its footer does not belong to its header";
     return false;
   }
-  auto index = FileView::map(file_.get(), header_.index_begin, header_.index_bytes);
+  auto index = FileView::map(fd_.load(std::memory_order_relaxed), header_.index_begin, header_.index_bytes);
   if (!index) {
     why = fmt::format("cannot be mapped: {}", strerrordesc_np(index.error().value));
     return false;
@@ -106,12 +141,16 @@ base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t
 }
 
 base::Result<PackEntry> PackReader::find(std::string_view path) const {
+  return read_and_revive([&] { return find_once(path); });
+}
+
+base::Result<PackEntry> PackReader::find_once(std::string_view path) const {
   const std::uint64_t hash = base::hash_path(path);
   for (std::uint64_t n = 0;; ++n) {
     const auto slot = locate(hash, n);
     if (!slot) return base::fail(slot.error().value);
     alignas(Record) std::byte head[k_most_pack_head];
-    const auto got = read_at(file_.get(), head, std::min<std::uint64_t>(sizeof head, slot->bytes), slot->offset);
+    const auto got = read_bytes(head, std::min<std::uint64_t>(sizeof head, slot->bytes), slot->offset);
     if (!got) return base::fail(got.error().value);
     PackEntry entry;
     std::string_view there;
@@ -122,7 +161,11 @@ base::Result<PackEntry> PackReader::find(std::string_view path) const {
 }
 
 base::Result<PackEntry> PackReader::read_record(const PackSlot& slot, std::string_view path, std::byte* to) const {
-  const auto got = read_at(file_.get(), to, slot.bytes, slot.offset);
+  return read_and_revive([&] { return read_record_once(slot, path, to); });
+}
+
+base::Result<PackEntry> PackReader::read_record_once(const PackSlot& slot, std::string_view path, std::byte* to) const {
+  const auto got = read_bytes(to, slot.bytes, slot.offset);
   if (!got) return base::fail(got.error().value);
   PackEntry entry;
   std::string_view there;
@@ -134,7 +177,11 @@ base::Result<PackEntry> PackReader::read_record(const PackSlot& slot, std::strin
 }
 
 base::Result<void> PackReader::read(const PackEntry& entry, std::byte* to) const {
-  const auto got = read_at(file_.get(), to, entry.data_size, entry.data_offset);
+  return read_and_revive([&] { return read_once(entry, to); });
+}
+
+base::Result<void> PackReader::read_once(const PackEntry& entry, std::byte* to) const {
+  const auto got = read_bytes(to, entry.data_size, entry.data_offset);
   if (!got) return base::fail(got.error().value);
   if (*got != entry.data_size || base::hash_bytes(to, entry.data_size) != entry.data_hash) return base::fail(EBADMSG);
   return {};
@@ -143,7 +190,7 @@ base::Result<void> PackReader::read(const PackEntry& entry, std::byte* to) const
 base::Result<std::size_t> PackReader::read_part(const PackEntry& entry, std::uint64_t from, std::byte* to, std::size_t n) const {
   if (from >= entry.data_size) return std::size_t{0};
   n = static_cast<std::size_t>(std::min<std::uint64_t>(n, entry.data_size - from));
-  const auto got = read_at(file_.get(), to, n, entry.data_offset + from);
+  const auto got = read_bytes(to, n, entry.data_offset + from);
   if (!got) return base::fail(got.error().value);
   if (*got != n) return base::fail(EBADMSG);
   return n;

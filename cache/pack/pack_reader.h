@@ -3,10 +3,13 @@
 // it all (slots, records, data) is checked when it is used. A damaged pack gives errors, never other bytes.
 // Known limit: a pack that somebody cuts short while it is mapped raises SIGBUS, as any mapped file does; packs are replaced by
 // rename.
+// Its fd is not needed for what it reads to be right: where a read does not give what it should, and the number leads to
+// another file (a program may close what it does not know), the pack is opened again.
 // Thread safety: all const functions, by any number of threads. find, locate, read_record, read and read_part allocate
 // nothing and are async-signal-safe.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,17 +40,33 @@ class PackReader {
   base::Result<std::size_t> read_part(const PackEntry& entry, std::uint64_t from, std::byte* to, std::size_t n) const;
 
   // All records in the order of the file.
-  PackScan scan() const { return {file_.get(), header_.records_begin, header_.records_end}; }
+  PackScan scan() const { return {fd_.load(std::memory_order_relaxed), header_.records_begin, header_.records_end}; }
   // Reads the whole index: is it the one that was written?
   bool index_is_sound() const;
 
   const PackHeader& header() const { return header_; }
 
+  // In a program that is not ours: the fd gets a high number. Before others use the reader.
+  void keep_out_of_the_way();
+
+  PackReader(const PackReader&) = delete;
+  PackReader& operator=(const PackReader&) = delete;
+  ~PackReader();
+
  private:
   PackReader() = default;
   bool read_frame(std::string& why);
+  base::Result<std::size_t> read_bytes(void* to, std::size_t n, std::uint64_t at) const;
+  base::Result<PackEntry> find_once(std::string_view path) const;
+  base::Result<PackEntry> read_record_once(const PackSlot& slot, std::string_view path, std::byte* to) const;
+  base::Result<void> read_once(const PackEntry& entry, std::byte* to) const;
+  bool revive() const;
+  template <typename Read>
+  auto read_and_revive(Read&& read) const;
 
-  base::UniqueFd file_;
+  std::string name_;
+  FileStat stat_{};  // of the file that was opened
+  mutable std::atomic<int> fd_{-1};
   PackHeader header_{};
   FileView index_;
   const std::uint64_t* table_ = nullptr;

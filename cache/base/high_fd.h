@@ -5,15 +5,15 @@
 
 #include "cache/base/unique_fd.h"
 
-namespace cube::prefetch {
+namespace cube::base {
 
 inline constexpr int k_high_fd = 800;
 
 // The number is at least k_high_fd where the limit of the process lets it be.
-inline base::UniqueFd raise_fd(base::UniqueFd fd) {
+inline UniqueFd raise_fd(UniqueFd fd) {
   if (fd.get() >= k_high_fd) return fd;
-  const long high = base::sys::fcntl(fd.get(), F_DUPFD_CLOEXEC, k_high_fd);
-  return base::sys::failed(high) ? std::move(fd) : base::UniqueFd(static_cast<int>(high));
+  const long high = sys::fcntl(fd.get(), F_DUPFD_CLOEXEC, k_high_fd);
+  return sys::failed(high) ? std::move(fd) : UniqueFd(static_cast<int>(high));
 }
 
-}  // namespace cube::prefetch
+}  // namespace cube::base

@@ -1,0 +1,58 @@
+#include "cache/pack/pack_copy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cache/pack/pack_io.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+constexpr std::size_t k_part = 512 << 10;
+
+base::Result<void> write_parts(const PackMount& mount, const PackEntry& entry, int file) {
+  PackScratch scratch;
+  std::byte* const room = scratch.reserve(k_part);
+  if (room == nullptr) return base::fail(ENOMEM);
+  base::Hasher hasher;
+  for (std::uint64_t at = 0; at < entry.data_size;) {
+    const auto got = mount.reader().read_part(entry, at, room, k_part);
+    if (!got) return base::fail(got.error().value == EBADMSG ? EIO : got.error().value);
+    hasher.add(room, *got);
+    const auto written = write_at(file, room, *got, at);
+    if (!written) return written;
+    at += *got;
+  }
+  if (hasher.value() != entry.data_hash) return base::fail(EIO);
+  return {};
+}
+
+}  // namespace
+
+base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount, const PackMount::Content& content, int flags) {
+  const long made = sys::memfd_create("cubeshim", MFD_CLOEXEC);
+  if (sys::failed(made)) return base::fail(static_cast<int>(-made));
+  base::UniqueFd file(static_cast<int>(made));
+  const auto written = content.data != nullptr ? write_at(file.get(), content.data, content.stat.size, 0)
+                                               : write_parts(mount, content.entry, file.get());
+  if (!written) return base::fail(written.error().value);
+  const auto& time = content.stat.modified;
+  const struct ::timespec times[2] = {{time.seconds, static_cast<long>(time.nanoseconds)},
+                                      {time.seconds, static_cast<long>(time.nanoseconds)}};
+  sys::raw(SYS_utimensat, file.get(), 0, sys::arg(times), 0);
+  char path[64];
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/thread-self/fd/{}", file.get()).out = '\0';
+  const base::UniqueFd read_only(static_cast<int>(sys::open(path, O_RDONLY | O_CLOEXEC)));
+  if (!read_only) return base::fail(-read_only.get());
+  sys::raw(SYS_fchmod, file.get(), content.stat.mode & 0777);
+  // The lower of the two numbers is the one that the program would have got.
+  const long over = sys::dup3(read_only.get(), file.get(), flags & O_CLOEXEC);
+  if (sys::failed(over)) return base::fail(static_cast<int>(-over));
+  return file;
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,187 @@
+#include "cache/pack/pack_mount.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "cache/base/log.h"
+
+namespace cube::cache {
+namespace {
+
+// What the program is told, and the user once.
+int as_seen_error(int error) {
+  if (error != EBADMSG) return error;
+  static constinit std::atomic<bool> told{false};
+  if (!told.exchange(true, std::memory_order_relaxed))
+    base::log(base::LogLevel::warn, "a pack of CUBESHIM_PACKS is damaged: cubeshim verify says where");
+  return EIO;
+}
+
+// Puts a path together, component by component, as it lies in the pack.
+class PackedPath {
+ public:
+  explicit PackedPath(PackMount::Found& out) : out_(out) { out_.length = 0; }
+  // False: it leads out of the pack, or is too long.
+  bool add(std::string_view part) {
+    if (part.empty() || part == ".") return true;
+    if (part == "..") {
+      if (out_.length == 0) return false;
+      leave();
+      return true;
+    }
+    if (out_.length + part.size() + 1 >= sizeof out_.path) return false;
+    if (out_.length != 0) out_.path[out_.length++] = '/';
+    std::memcpy(out_.path + out_.length, part.data(), part.size());
+    out_.length += static_cast<std::uint32_t>(part.size());
+    return true;
+  }
+  // The last component.
+  void leave() {
+    const std::size_t slash = out_.name().rfind('/');
+    out_.length = slash == std::string_view::npos ? 0 : static_cast<std::uint32_t>(slash);
+  }
+
+ private:
+  PackMount::Found& out_;
+};
+
+}  // namespace
+
+std::unique_ptr<PackMount> PackMount::open(const base::PackSetting& setting, std::string& why) {
+  auto reader = PackReader::open(setting.file, why);
+  if (reader == nullptr) return nullptr;
+  reader->keep_out_of_the_way();
+  auto mount = std::make_unique<PackMount>();
+  mount->prefix_ = setting.prefix;
+  mount->reader_ = std::move(reader);
+  return mount;
+}
+
+FileStat PackMount::as_seen(FileStat stat) const {
+  const std::uint64_t number = reader_->header().header_hash + stat.device_minor;
+  stat.device_major = 0;
+  stat.device_minor = k_pack_device | static_cast<std::uint32_t>(number & (k_pack_device - 1));
+  return stat;
+}
+
+// The entry of found.path as it stands.
+base::Result<void> PackMount::look_up(Found& found, bool wants_entry) const {
+  if (!wants_entry) {
+    const auto slot = reader_->locate(base::hash_path(found.name()));
+    if (!slot) return base::fail(slot.error().value);
+    found.slot = *slot;
+    return {};
+  }
+  const auto entry = reader_->find(found.name());
+  if (!entry) return base::fail(entry.error().value);
+  found.entry = *entry;
+  found.entry.stat = as_seen(entry->stat);
+  return {};
+}
+
+// found.path is taken apart and put together again, links resolved.
+base::Result<void> PackMount::follow_links(bool follows_last, Found& found) const {
+  constexpr int k_most_links = 40;
+  char rest[2 * PATH_MAX];
+  std::size_t left = found.length;
+  std::memcpy(rest, found.path, left);
+  PackedPath path(found);
+  found.physical = true;
+  int links = 0;
+  while (left != 0) {
+    const std::string_view all(rest, left);
+    const std::size_t end = std::min(all.find('/'), left);
+    if (!path.add(all.substr(0, end))) return base::fail(ENOENT);
+    const bool is_last = end == left;
+    left -= is_last ? end : end + 1;
+    std::memmove(rest, rest + (is_last ? end : end + 1), left);
+    if (is_last && !follows_last) break;
+    const auto there = look_up(found, true);
+    if (!there) return there;
+    if (found.entry.kind != RecordKind::link) continue;
+    found.physical = false;
+    char target[PATH_MAX];
+    const std::size_t size = found.entry.data_size;
+    if (++links > k_most_links) return base::fail(ELOOP);
+    if (size == 0 || size >= sizeof target) return base::fail(EBADMSG);
+    const auto read = reader_->read(found.entry, reinterpret_cast<std::byte*>(target));
+    if (!read) return read;
+    std::string_view text(target, size);
+    path.leave();
+    if (text.front() == '/') {
+      if (!covers(text)) return base::fail(ENOENT);
+      text.remove_prefix(prefix_.size());
+      found.length = 0;
+    }
+    if (text.size() + 1 + left > sizeof rest) return base::fail(ENAMETOOLONG);
+    std::memmove(rest + text.size() + 1, rest, left);
+    std::memcpy(rest, text.data(), text.size());
+    rest[text.size()] = '/';
+    left = left == 0 ? text.size() : left + text.size() + 1;
+  }
+  return {};
+}
+
+base::Result<void> PackMount::find(std::string_view path, bool follows, Found& found) const {
+  PackedPath packed(found);
+  found.physical = true;
+  path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
+  if (path.size() >= sizeof found.path) return base::fail(ENAMETOOLONG);
+  std::memcpy(found.path, path.data(), path.size());
+  found.length = static_cast<std::uint32_t>(path.size());
+  auto result = look_up(found, true);
+  const bool is_absent = !result && result.error().value == ENOENT;
+  const bool is_link = result && found.entry.kind == RecordKind::link && follows;
+  if (reader_->header().links != 0 && (is_absent || is_link)) {
+    result = follow_links(follows, found);
+    if (result) result = look_up(found, true);
+  }
+  if (!result) return base::fail(as_seen_error(result.error().value));
+  return {};
+}
+
+base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content) const {
+  Found found;
+  path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
+  if (path.size() >= sizeof found.path) return base::fail(ENAMETOOLONG);
+  std::memcpy(found.path, path.data(), path.size());
+  found.length = static_cast<std::uint32_t>(path.size());
+  const std::uint64_t most_bytes = most + k_most_pack_head + 2 * k_page;
+  std::byte* room = nullptr;
+  for (bool has_followed = false;;) {
+    auto result = look_up(found, false);
+    // Two paths of one hash are told apart by their records.
+    base::Result<PackEntry> entry = base::fail(ENOENT);
+    const bool fits = result && found.slot.bytes <= most_bytes;
+    if (fits) {
+      room = scratch.reserve(found.slot.bytes);
+      if (room == nullptr) return base::fail(ENOMEM);
+      entry = reader_->read_record(found.slot, found.name(), room);
+    }
+    if (result && (!fits || (!entry && entry.error().value == ENOENT))) {
+      result = look_up(found, true);
+      if (result) entry = found.entry;
+    } else if (result && entry) {
+      entry->stat = as_seen(entry->stat);
+    } else if (result) {
+      result = base::fail(entry.error().value);
+    }
+    const bool may_be_linked = (!result && result.error().value == ENOENT) || (result && entry->kind == RecordKind::link);
+    if (may_be_linked && !has_followed && reader_->header().links != 0) {
+      has_followed = true;
+      const auto followed = follow_links(true, found);
+      if (!followed) return base::fail(as_seen_error(followed.error().value));
+      continue;
+    }
+    if (!result) return base::fail(as_seen_error(result.error().value));
+    if (entry->kind != RecordKind::file) return base::fail(EISDIR);
+    content.entry = *entry;
+    content.stat = entry->stat;
+    content.physical = found.physical;
+    const bool is_whole = fits && entry->offset == found.slot.offset;
+    content.data = is_whole ? room + (entry->data_offset - entry->offset) : nullptr;
+    return {};
+  }
+}
+
+}  // namespace cube::cache

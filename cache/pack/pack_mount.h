@@ -1,0 +1,80 @@
+// Packs as directories: paths under a prefix are looked up in the pack, links are followed within it, and stats are such as a
+// file system of its own would give. What a pack does not have is nobody's here: ENOENT, and the caller asks the kernel.
+// A file costs one read, a stat of what is not cached one short read, what is not there none (where no link can lead there).
+// Known limits: a link that leads out of the pack leads nowhere; whoever can read the pack can read all that is in it.
+// Thread safety: all const functions, by any number of threads; no lock, no allocation by malloc, raw calls.
+#pragma once
+
+#include <climits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/base/config.h"
+#include "cache/pack/pack_reader.h"
+#include "cache/pack/pack_scratch.h"
+
+namespace cube::cache {
+
+// A device that the kernel cannot have: its own numbers have 20 bits. Another pack is another device.
+inline constexpr std::uint32_t k_pack_device = 1U << 31;
+inline bool is_packed(const FileStat& stat) { return (stat.device_minor & k_pack_device) != 0; }
+
+class PackMount {
+ public:
+  // Null: `why` is a sentence.
+  static std::unique_ptr<PackMount> open(const base::PackSetting& setting, std::string& why);
+
+  bool covers(std::string_view path) const {
+    return path.starts_with(prefix_) && (path.size() == prefix_.size() || path[prefix_.size()] == '/');
+  }
+
+  struct Found {
+    PackEntry entry;  // its stat as the program sees it
+    PackSlot slot;
+    bool physical = true;  // no link was followed
+    std::uint32_t length = 0;
+    char path[PATH_MAX];  // in the pack
+    std::string_view name() const { return {path, length}; }
+  };
+  // What an absolute path under the prefix means. `follows`: a link at its end, too. EIO: the pack is damaged there.
+  base::Result<void> find(std::string_view path, bool follows, Found& found) const;
+
+  struct Content {
+    FileStat stat{};
+    bool physical = true;
+    const std::byte* data = nullptr;  // in the scratch; null: too large for it
+    PackEntry entry;
+  };
+  // A regular file with all its bytes, by one read. EISDIR: it is something else.
+  base::Result<void> read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content) const;
+  const PackReader& reader() const { return *reader_; }
+
+ private:
+  base::Result<void> look_up(Found& found, bool wants_entry) const;
+  base::Result<void> follow_links(bool follows_last, Found& found) const;
+  FileStat as_seen(FileStat stat) const;
+
+  std::string prefix_;
+  std::unique_ptr<PackReader> reader_;
+};
+
+// All packs of a process.
+class PackMounts {
+ public:
+  void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
+  bool is_empty() const { return mounts_.empty(); }
+  // Null: none has it.
+  const PackMount* of(std::string_view path) const {
+    for (const auto& mount : mounts_) {
+      if (mount->covers(path)) return mount.get();
+    }
+    return nullptr;
+  }
+
+ private:
+  std::vector<std::unique_ptr<PackMount>> mounts_;
+};
+
+}  // namespace cube::cache
