@@ -17,6 +17,7 @@
 #include "cache/base/memory_limits.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
+#include "cache/pack/pack_reader.h"
 #include "shim/cli/settings.h"
 
 namespace cube::cli {
@@ -118,7 +119,17 @@ void check_settings(const base::ParsedConfig& parsed, Findings& findings) {
 }
 
 void check_prefixes(const base::Config& config, Findings& findings) {
-  for (const auto& prefix : config.prefixes) check_prefix(prefix, findings);
+  for (const auto& pack : config.packs) {
+    std::string why;
+    if (cache::PackReader::open(pack.file, why) == nullptr)
+      say(findings, Health::broken, "correct CUBESHIM_PACKS, or make the pack", "pack for {}: {}", pack.prefix, why);
+  }
+  for (const auto& prefix : config.prefixes) {
+    // Where a pack is, nothing else needs to be.
+    const bool is_packed =
+        std::any_of(config.packs.begin(), config.packs.end(), [&](const auto& pack) { return pack.prefix == prefix; });
+    if (!is_packed) check_prefix(prefix, findings);
+  }
 }
 
 void check_memory(const base::Config& config, Findings& findings) {

@@ -68,6 +68,23 @@ TEST(Config, APrefixWithinAnotherIsDropped) {
   EXPECT_EQ(config.prefixes, (std::vector<std::string>{"/a/b", "/a/b-c", "/a/bc"}));
 }
 
+TEST(Config, PacksAreSplitAndTheirPrefixesServed) {
+  const auto config = parse_one("CUBESHIM_PACKS", "/mnt//a/=x.cube::/mnt/a/b=/p/y=z.cube").config;
+  ASSERT_EQ(config.packs.size(), 2U);
+  EXPECT_EQ(config.packs[0].prefix + " " + config.packs[0].file, "/mnt/a/b /p/y=z.cube") << "the innermost first";
+  EXPECT_EQ(config.packs[1].prefix + " " + config.packs[1].file, "/mnt/a x.cube");
+  EXPECT_EQ(config.prefixes, std::vector<std::string>{"/mnt/a"});
+}
+
+TEST(Config, PacksThatAreNoPairsAreRefused) {
+  const std::string takes =
+      "PREFIX=FILE of packed data sets, each PREFIX absolute, other than / and given once, ':' between them";
+  for (const char* value : {"/a", "/a=", "=x.cube", "a=x.cube", "/=x.cube", "/a/../b=x.cube", "/a=x:/b", "/a=x:/a//=y"}) {
+    expect_refused("CUBESHIM_PACKS", value, takes, "none");
+    EXPECT_TRUE(parse_one("CUBESHIM_PACKS", value).config.prefixes.empty());
+  }
+}
+
 TEST(Config, RelativePrefixesAreRefused) {
   const std::string takes = "absolute paths of directories other than /, ':' between them";
   for (const char* value : {"data", "./data", "/a:b", "/a/../b", "/..", "~/data", "/", "/a:/", "//./"}) {

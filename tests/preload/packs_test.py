@@ -1,0 +1,160 @@
+"""CUBESHIM_PACKS: programs under the shim, whose files lie in a pack. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+COMMAND, LIBRARY = os.environ["CUBESHIM_COMMAND"], os.environ["CUBESHIM_LIBRARY"]
+
+
+class Packs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.work = Path(os.path.realpath(folder.name))
+        self.data, self.pack, self.prefix = self.work / "data", self.work / "set.cube", self.work / "mounted"
+        (self.data / "a").mkdir(parents=True)
+        (self.data / "b").mkdir()
+        (self.data / "a/x").write_bytes(b"hello")
+        (self.data / "a/empty").touch()
+        (self.data / "b/large").write_bytes(os.urandom(300_000))
+        (self.data / "b/huge").write_bytes(os.urandom(3_000_000))
+        os.symlink("../a/x", self.data / "b/link")
+        os.symlink("../a", self.data / "b/to a")
+        os.symlink("../../outside", self.data / "b/out")
+        os.symlink("loop", self.data / "loop")
+        os.chmod(self.data / "a/x", 0o640)
+        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True, stdout=subprocess.DEVNULL)
+
+    def run_python(self, code, packs=None, **settings):
+        environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"packs-{os.getpid()}", "CUBESHIM_RAM": "64M",
+                       "CUBESHIM_PACKS": packs or f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json",
+                       "CUBESHIM_STATS": str(self.work / "stats"), **settings}
+        text = f"import errno, os, sys\nP, D = {str(self.prefix)!r}, {str(self.data)!r}\n" + code
+        return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120, cwd=self.work)
+
+    def check(self, code, **settings):
+        done = self.run_python(code, **settings)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return json.loads((self.work / "stats").read_text())
+
+    def test_files_have_their_bytes_where_no_directory_is(self):
+        stats = self.check("""
+for name in ("a/x", "a/empty", "b/large", "b/huge", "b/link", "b/to a/x"):
+    for _ in range(2):
+        with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
+""")
+        self.assertEqual((stats["misses"], stats["hits"]["ram"]), (6, 6))
+        self.assertEqual((stats["origin"]["reads"], stats["origin"]["opens"], stats["origin"]["stats"]), (6, 0, 0))
+
+    def test_stats_are_those_of_the_origin(self):
+        self.check("""
+def fields(path, follow): s = os.stat(path, follow_symlinks=follow); return s.st_mode, s.st_size, s.st_mtime_ns, s.st_uid, s.st_ino, s.st_nlink
+for name in ("", "/", "/a", "/a/", "/a/x", "/b/link", "/b/to a", "/b/to a/x", "/b/huge"):
+    for follow in (True, False): assert fields(P + name, follow) == fields(D + name, follow), (name, follow)
+fd = os.open(P + "/a/x", os.O_RDONLY)
+assert os.fstat(fd) == os.stat(P + "/a/x") == os.stat(P + "/b/link")
+assert os.readlink(P + "/b/link") == "../a/x" and os.path.realpath(P + "/b/to a/x") == P + "/a/x"
+assert os.access(P + "/a/x", os.R_OK) and not os.access(P + "/a/x", os.W_OK) and not os.access(P + "/a/x", os.X_OK) and os.access(P + "/a", os.X_OK)
+""")
+
+    def test_nothing_in_it_can_be_changed(self):
+        self.check("""
+calls = [(open, P + "/a/x", "w"), (open, P + "/new", "a"), (open, P + "/a/x", "r+"), (os.unlink, P + "/a/x"), (os.rename, P + "/a/x", P + "/y"),
+         (os.rename, D + "/a/x", P + "/y"), (os.rename, P + "/a/x", D + "/y"), (os.mkdir, P + "/d"), (os.rmdir, P + "/a"), (os.chmod, P + "/a/x", 0),
+         (os.utime, P + "/a/x"), (os.symlink, "x", P + "/s"), (os.link, D + "/a/x", P + "/s"), (os.truncate, P + "/a/x", 0)]
+for call, *arguments in calls:
+    try: call(*arguments)
+    except OSError as error: assert error.errno == errno.EROFS, (call, arguments, error)
+    else: assert False, (call, arguments)
+assert open(P + "/a/x").read() == "hello"
+""")
+
+    def test_what_a_pack_does_not_have_is_the_kernels(self):
+        self.prefix.mkdir()
+        (self.prefix / "beside").write_text("kernel")
+        (self.prefix / "a").mkdir()
+        (self.prefix / "a/x").write_text("hidden")
+        self.check("""
+assert open(P + "/beside").read() == "kernel" and open(P + "/a/x").read() == "hello"
+for path, error in (("/none", errno.ENOENT), ("/a/none", errno.ENOENT), ("/b/out", errno.ENOENT), ("/loop", errno.ELOOP)):
+    try: open(P + path)
+    except OSError as e: assert e.errno == error, (path, e)
+    else: assert False, path
+""")
+
+    def test_files_that_are_not_for_the_cache_are_copies(self):
+        stats = self.check("""
+for name in ("a/x", "b/large", "b/huge"):
+    with open(f"{P}/{name}", "rb") as file:
+        assert file.read() == open(f"{D}/{name}", "rb").read(), name
+        assert os.fstat(file.fileno()).st_size == os.stat(f"{D}/{name}").st_size
+""", CUBESHIM_MAX_FILE="100K")
+        self.assertEqual((stats["misses"], stats["bypassed"]["size"]), (1, 2))
+
+    def test_a_program_may_close_what_it_does_not_know(self):
+        self.check("""
+assert open(P + "/a/x").read() == "hello"
+os.closerange(3, 1 << 16)
+# The numbers are somebody else's now.
+for _ in range(900): os.open(D + "/a/x", os.O_RDONLY)
+assert open(P + "/b/large", "rb").read() == open(D + "/b/large", "rb").read()
+""")
+
+    def test_served_files_become_real_by_their_bytes(self):
+        self.check("""
+import fcntl
+for name in ("a/x", "b/large"):
+    file = open(f"{P}/{name}", "rb")
+    file.read(2)
+    fcntl.flock(file.fileno(), fcntl.LOCK_SH)
+    file.seek(1)
+    assert file.read() == open(f"{D}/{name}", "rb").read()[1:]
+pid = os.fork()
+if pid == 0: os._exit(open(P + "/b/huge", "rb").read() != open(D + "/b/huge", "rb").read())
+assert os.waitpid(pid, 0)[1] == 0
+""")
+
+    def test_jobs_that_do_not_see_the_pack_see_their_own_files(self):
+        self.prefix.mkdir()
+        (self.prefix / "a").mkdir()
+        (self.prefix / "a/x").write_text("of the directory")
+        self.check("assert open(P + '/a/x').read() == 'hello'", CUBESHIM_RAM_KEEP="1")
+        self.addCleanup(subprocess.run, [COMMAND, "clear", "--name", f"packs-{os.getpid()}"], stdout=subprocess.DEVNULL)
+        # The first job is still there when the second looks, and the other way round.
+        done = self.run_python(f"""
+import subprocess
+assert open(P + "/a/x").read() == "hello"
+environment = {{**os.environ, "CUBESHIM_PACKS": "", "CUBESHIM_PREFIXES": P, "CUBESHIM_JOB": ""}}
+for _ in range(2): assert subprocess.check_output(["cat", P + "/a/x"], env=environment) == b"of the directory"
+assert open(P + "/a/x").read() == "hello"
+""", CUBESHIM_STATS="off")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_a_damaged_pack_gives_errors_and_never_other_bytes(self):
+        whole = self.pack.read_bytes()
+        at = whole.index(b"hello")
+        self.pack.write_bytes(whole[:at] + b"J" + whole[at + 1:])
+        done = self.run_python("""
+try: open(P + "/a/x")
+except OSError as error: assert error.errno == errno.EIO, error
+else: assert False
+assert open(P + "/b/large", "rb").read() == open(D + "/b/large", "rb").read()
+""")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "cubeshim: warn: a pack of CUBESHIM_PACKS is damaged: cubeshim verify says where\n")
+
+    def test_wrong_settings_are_one_line(self):
+        (self.work / "garbage").write_bytes(b"x" * 9999)
+        for packs, text in ((f"{self.prefix}={self.work}/none", "none: No such file or directory"), (f"{self.prefix}={self.work}/garbage", "garbage is no pack"),
+                            (f"mounted={self.pack}", "each PREFIX absolute"), (str(self.prefix), "it takes PREFIX=FILE")):
+            done = self.run_python("", packs=packs, CUBESHIM_STRICT="1")
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+            self.assertIn(text, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
