@@ -82,6 +82,11 @@ class Mapping {
   std::byte* data() const { return address_; }
   std::size_t size() const { return bytes_; }
   explicit operator bool() const { return address_ != nullptr; }
+  // In a forked child that does not have it (MADV_DONTFORK).
+  void forget() {
+    address_ = nullptr;
+    bytes_ = 0;
+  }
   void reset() {
     if (address_ != nullptr) {
       note_unmapping();

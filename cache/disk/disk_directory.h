@@ -1,0 +1,53 @@
+// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME: made or refused, its names, its lock, its room.
+// Invariants: it belongs to this user and nobody else may write to it; its file `version` names this very format; all names
+// are below it, and none of them is followed if it is a symbolic link.
+// Thread safety: immutable once open. No fd stays open: the host could close it. Every call by name may meet a directory that
+// somebody has removed, and then says ENOENT.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cache/base/unique_fd.h"
+
+namespace cube::cache {
+
+// Held by a file description that closes with its owner; the kernel lets go when its holder dies.
+using DirectoryLock = base::UniqueFd;
+
+class DiskDirectory {
+ public:
+  // On failure, `why` is one line for the user.
+  static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name, bool is_read_only,
+                                          std::string& why);
+
+  struct Path {
+    char text[4096 + 64];
+  };
+  // Async-signal-safe.
+  Path path_of(const char* name) const;
+  Path path_of_segment(std::uint32_t number) const;
+  base::Result<base::UniqueFd> open_segment(std::uint32_t number, int flags) const;
+
+  // One process at a time; gives up after `at_most_ms` with EBUSY.
+  base::Result<DirectoryLock> lock(long at_most_ms) const;
+  // The numbers of all segment files, in rising order.
+  base::Result<std::vector<std::uint32_t>> list_segments() const;
+
+  struct Room {
+    std::uint64_t total = 0, available = 0;  // bytes of the file system
+  };
+  base::Result<Room> room() const;
+  const std::string& path() const { return path_; }
+
+ private:
+  base::Result<void> check_version(bool is_read_only, std::string& why) const;
+  std::string path_;
+};
+
+// flock without waiting: false where another holds it.
+bool try_lock(int fd, int operation);
+std::string text_of_error(int error);
+
+}  // namespace cube::cache

@@ -1,0 +1,108 @@
+// A segment file of the disk tier (doc/FORMAT.md "Disk"): a header page, records one behind the other in the one record format,
+// and, once it is sealed, a footer - a table of the records - and a trailer at the file's very end, so that a restart reads
+// footers only.
+// Invariants: what the checks below accept points at nothing outside the file. A file without a sound trailer was not sealed.
+// Thread safety: plain values and pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "cache/base/hash.h"
+#include "cache/record.h"
+
+namespace cube::cache {
+
+inline constexpr std::uint32_t k_disk_version = 1;
+inline constexpr std::uint64_t k_disk_header_bytes = k_page;
+// A slot of the index has 22 bits for an offset in units of 64 bytes.
+inline constexpr std::uint64_t k_most_disk_segment_bytes = 256 << 20;
+inline constexpr std::uint64_t k_least_disk_segment_bytes = 1 << 20;
+inline constexpr std::uint32_t k_most_disk_number = 99'999'999;
+
+struct DiskHeader {
+  static constexpr std::uint64_t k_magic = 0x6765736b73696443ULL;  // "Cdiskseg"
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t number;  // that of its name
+  std::uint64_t job;     // who wrote it
+  std::uint64_t created_ns;
+  std::uint64_t reserved[3];  // zero
+  std::uint64_t hash;         // of all before it
+};
+
+// One record. What is dropped later is marked in the record itself, for a footer never changes.
+struct DiskFooterRow {
+  std::uint64_t path_hash;
+  std::uint64_t inode_hash;  // base::hash_inode of device and inode
+  std::uint32_t offset;      // from the file's start, in units of 64 bytes
+  std::uint32_t size;        // of the record, in the same units
+  std::uint32_t state;       // 0 is good; dropped before the file was sealed otherwise
+  std::uint32_t reserved;    // zero
+};
+
+struct DiskTrailer {
+  static constexpr std::uint64_t k_magic = 0x746f6f666b736944ULL;  // "Diskfoot"
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t number;
+  std::uint64_t data_end;   // behind the last record
+  std::uint64_t rows_at;    // the table; a multiple of a page
+  std::uint64_t row_count;  //
+  std::uint64_t rows_hash;
+  std::uint64_t reserved;  // zero
+  std::uint64_t hash;      // of all before it
+};
+
+// The mark of a record that was dropped: no single wrong byte makes it good again.
+inline constexpr std::uint32_t k_disk_dropped = 0xffffffff;
+
+static_assert(sizeof(DiskHeader) == 64 && sizeof(DiskFooterRow) == 32 && sizeof(DiskTrailer) == 64);
+static_assert(std::is_trivially_copyable_v<DiskHeader> && std::is_trivially_copyable_v<DiskTrailer>);
+
+constexpr std::uint64_t round_up_to(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Bytes from the end of the records to the end of the file, at most.
+constexpr std::uint64_t most_footer_bytes(std::uint64_t row_count) {
+  return k_page + round_up_to(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer)) + sizeof(DiskTrailer);
+}
+constexpr std::uint64_t trailer_offset(std::uint64_t rows_at, std::uint64_t row_count) {
+  return rows_at + round_up_to(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer));
+}
+
+inline std::uint64_t hash_of(const DiskHeader& header) { return base::hash_bytes(&header, offsetof(DiskHeader, hash)); }
+inline std::uint64_t hash_of(const DiskTrailer& trailer) { return base::hash_bytes(&trailer, offsetof(DiskTrailer, hash)); }
+
+inline bool is_sound(const DiskHeader& header, std::uint32_t number) {
+  return header.magic == DiskHeader::k_magic && header.version == k_disk_version && header.number == number &&
+         header.hash == hash_of(header);
+}
+
+// Of a file of this size?
+inline bool is_sound(const DiskTrailer& trailer, std::uint32_t number, std::uint64_t file_bytes) {
+  if (trailer.magic != DiskTrailer::k_magic || trailer.version != k_disk_version || trailer.number != number) return false;
+  if (trailer.hash != hash_of(trailer) || file_bytes > 2 * k_most_disk_segment_bytes) return false;
+  if (trailer.data_end < k_disk_header_bytes || trailer.rows_at < trailer.data_end || trailer.rows_at % k_page != 0) return false;
+  if (trailer.rows_at > file_bytes || trailer.row_count > (file_bytes - trailer.rows_at) / sizeof(DiskFooterRow)) return false;
+  return trailer_offset(trailer.rows_at, trailer.row_count) + sizeof(DiskTrailer) == file_bytes;
+}
+
+// Does the row name a stretch between the header page and the end of the records?
+inline bool is_within(const DiskFooterRow& row, std::uint64_t data_end) {
+  const std::uint64_t begin = std::uint64_t{row.offset} * k_record_alignment;
+  const std::uint64_t bytes = std::uint64_t{row.size} * k_record_alignment;
+  return begin >= k_disk_header_bytes && begin < k_most_disk_segment_bytes && bytes >= sizeof(Record) && bytes <= data_end &&
+         begin <= data_end - bytes;
+}
+
+inline DiskFooterRow footer_row(const Record& record, std::uint64_t offset) {
+  return {.path_hash = base::hash_path(record.path()),
+          .inode_hash = base::hash_inode(record.stat.device(), record.stat.inode),
+          .offset = static_cast<std::uint32_t>(offset / k_record_alignment),
+          .size = static_cast<std::uint32_t>(record.record_size / k_record_alignment),
+          .state = 0,
+          .reserved = 0};
+}
+
+}  // namespace cube::cache
