@@ -46,7 +46,11 @@ Fetch::Next BackgroundFetch::accept(const FileStat& stat, bool physical) {
     return Fetch::Next::done;
   }
   if (pin) cache_->ram_.mark_stale(key_);
-  return fetch_.accept(stat, physical);
+  const Fetch::Next next = fetch_.accept(stat, physical);
+  if (next != Fetch::Next::read || !cache_->fill_from_disk(key_, stat, fetch_.room())) return next;
+  // Nobody need read it; where it cannot be shown after all, a program will fetch it.
+  publish();
+  return Fetch::Next::done;
 }
 
 bool BackgroundFetch::publish() {

@@ -67,7 +67,27 @@ base::Result<FileCache*> FileCache::attach(const base::Config& config, const bas
   auto* const cache = new (std::nothrow) FileCache(**region, config);
   if (cache == nullptr) return base::fail(ENOMEM);
   cache->job_start_ns_ = (*region)->job_row((*region)->own_job()).started_ns;
+  if (!config.disk_dir.empty()) cache->attach_disk(config, job);
   return cache;
+}
+
+void FileCache::attach_disk(const base::Config& config, const base::ProcessId& job) {
+  std::string why;
+  auto disk = DiskTier::open(config, job, why);
+  RegionHeader& header = region_->header();
+  if (!disk) {
+    // Once, not by each process.
+    const bool is_first = header.disk_told.exchange(1, std::memory_order_relaxed) == 0;
+    base::log(is_first ? base::LogLevel::warn : base::LogLevel::info, "nothing is kept on disk: {}",
+              why.empty() ? text_of_error(disk.error().value) : why);
+    return;
+  }
+  disk_ = *disk;
+  disk_->tell(header);
+}
+
+bool FileCache::fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room) {
+  return disk_ != nullptr && disk_->fill(key, stat, rules_.consistency, room);
 }
 
 FileCache::FileCache(Region& region, const base::Config& config)
@@ -284,16 +304,19 @@ OpenOutcome FileCache::fetch(const OpenRequest& request) {
       return outcome;
     case Fetch::Next::read: break;
   }
-  if (const auto read = file->read_whole(fetch.room(), stats); !read) {
+  const bool is_on_disk = fill_from_disk(request.key, file->stat(), fetch.room());
+  if (const auto read = is_on_disk ? base::Result<void>() : file->read_whole(fetch.room(), stats); !read) {
     // The program has taken a signal that was to end its waiting: were the file handed over, its own read would begin to
     // wait anew.
     if (read.error().value == EINTR) return fail(EINTR);
     return hand_over(std::move(*file), Counter::bypassed_busy);
   }
-  if (fetch.wants_second_look() && !file->is_unchanged(stats)) return hand_over(std::move(*file), Counter::bypassed_busy);
+  // The bytes on the disk are those of this stat, whatever has become of the file meanwhile.
+  if (!is_on_disk && fetch.wants_second_look() && !file->is_unchanged(stats))
+    return hand_over(std::move(*file), Counter::bypassed_busy);
   if (!fetch.publish()) return hand_over(std::move(*file), fetch.reason());
-  stats.count(Counter::misses);
-  stats.miss_latency.add(base::monotonic_ns() - began);
+  stats.count(is_on_disk ? Counter::hits_disk : Counter::misses);
+  if (!is_on_disk) stats.miss_latency.add(base::monotonic_ns() - began);
   outcome.pin = std::move(fetch.pin());
   return outcome;
 }
@@ -330,11 +353,13 @@ void FileCache::content_changed(std::string_view key, const FileStat* stat) {
   std::size_t marked = key.empty() ? 0 : ram_.mark_stale(key);
   if (stat != nullptr) marked += ram_.mark_stale_inode(*stat);
   stats().count(Counter::stale_marked, marked);
+  if (disk_ != nullptr) disk_->content_changed(key, stat);
 }
 
 void FileCache::tree_changed(std::string_view directory) {
   region_->header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   if (!is_empty()) stats().count(Counter::stale_marked, ram_.mark_stale_tree(directory));
+  if (disk_ != nullptr) disk_->tree_changed();
 }
 
 void FileCache::writing_begins(std::string_view key, const FileStat& stat) {
@@ -361,6 +386,7 @@ void FileCache::detach() {
 }
 
 void FileCache::abandon() {
+  if (disk_ != nullptr) disk_->abandon();
   ram_.abandon();
   region_->unmap();
   forget_claim_after_fork();

@@ -1,15 +1,15 @@
 // The one door of cache/: opens a covered file by asking the tiers in order and says what came of it.
-// The way of an open: find in RAM -> (miss) one fetch for the node -> publish -> Pin; or a kernel fd, where the file
-// cannot be cached; or the origin's error.
-// Invariants: what a Pin shows is what the origin held at the recorded size and mtime, as far as CUBESHIM_CONSISTENCY
-// asks for it; a file that is open for writing on this node is not cached.
-// Thread safety: all of it. A hit allocates nothing, takes no lock and is async-signal-safe.
+// The way of an open: find in RAM -> (miss) one fetch for the node, of the bytes on the disk if they are those -> publish -> Pin;
+// or a kernel fd, where the file cannot be cached; or the origin's error. Invariants: what a Pin shows is what the origin held at
+// the recorded size and mtime, as far as CUBESHIM_CONSISTENCY asks for it; a file that is open for writing on this node is not
+// cached. Thread safety: all of it. A hit allocates nothing, takes no lock and is async-signal-safe.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "cache/base/config.h"
+#include "cache/disk_tier.h"
 #include "cache/fetch.h"
 #include "cache/origin.h"
 #include "cache/pack/pack_mount.h"
@@ -60,6 +60,9 @@ class FileCache {
   base::Stats& stats() { return region_->stats(); }
   Region& region() { return *region_; }
   bool knows_device(std::uint64_t device) const { return ram_.knows_device(device); }
+  // Null: there is none.
+  DiskTier* disk() const { return disk_; }
+  const RamTier& ram() const { return ram_; }
   bool is_empty() const { return region_->header().records.load(std::memory_order_relaxed) == 0; }
   // At the end of the process.
   void detach();
@@ -88,6 +91,9 @@ class FileCache {
   FileCache(Region& region, const base::Config& config);
   bool is_fresh(const Record& record, const char* path);
   OpenOutcome open_missing(const OpenRequest& request, std::uint64_t hash);
+  void attach_disk(const base::Config& config, const base::ProcessId& job);
+  // The bytes of the file with this stat, from the disk.
+  bool fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room);
   void note_opened(const Record& record, bool waited_for_prefetch);
   OpenOutcome fetch(const OpenRequest& request);
   // The pack that the path lies in; null: none.
@@ -106,6 +112,7 @@ class FileCache {
   const PackMounts* packs_ = nullptr;
   RamTier ram_;
   SingleFlight flights_;
+  DiskTier* disk_ = nullptr;  // never freed, as this
   FetchRules rules_;
   base::Consistency consistency_;
   std::uint64_t job_start_ns_ = 0;  // base::boot_ns

@@ -93,7 +93,7 @@ void write_out(const base::Config& config, std::uint32_t pid, std::string_view t
 }  // namespace
 
 std::uint64_t JobTotals::requests() const {
-  return totals[Counter::hits_ram] + totals[Counter::misses] + totals[Counter::bypassed_full] + totals[Counter::bypassed_busy] +
+  return hits() + totals[Counter::misses] + totals[Counter::bypassed_full] + totals[Counter::bypassed_busy] +
          totals[Counter::bypassed_size];
 }
 
@@ -114,6 +114,11 @@ JobTotals collect(Region& region, std::uint32_t job) {
   result.ram_capacity = std::uint64_t{layout.segment_bytes} * layout.segment_count;
   result.ram_used = region.header().used_bytes.load(std::memory_order_relaxed);
   result.ram_entries = region.header().records.load(std::memory_order_relaxed);
+  const RegionHeader& header = region.header();
+  result.disk_capacity = header.disk_capacity.load(std::memory_order_relaxed);
+  result.disk_used = header.disk_used.load(std::memory_order_relaxed);
+  result.disk_entries = header.disk_entries.load(std::memory_order_relaxed);
+  result.disk_unwritten = header.disk_unwritten.load(std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < layout.segment_count; ++i)
     result.unread += region.segment_row(i).unread.load(std::memory_order_relaxed);
   return result;
@@ -124,8 +129,10 @@ ReportText report_as_json(const JobTotals& job) {
   const auto us = [](const auto& histogram, double q) { return static_cast<double>(base::quantile_ns(histogram, q)) / 1000.0; };
   const auto& [hit, miss] = std::tie(job.totals.hit_latency, job.totals.miss_latency);
   ReportText text;
-  append(text, R"({{"opens":{},"hits":{{"ram":{}}},"misses":{},"bypassed":{{)", job.opens(), n(Counter::hits_ram),
-         n(Counter::misses));
+  const bool has_disk = job.disk_capacity != 0;
+  append(text, R"({{"opens":{},"hits":{{"ram":{})", job.opens(), n(Counter::hits_ram));
+  if (has_disk) append(text, R"(,"disk":{})", n(Counter::hits_disk));
+  append(text, R"(}},"misses":{},"bypassed":{{)", n(Counter::misses));
   const char* comma = "";
   for (const auto& [name, counter] : k_bypassed) {
     append(text, R"({}"{}":{})", comma, name, n(counter));
@@ -140,6 +147,10 @@ ReportText report_as_json(const JobTotals& job) {
          n(Counter::prefetch_fetched), n(Counter::prefetch_early), n(Counter::prefetch_late), n(Counter::prefetch_wasted),
          n(Counter::prefetch_duplicate), job.unread);
   append(text, R"("ram":{{"capacity":{},"used":{},"entries":{}}},)", job.ram_capacity, job.ram_used, job.ram_entries);
+  if (has_disk) {
+    append(text, R"("disk":{{"capacity":{},"used":{},"entries":{},"unwritten":{}}},)", job.disk_capacity, job.disk_used,
+           job.disk_entries, job.disk_unwritten);
+  }
   append(text, R"("latency_us":{{"hit":{{"p50":{:.3f},"p99":{:.3f}}},"miss":{{"p50":{:.3f},"p99":{:.3f}}}}}}}{})", us(hit, 0.5),
          us(hit, 0.99), us(miss, 0.5), us(miss, 0.99), '\n');
   return text;
@@ -155,6 +166,10 @@ ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std
     append(text, "cubeshim: prefetch fetched:{} early:{} late:{} wasted:{} duplicate:{} unread:{}\n",
            n(Counter::prefetch_fetched), n(Counter::prefetch_early), n(Counter::prefetch_late), n(Counter::prefetch_wasted),
            n(Counter::prefetch_duplicate), job.unread);
+  }
+  if (job.disk_capacity != 0) {
+    append(text, "cubeshim: disk hit_count:{} entries:{} used:{} capacity:{} unwritten:{}\n", n(Counter::hits_disk),
+           job.disk_entries, job.disk_used, job.disk_capacity, job.disk_unwritten);
   }
   const char* label = "cubeshim: bypassed";
   for (const auto& [name, counter] : k_bypassed) {

@@ -67,9 +67,18 @@ void Sidecar::State::run() {
 }
 
 Sidecar* Sidecar::start(cache::FileCache& cache, const base::Config& config) {
+  State* const state = config.prefetch ? start_prefetching(cache, config) : nullptr;
+  DiskFlusher* const flusher = cache.disk() != nullptr ? DiskFlusher::start(cache) : nullptr;
+  if (state == nullptr && flusher == nullptr) return nullptr;
+  auto* const sidecar = new (std::nothrow) Sidecar(state, flusher);
+  // What nobody could end must not go on.
+  if (sidecar == nullptr) Sidecar(state, flusher).stop();
+  return sidecar;
+}
+
+Sidecar::State* Sidecar::start_prefetching(cache::FileCache& cache, const base::Config& config) {
   try {
     auto state = std::make_unique<State>(cache, config);
-    auto sidecar = std::unique_ptr<Sidecar>(new Sidecar(state.get()));
     const auto body = [](void* of) {
       auto& own = *static_cast<State*>(of);
       // Without a table of its own, the host could close what it reads.
@@ -96,14 +105,21 @@ Sidecar* Sidecar::start(cache::FileCache& cache, const base::Config& config) {
       return nullptr;
     }
     cache.region().header().prefetch_wanted.store(1, std::memory_order_relaxed);
-    static_cast<void>(state.release());
-    return sidecar.release();
+    return state.release();
   } catch (...) {
     return nullptr;
   }
 }
 
 void Sidecar::stop(unsigned patience_ms) {
+  constexpr std::uint64_t k_for_the_disk_ns = 50'000'000;
+  const std::uint64_t until = base::monotonic_ns() + k_for_the_disk_ns;
+  if (flusher_ != nullptr) flusher_->ask_to_stop(until);
+  if (state_ != nullptr) stop_prefetching(patience_ms);
+  if (flusher_ != nullptr) flusher_->wait(until);
+}
+
+void Sidecar::stop_prefetching(unsigned patience_ms) {
   State& state = *state_;
   state.is_stopping.store(true, std::memory_order_seq_cst);
   state.events.notify();

@@ -1,6 +1,8 @@
 // The thread beside the program that prefetches for the whole node, while this process leads; until then it waits for the
 // leader's end. It takes no signals, has a low priority and an fd table of its own.
 //
+// Where there is a disk, another thread fills it (disk_flusher.h), also where nothing is to be prefetched.
+//
 // Life: start() once for each FileCache; stop() ends it within some tens of milliseconds, whatever hangs, and leaves the lead
 // to another process. A forked child has no such thread and must not touch the object again.
 // Thread safety: all of it, but stop once.
@@ -8,6 +10,7 @@
 
 #include "cache/base/config.h"
 #include "cache/file_cache.h"
+#include "prefetch/disk_flusher.h"
 
 namespace cube::prefetch {
 
@@ -15,6 +18,7 @@ class Sidecar {
  public:
   // Null where there can be no thread; the log says why. Never freed: it may be abandoned.
   static Sidecar* start(cache::FileCache& cache, const base::Config& config);
+  // With a disk, within 50 ms more.
   void stop(unsigned patience_ms = 15);
 
   // For a leak checker, as FileCache::former.
@@ -22,8 +26,11 @@ class Sidecar {
 
  private:
   struct State;
-  explicit Sidecar(State* state) : state_(state) {}
-  State* state_;
+  explicit Sidecar(State* state, DiskFlusher* flusher) : state_(state), flusher_(flusher) {}
+  static State* start_prefetching(cache::FileCache& cache, const base::Config& config);
+  void stop_prefetching(unsigned patience_ms);
+  State* state_;          // null: nothing is prefetched
+  DiskFlusher* flusher_;  // null: there is no disk
 };
 
 }  // namespace cube::prefetch

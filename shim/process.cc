@@ -240,8 +240,9 @@ void resume_sidecar() {
 }
 
 void offer_sidecar(cache::FileCache& cache) {
-  if (g_sidecar_state.load(std::memory_order_relaxed) != SidecarState::none || !g_config->prefetch) return;
-  if (cache.is_prefetching() || has_list()) start_sidecar();
+  if (g_sidecar_state.load(std::memory_order_relaxed) != SidecarState::none) return;
+  const bool may_prefetch = g_config->prefetch && (cache.is_prefetching() || has_list());
+  if (may_prefetch || cache.disk() != nullptr) start_sidecar();
 }
 
 void expect_vforked_child() { t_vforked = true; }

@@ -106,6 +106,7 @@ struct Parse {
   }
   static bool RamSize(std::string_view text, base::RamSize& value) { return share_or_bytes(text, 100, 8 << 20, value); }
   static bool RingSize(std::string_view text, base::RamSize& value) { return share_or_bytes(text, 50, 1, value); }
+  static bool DiskSize(std::string_view text, base::RamSize& value) { return share_or_bytes(text, 100, 4 << 20, value); }
   static bool Directory(std::string_view text, std::string& value) {
     if (text.empty()) return true;
     return normalize_prefix(text, value);
@@ -198,6 +199,12 @@ ParsedConfig parse_config(const Lookup& lookup) {
 #undef CUBE_CONFIG
   for (const auto& pack : parsed.config.packs) parsed.config.prefixes.push_back(pack.prefix);
   keep_outermost(parsed.config.prefixes);
+  if (const char* const disk = lookup("CUBESHIM_DISK"); disk != nullptr && *disk != '\0' && parsed.config.disk_dir.empty()) {
+    parsed.errors.push_back(
+        fmt::format("CUBESHIM_DISK=\"{}\" has no effect: CUBESHIM_DISK_DIR is not set; it takes the absolute path of a directory "
+                    "on a local disk",
+                    for_a_line(disk)));
+  }
   return parsed;
 }
 

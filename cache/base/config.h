@@ -42,6 +42,7 @@ using Mode = base::Mode;
 using Name = std::string;
 using RamSize = base::RamSize;
 using RingSize = base::RamSize;
+using DiskSize = base::RamSize;
 using Directory = std::string;
 using Switch = bool;
 using Bytes = std::uint64_t;

@@ -96,6 +96,11 @@ inline bool is_within(const DiskFooterRow& row, std::uint64_t data_end) {
          begin <= data_end - bytes;
 }
 
+// Of the same path, the same bytes? Not by the device, whose number is another after each mount.
+inline bool is_same_version(const FileStat& a, const FileStat& b) {
+  return a.inode == b.inode && a.size == b.size && a.modified == b.modified;
+}
+
 inline DiskFooterRow footer_row(const Record& record, std::uint64_t offset) {
   return {.path_hash = base::hash_path(record.path()),
           .inode_hash = base::hash_inode(record.stat.device(), record.stat.inode),

@@ -47,7 +47,9 @@ DiskGeometry DiskGeometry::of_sizes(std::uint64_t first_buckets, std::uint32_t r
   g.row_count = row_count;
   std::uint64_t at = round_up_to(k_page + std::uint64_t{row_count} * sizeof(DiskSegmentRow), k_page);
   for (std::uint32_t t = 0; t < k_tables; ++t) {
-    g.bucket_count[t] = first_buckets << (t < 2 ? 0 : t - 1);
+    // The second for the few entries both of whose buckets are full long before all are.
+    const std::uint64_t buckets[] = {first_buckets, first_buckets / 8 + 1, 2 * first_buckets, 5 * first_buckets};
+    g.bucket_count[t] = buckets[t];
     g.table_at[t] = at;
     at = round_up_to(at + g.bucket_count[t] * sizeof(DiskBucket), k_page);
   }

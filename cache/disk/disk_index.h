@@ -93,6 +93,8 @@ class DiskIndex {
   // Marks this boot; 0 where it cannot be found out.
   static std::uint64_t current_boot();
 
+  // In a forked child: the object is then dead.
+  void unmap() { mapping_.reset(); }
   // Does any other process, or another opened index of this one, use the file?
   bool is_shared() const { return is_shared_; }
   const DiskGeometry& geometry() const { return geometry_; }

@@ -86,6 +86,7 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
     }
     const std::uint64_t kept = room->total / 100 * options_.keep_free_percent;
     bound_ = used + (room->available > kept ? room->available - kept : 0);
+    bound_ = bound_ / 100 * options_.size_percent;
   }
   if (bound_ < k_least_bound) {
     why = fmt::format("CUBESHIM_DISK allows {} KiB in {}, at least {} KiB are needed", bound_ >> 10, directory_.path(),

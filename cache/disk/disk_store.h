@@ -31,7 +31,8 @@ namespace cube::cache {
 struct DiskOptions {
   std::string directory;
   std::string name = "default";
-  std::uint64_t size_bound = 0;          // bytes; 0: all that is free but for the share below
+  std::uint64_t size_bound = 0;          // bytes; 0: the next
+  std::uint32_t size_percent = 100;      // of what is free, but for the share below
   std::uint64_t segment_bytes = 0;       // 0: by the bound, from 1 to 256 MiB
   std::uint64_t expected_files = 0;      // for the size of the index; 0: by the bound
   std::uint32_t keep_free_percent = 10;  // of the file system
@@ -92,6 +93,8 @@ class DiskStore {
   DiskStatus status() const;
   // In a forked child, whose segment file it is not.
   void forget_writer();
+  // The same, and its mappings are gone: the object is dead.
+  void abandon();
 
  private:
   struct Head;

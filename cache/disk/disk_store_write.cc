@@ -160,6 +160,13 @@ void DiskStore::forget_writer() {
   pthread_mutex_init(&mutex_, nullptr);
 }
 
+void DiskStore::abandon() {
+  // By system calls alone: the allocator may be locked for good.
+  if (writer_) writer_->forget();
+  static_cast<void>(writer_.release());
+  index_->unmap();
+}
+
 base::Result<void> DiskStore::end_segment() {
   if (!writer_) return {};
   const auto sealed = writer_->seal(directory_, options_.is_durable);

@@ -15,7 +15,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 3;
+inline constexpr std::uint32_t k_layout_version = 4;
 inline constexpr std::uint32_t k_process_slots = 256;
 inline constexpr std::uint32_t k_job_rows = 32;
 inline constexpr std::uint32_t k_flight_slots = 1024;
@@ -69,7 +69,12 @@ struct RegionHeader {
   std::atomic<std::uint32_t> ring_segments;    // how many of the last segments are the ring; 0: there is none
   std::atomic<std::uint32_t> ring_wakeups;     // futex: room in the ring
   std::atomic<std::uint32_t> ring_waiting;     // the leader waits for room
-  std::uint64_t views[k_views];                // base::current_view of those who have attached; 0 is free; under lifecycle
+  // The disk (disk_flush.h). Who writes to it holds the mutex; the rest is for the report.
+  pthread_mutex_t disk_writer;
+  std::atomic<std::uint32_t> disk_told;  // its trouble was told
+  std::atomic<std::uint64_t> disk_capacity, disk_used, disk_entries;
+  std::atomic<std::uint64_t> disk_unwritten;  // records that had no time at the last exit
+  std::uint64_t views[k_views];               // base::current_view of those who have attached; 0 is free; under lifecycle
 };
 
 // A job: the first process that loaded the shim, and its descendants.

@@ -115,6 +115,19 @@ class RamTier {
   // The origin was asked and the record is still right.
   void mark_verified(const Record& record, std::uint64_t now_ns);
 
+  // Each record that can be found, pinned, unless wanted(segment) says no; some twice. visit(segment, record).
+  template <typename Wanted, typename Visit>
+  void visit_all(Wanted&& wanted, Visit&& visit) const {
+    index_.visit_all([&](const RecordPlace& place) {
+      if (place.segment >= region_->layout().segment_count || !wanted(place.segment)) return;
+      std::atomic<std::uint32_t>* counter = nullptr;
+      const Record* const record = pin(place, counter);
+      if (record == nullptr) return;
+      const Pin held(counter, record);
+      visit(place.segment, *record);
+    });
+  }
+
   // Has a file of this device ever been cached? Says yes rather too often.
   bool knows_device(std::uint64_t device) const;
 

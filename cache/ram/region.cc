@@ -264,7 +264,7 @@ base::Result<void> Region::open_existing(std::string& why) {
   if (const auto mapped = map(writable->get(), readable->get()); !mapped) return complain(mapped.error().value);
   pthread_mutex_t fresh;
   bool sound = init_robust_mutex(&fresh) == 0 && is_robust_mutex(header().lifecycle, fresh) &&
-               is_robust_mutex(header().prefetch_leader, fresh);
+               is_robust_mutex(header().prefetch_leader, fresh) && is_robust_mutex(header().disk_writer, fresh);
   for (std::uint32_t i = 0; i < k_process_slots && sound; ++i) sound = is_robust_mutex(process_slot(i).life, fresh);
   return sound ? base::Result<void>() : not_sound();
 }
@@ -304,6 +304,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   head.index_tables.store(1, std::memory_order_relaxed);
   int error = init_robust_mutex(&head.lifecycle);
   if (error == 0) error = init_robust_mutex(&head.prefetch_leader);
+  if (error == 0) error = init_robust_mutex(&head.disk_writer);
   for (std::uint32_t i = 0; i < k_process_slots && error == 0; ++i) error = init_robust_mutex(&process_slot(i).life);
   if (error != 0) return complain("robust mutex", error);
   head.magic = k_region_magic;

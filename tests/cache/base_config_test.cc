@@ -113,6 +113,26 @@ TEST(Config, NameTakesWhatAFileNameMayHold) {
   }
 }
 
+TEST(Config, ADiskHasADirectoryAndABound) {
+  EXPECT_EQ(parse_one("CUBESHIM_DISK_DIR", "/mnt//nvme/").config.disk_dir, "/mnt/nvme");
+  EXPECT_TRUE(parse_one("CUBESHIM_NAME", "x").config.disk_dir.empty()) << "none unless it is asked for";
+  expect_refused("CUBESHIM_DISK_DIR", "nvme", "the absolute path of a directory on a local disk", "none");
+  const auto with_directory = [](const char* disk) {
+    return parse_config([disk](const char* name) -> const char* {
+      if (std::string_view(name) == "CUBESHIM_DISK_DIR") return "/nvme";
+      return std::string_view(name) == "CUBESHIM_DISK" ? disk : nullptr;
+    });
+  };
+  EXPECT_EQ(with_directory("10G").config.disk.value, 10ULL << 30);
+  EXPECT_FALSE(with_directory("10G").config.disk.is_percent);
+  EXPECT_EQ(with_directory("40%").config.disk.value, 40U);
+  EXPECT_TRUE(with_directory(nullptr).errors.empty());
+  for (const char* value : {"3M", "0%", "101%", "much", "-1"}) EXPECT_EQ(with_directory(value).errors.size(), 1U) << value;
+  const auto alone = parse_one("CUBESHIM_DISK", "10G").errors;
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_NE(alone[0].find("CUBESHIM_DISK=\"10G\" has no effect: CUBESHIM_DISK_DIR is not set"), std::string::npos) << alone[0];
+}
+
 TEST(Config, RamTakesBytesAndPercent) {
   const auto ram = [](const char* text) { return parse_one("CUBESHIM_RAM", text).config.ram; };
   EXPECT_EQ(ram("512M").value, 512ULL << 20);

@@ -57,6 +57,24 @@ TEST(JobReport, TextOfNothingHasNoNan) {
   EXPECT_EQ(report_as_text({}, 10, 10).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros);
 }
 
+TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {
+  JobTotals job = totals({{Counter::hits_ram, 1}, {Counter::hits_disk, 2}, {Counter::misses, 1}});
+  EXPECT_EQ(report_as_text(job, 0, 0).view().find("disk"), std::string_view::npos);
+  EXPECT_EQ(report_as_json(job).view().find("disk"), std::string_view::npos);
+  job.disk_capacity = 44;
+  job.disk_used = 33;
+  job.disk_entries = 22;
+  job.disk_unwritten = 11;
+  EXPECT_EQ(report_as_text(job, 0, 0).view(),
+            "cubeshim: cycle request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
+            "cubeshim: sum request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
+            "cubeshim: disk hit_count:2 entries:22 used:33 capacity:44 unwritten:11\n");
+  const auto json = nlohmann::json::parse(std::string(report_as_json(job).view()), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["hits"], nlohmann::json({{"ram", 1}, {"disk", 2}}));
+  EXPECT_EQ(json["disk"], nlohmann::json({{"capacity", 44}, {"used", 33}, {"entries", 22}, {"unwritten", 11}}));
+}
+
 TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {
   JobTotals job;
   for (std::size_t i = 0; i < base::k_counters; ++i) job.totals.counters[i] = 1000 + i;
@@ -71,9 +89,9 @@ TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   ASSERT_TRUE(json.is_object());
   const auto n = [&](Counter counter) { return job.totals[counter]; };
-  EXPECT_EQ(json["opens"], n(Counter::hits_ram) + n(Counter::misses) + n(Counter::bypassed_flags) + n(Counter::bypassed_write) +
-                               n(Counter::bypassed_kind) + n(Counter::bypassed_size) + n(Counter::bypassed_full) +
-                               n(Counter::bypassed_busy) + n(Counter::bypassed_error));
+  EXPECT_EQ(json["opens"], n(Counter::hits_ram) + n(Counter::hits_disk) + n(Counter::misses) + n(Counter::bypassed_flags) +
+                               n(Counter::bypassed_write) + n(Counter::bypassed_kind) + n(Counter::bypassed_size) +
+                               n(Counter::bypassed_full) + n(Counter::bypassed_busy) + n(Counter::bypassed_error));
   EXPECT_EQ(json["hits"]["ram"], n(Counter::hits_ram));
   EXPECT_EQ(json["misses"], n(Counter::misses));
   EXPECT_EQ(json["bypassed"].size(), 7U);

@@ -1,0 +1,74 @@
+#include "cache/disk_tier.h"
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "cache/base/mapping.h"
+
+namespace cube::cache {
+namespace {
+
+// What was fetched sooner after its last change may have been changed again within the grain of its mtime.
+constexpr std::int64_t k_racy_seconds = 2;
+
+bool may_be_racy(const Record& record) {
+  const auto fetched = static_cast<std::int64_t>(record.fetched_ns / 1'000'000'000ULL);
+  return fetched - record.stat.modified.seconds < k_racy_seconds;
+}
+
+}  // namespace
+
+base::Result<DiskTier*> DiskTier::open(const base::Config& config, const base::ProcessId& job, std::string& why) {
+  DiskOptions options;
+  options.directory = config.disk_dir;
+  options.name = config.name;
+  if (config.disk.is_percent) {
+    options.size_percent = static_cast<std::uint32_t>(config.disk.value);
+  } else {
+    options.size_bound = config.disk.value;
+  }
+  const std::uint64_t parts[] = {job.pid, job.start_time, job.pid_namespace};
+  options.job = base::hash_bytes(parts, sizeof parts) | 1;
+  auto store = DiskStore::open(options, why);
+  if (!store) return base::fail(store.error().value);
+  auto* const tier = new (std::nothrow) DiskTier(std::move(*store));
+  if (tier == nullptr) return base::fail(ENOMEM);
+  return tier;
+}
+
+bool DiskTier::fill(std::string_view key, const FileStat& stat, base::ConsistencyKind consistency, std::byte* room) {
+  for (const DiskPlace& place : store_->find(base::hash_path(key))) {
+    if (fill_from(place, key, stat, consistency, room)) return true;
+  }
+  return false;
+}
+
+bool DiskTier::fill_from(const DiskPlace& place, std::string_view key, const FileStat& stat, base::ConsistencyKind consistency,
+                         std::byte* room) {
+  const auto buffer = base::Mapping::anonymous(place.buffer_bytes());
+  if (!buffer) return false;
+  const auto record = store_->read(place, key, {buffer->data(), buffer->size()});
+  if (!record) return false;
+  if (!is_same_version((*record)->stat, stat) || (*record)->data_size != stat.size) {
+    store_->drop(place, key);
+    return false;
+  }
+  if (consistency != base::ConsistencyKind::immutable && may_be_racy(**record)) return false;
+  std::memcpy(room, (*record)->data(), stat.size);
+  return true;
+}
+
+void DiskTier::content_changed(std::string_view key, const FileStat* stat) {
+  if (!key.empty()) store_->forget(key);
+  if (stat != nullptr) store_->forget_inode(stat->device(), stat->inode);
+}
+
+void DiskTier::tell(RegionHeader& header) const {
+  const DiskStatus status = store_->status();
+  header.disk_capacity.store(status.capacity, std::memory_order_relaxed);
+  header.disk_used.store(status.used, std::memory_order_relaxed);
+  header.disk_entries.store(status.entries, std::memory_order_relaxed);
+}
+
+}  // namespace cube::cache

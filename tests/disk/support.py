@@ -1,0 +1,138 @@
+"""Jobs that read all files of a slow mount, with a disk beside it that outlives them."""
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+_path = pathlib.Path(__file__).parents[1] / "crash" / "support.py"
+_spec = importlib.util.spec_from_file_location("crash_support", _path)
+crash = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(crash)
+
+COMMAND = str(crash.BUILD / "cubeshim")
+PATIENCE_S = 60
+FILES = 80
+SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 40000]
+
+# Reads all files, says how many are right, and ends with its stdin. Each line there lets it read all of them again.
+READER = """
+import sys, zlib
+sums = dict(line.split() for line in open(sys.argv[2]))
+def read_all():
+    right = 0
+    for name, crc in sums.items():
+        try:
+            with open(f'{sys.argv[1]}/{name}', 'rb') as f: right += zlib.crc32(f.read()) == int(crc)
+        except OSError: pass
+    print(right, flush=True)
+read_all()
+for _ in sys.stdin: read_all()
+"""
+
+
+class DiskCase(crash.FaultCase):
+    size = None  # of each file, if it is not one of SIZES
+
+    def setUp(self):
+        super().setUp()
+        self.origin = self.mount("--attr-timeout=1000", "--entry-timeout=1000")
+        self.work = self.temporary()
+        self.disk = self.make_disk()
+        (self.work / "reader.py").write_text(READER)
+        self.files = {}
+        for n in range(FILES):
+            self.put(n)
+        self.report = self.work / "report.json"
+
+    def make_disk(self):
+        directory = self.work / "disk"
+        directory.mkdir()
+        return directory
+
+    def put(self, n, generation=0):
+        size = self.size or SIZES[n % len(SIZES)]
+        data = crash.content(generation, size + 8)[8 * (generation % 2):][:size]
+        self.origin.put(f"f{n}", data)
+        # Files this young are looked at twice; old ones are the common case.
+        os.utime(self.origin.source(f"f{n}"), (1_600_000_000 + generation,) * 2)
+        self.files[f"f{n}"] = crash.zlib.crc32(data)
+        (self.work / "sums").write_text("".join(f"{name} {crc}\n" for name, crc in self.files.items()))
+
+    @property
+    def cache_directory(self):
+        return self.disk / f"cubeshim-{crash.UID}-{self.name}"
+
+    def environment(self, **more):
+        values = {"PREFIXES": self.origin.root, "NAME": self.name, "RAM": "64M", "DISK_DIR": self.disk, "STATS": self.report,
+                  "STATS_FORMAT": "json", "PREFETCH": 0} | more
+        return {"PATH": "/usr/bin:/bin", "LD_PRELOAD": crash.LIBRARY} | {f"CUBESHIM_{k}": str(v) for k, v in values.items()}
+
+    def start(self, **more):
+        """A job that has read all files once. -> the process, how many were right."""
+        self.errors = open(self.work / "stderr", "w+")
+        self.addCleanup(self.errors.close)
+        self.report.unlink(missing_ok=True)
+        job = subprocess.Popen(["/usr/bin/python3", self.work / "reader.py", self.origin.root, self.work / "sums"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=self.environment(**more),
+                               text=True, bufsize=1)
+        self.addCleanup(self.end, job)
+        return job, int(job.stdout.readline() or -1)
+
+    def again(self, job):
+        job.stdin.write("\n")
+        job.stdin.flush()
+        return int(job.stdout.readline() or -1)
+
+    def end(self, job, by=None):
+        if job.poll() is None:
+            if by is not None:
+                job.send_signal(by)
+            job.stdin.close()
+            job.wait(PATIENCE_S)
+            job.stdout.close()
+        return job.returncode
+
+    def kill(self, job):
+        """The job, and all that it had in memory."""
+        self.end(job, signal.SIGKILL)
+        pathlib.Path(self.region).unlink(missing_ok=True)
+
+    def run_job(self, **more):
+        """-> how many were right, the report, the lines on stderr."""
+        job, right = self.start(**more)
+        self.assertEqual(self.end(job), 0)
+        self.tried()
+        return right, json.loads(self.report.read_text()), self.complaints()
+
+    def complaints(self):
+        return (self.work / "stderr").read_text().splitlines()
+
+    def status(self):
+        done = subprocess.run([COMMAND, "stats", "--json"], capture_output=True, text=True,
+                              env={"PATH": "/usr/bin:/bin", "CUBESHIM_NAME": self.name})
+        jobs = json.loads(done.stdout)["jobs"] if done.returncode == 0 else []
+        return jobs[0]["report"].get("disk", {}) if jobs else {}
+
+    def wait_for_disk(self, entries):
+        deadline = time.monotonic() + PATIENCE_S
+        while self.status().get("entries", 0) < entries:
+            if time.monotonic() > deadline:
+                self.fail(f"not {entries} files on the disk: {self.status()}, {self.complaints()}")
+            time.sleep(0.01)
+
+    def counters(self):
+        """Operations on data files since the last call of reset()."""
+        with open(self.origin.root / ".lagfs/counters.json", "rb", buffering=0) as file:
+            return {op: count["data_files"] for op, count in json.loads(file.read(1 << 16)).items() if "data_files" in count}
+
+    def reset(self):
+        with open(self.origin.root / ".lagfs/reset", "wb", buffering=0) as file:
+            file.write(b"1")
+        # The kernel's page cache of the mount goes, or the origin would not be asked in any case.
+        self.origin.unmount()
+        self.origin.start()

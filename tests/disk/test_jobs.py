@@ -1,0 +1,153 @@
+"""A second job finds on the disk what the first has read, however that ended; and a disk in trouble harms nobody."""
+import os
+import shutil
+import subprocess
+
+from support import FILES, DiskCase, crash
+
+
+class Warm(DiskCase):
+    def first(self, **more):
+        job, right = self.start(**more)
+        self.assertEqual(right, FILES)
+        self.wait_for_disk(FILES)
+        return job
+
+    def check_warm(self, **more):
+        self.reset()
+        right, report, said = self.run_job(**more)
+        counts = self.counters()
+        self.assertEqual(right, FILES)
+        self.assertEqual(said, [])
+        self.assertEqual(counts["read"], 0, counts)
+        self.assertEqual(counts["open"], FILES, counts)
+        self.assertEqual(report["origin"]["reads"], 0)
+        self.assertEqual(report["origin"]["stats"], FILES, "one for each file")
+        self.assertEqual(report["hits"], {"ram": 0, "disk": FILES})
+        self.assertEqual(report["misses"], 0)
+        self.assertEqual(report["hit_rate"], 1.0)
+        self.assertEqual(report["disk"]["entries"], FILES)
+
+    def test_after_kill_9_all_is_there(self):
+        self.kill(self.first())
+        self.check_warm()
+
+    def test_after_an_orderly_end_all_is_there(self):
+        self.assertEqual(self.end(self.first()), 0)
+        self.assertFalse(os.path.exists(self.region))
+        self.check_warm()
+
+    def test_without_its_index_too(self):
+        self.kill(self.first())
+        (self.cache_directory / "index").unlink()
+        self.check_warm()
+
+    def test_modes_that_ask_the_origin_at_each_open(self):
+        self.kill(self.first(CONSISTENCY="open"))
+        self.check_warm(CONSISTENCY="open")
+
+    def test_what_has_changed_meanwhile_is_the_origins(self):
+        self.kill(self.first())
+        for n in range(0, FILES, 4):
+            self.put(n, generation=1)
+        right, report, said = self.run_job()
+        self.assertEqual((right, said), (FILES, []))
+        self.assertEqual(report["hits"]["disk"], FILES - FILES // 4)
+        self.assertEqual(report["misses"], FILES // 4)
+
+    def test_a_listed_prefetch_takes_it_from_the_disk(self):
+        self.kill(self.first())
+        self.reset()
+        (self.work / "list").write_text("".join(f"{self.origin.root}/{name}\n" for name in self.files))
+        job, right = self.start(PREFETCH=1, PREFETCH_LIST=self.work / "list")
+        self.assertEqual(right, FILES)
+        self.assertEqual(self.end(job), 0)
+        self.assertEqual(self.counters()["read"], 0)
+        self.tried()
+
+    def test_forked_readers_share_it(self):
+        self.kill(self.first())
+        self.reset()
+        script = ("import os\nfor n in range(4):\n if os.fork() == 0:\n"
+                  f"  for i in range(n, {FILES}, 4): open(f'{self.origin.root}/f{{i}}', 'rb').read()\n"
+                  "  os._exit(0)\nfor n in range(4): assert os.wait()[1] == 0\n")
+        done = subprocess.run(["/usr/bin/python3", "-c", script], env=self.environment(), capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(self.counters()["read"], 0)
+        self.tried()
+
+
+class Trouble(DiskCase):
+    size = 200_000
+
+    def check_job(self, says, **more):
+        """It reads what is right, twice, and says one line."""
+        job, right = self.start(**more)
+        self.assertEqual(right, FILES)
+        self.assertEqual(self.again(job), FILES)
+        self.assertEqual(self.end(job), 0)
+        said = self.complaints()
+        self.assertEqual(len(said), 1, said)
+        self.assertRegex(said[0], says)
+        self.tried()
+
+    def test_a_directory_that_is_not_there_is_named(self):
+        shutil.rmtree(self.disk)
+        self.check_job(f"CUBESHIM_DISK_DIR={self.disk}: No such file")
+
+    def test_another_version_is_left_alone(self):
+        self.cache_directory.mkdir(mode=0o700)
+        (self.cache_directory / "version").write_text("cubeshim disk 99\n")
+        self.check_job("cubeshim disk 99")
+        self.assertEqual(os.listdir(self.cache_directory), ["version"])
+
+    def test_a_bound_without_a_directory_is_told(self):
+        self.check_job('CUBESHIM_DISK="10M" has no effect', DISK="10M", DISK_DIR="")
+
+    def test_a_bound_that_is_none_is_told(self):
+        self.check_job('CUBESHIM_DISK="much" is not usable: it takes a size', DISK="much")
+
+    def test_a_quota_is_kept(self):
+        job, right = self.start(DISK="10M")
+        self.assertEqual(right, FILES)
+        self.wait_for_disk(30)
+        self.assertEqual(self.again(job), FILES)
+        self.assertEqual(self.end(job), 0)
+        used = sum(os.stat(entry).st_blocks * 512 for entry in os.scandir(self.cache_directory))
+        self.assertLessEqual(used, (10 << 20) + (64 << 10))
+        self.assertLessEqual(len(self.complaints()), 1, self.complaints())
+        self.tried()
+
+    def test_a_directory_that_is_removed_meanwhile(self):
+        job, right = self.start()
+        self.assertEqual(right, FILES)
+        self.wait_for_disk(FILES)
+        shutil.rmtree(self.disk)
+        self.put(0, generation=1)
+        self.assertEqual(self.again(job), FILES - 1, "a file that was cached does not change under a job")
+        self.assertEqual(self.end(job), 0)
+        self.assertLessEqual(len(self.complaints()), 1, self.complaints())
+        self.tried()
+
+    def test_a_full_disk(self):
+        self.disk = self.tmpfs("16m")
+        with open(self.disk / "filler", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 10 << 20)
+        self.check_job("is full|allows|No space left", DISK="64M")
+
+    def test_a_disk_that_answers_errors(self):
+        broken = crash.Mount(self)
+        self.disk = broken.root
+        job, right = self.start()
+        self.assertEqual(right, FILES)
+        self.wait_for_disk(FILES)
+        self.kill(job)
+        broken.script("fail read EIO 1 1000000")
+        right, _, said = self.run_job()
+        self.assertEqual(right, FILES)
+        self.assertLessEqual(len(said), 1, said)
+        broken.script("clear")
+
+
+if __name__ == "__main__":
+    crash.main("__main__")
