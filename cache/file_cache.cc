@@ -97,12 +97,16 @@ FileCache::FileCache(Region& region, const base::Config& config)
       rules_{config.max_file, config.consistency.kind},
       consistency_(config.consistency) {}
 
+bool FileCache::has_right_source(const Record& record) const {
+  if (packs_ == nullptr && !is_packed(record.stat)) return true;
+  const PackMount* const pack = pack_of(record.path());
+  return pack != nullptr ? pack->has_made(record.stat) : !is_packed(record.stat);
+}
+
 bool FileCache::needs_no_look(const Record& record) const {
   using base::ConsistencyKind;
   // What comes from a pack is for those who see that pack there, and for nobody else.
-  if (packs_ != nullptr || is_packed(record.stat)) {
-    if (is_packed(record.stat) != (pack_of(record.path()) != nullptr)) return false;
-  }
+  if (!has_right_source(record)) return false;
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   switch (consistency_.kind) {
     // What was fetched or checked since this job began is good for this job.

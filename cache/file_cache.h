@@ -96,6 +96,8 @@ class FileCache {
   bool fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room);
   void note_opened(const Record& record, bool waited_for_prefetch);
   OpenOutcome fetch(const OpenRequest& request);
+  // Is it of the pack that this process sees there, or of the origin where it sees none?
+  bool has_right_source(const Record& record) const;
   // The pack that the path lies in; null: none.
   const PackMount* pack_of(std::string_view path) const { return packs_ != nullptr ? packs_->of(path) : nullptr; }
   base::Result<FileStat> ask_origin(std::string_view key, const char* path) const;

@@ -53,14 +53,15 @@ std::unique_ptr<PackMount> PackMount::open(const base::PackSetting& setting, std
   reader->keep_out_of_the_way();
   auto mount = std::make_unique<PackMount>();
   mount->prefix_ = setting.prefix;
+  mount->device_minor_ = k_pack_device | static_cast<std::uint32_t>(reader->identity() & (k_pack_device - 1));
   mount->reader_ = std::move(reader);
   return mount;
 }
 
 FileStat PackMount::as_seen(FileStat stat) const {
-  const std::uint64_t number = reader_->header().header_hash + stat.device_minor;
-  stat.device_major = 0;
-  stat.device_minor = k_pack_device | static_cast<std::uint32_t>(number & (k_pack_device - 1));
+  constexpr std::uint32_t k_kernel_majors = (1U << 12) - 1;
+  stat.device_major = (stat.device_major * 257 + stat.device_minor) & k_kernel_majors;
+  stat.device_minor = device_minor_;
   return stat;
 }
 

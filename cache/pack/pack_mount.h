@@ -17,7 +17,8 @@
 
 namespace cube::cache {
 
-// A device that the kernel cannot have: its own numbers have 20 bits. Another pack is another device.
+// A device that the kernel cannot have: its own minor numbers have 20 bits. The minor number is the pack's, for as long as its
+// file is the same; files that were on several devices when they were packed differ in the major number.
 inline constexpr std::uint32_t k_pack_device = 1U << 31;
 inline bool is_packed(const FileStat& stat) { return (stat.device_minor & k_pack_device) != 0; }
 
@@ -49,6 +50,8 @@ class PackMount {
   };
   // A regular file with all its bytes, by one read. EISDIR: it is something else.
   base::Result<void> read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content) const;
+  // Is it a stat as this pack gives them?
+  bool has_made(const FileStat& stat) const { return stat.device_minor == device_minor_; }
   const PackReader& reader() const { return *reader_; }
 
  private:
@@ -57,6 +60,7 @@ class PackMount {
   FileStat as_seen(FileStat stat) const;
 
   std::string prefix_;
+  std::uint32_t device_minor_ = 0;
   std::unique_ptr<PackReader> reader_;
 };
 

@@ -196,6 +196,12 @@ base::Result<std::size_t> PackReader::read_part(const PackEntry& entry, std::uin
   return n;
 }
 
+std::uint64_t PackReader::identity() const {
+  const std::uint64_t what[] = {header_.header_hash, stat_.device(), stat_.inode,
+                                static_cast<std::uint64_t>(stat_.modified.seconds), stat_.modified.nanoseconds};
+  return base::hash_bytes(what, sizeof what);
+}
+
 bool PackReader::index_is_sound() const { return base::hash_bytes(index_.data(), index_.size()) == header_.index_hash; }
 
 }  // namespace cube::cache

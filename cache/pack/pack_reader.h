@@ -45,6 +45,8 @@ class PackReader {
   bool index_is_sound() const;
 
   const PackHeader& header() const { return header_; }
+  // Of this very file: the header alone does not tell packs of other bytes with the same sizes apart.
+  std::uint64_t identity() const;
 
   // In a program that is not ours: the fd gets a high number. Before others use the reader.
   void keep_out_of_the_way();
