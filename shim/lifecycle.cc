@@ -85,8 +85,9 @@ std::vector<std::string> open_packs(base::Config& config) {
           fmt::format("CUBESHIM_PACKS: {}; it takes PREFIX=FILE of packs made by cubeshim pack, ':' between them", why));
     }
   }
-  // For those who are started elsewhere.
-  setenv("CUBESHIM_PACKS", absolute.c_str(), 1);
+  // For those who are started elsewhere. A colon in the directory cannot be told from one between packs.
+  if (std::count(absolute.begin(), absolute.end(), ':') == static_cast<std::ptrdiff_t>(config.packs.size() - 1))
+    setenv("CUBESHIM_PACKS", absolute.c_str(), 1);
   // Never freed: calls come after every destructor.
   process::g_packs.store(mounts, std::memory_order_release);
   return errors;

@@ -21,8 +21,8 @@ using cube::shim::NameChange;
 namespace {
 
 // Of a path in a pack.
-int refuse() {
-  errno = EROFS;
+int refuse(int error = EROFS) {
+  errno = error;
   return -1;
 }
 
@@ -74,14 +74,14 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
            (int from_dir, const char* from, int to_dir, const char* to, int flags), from_dir, from, to_dir, to, flags)
 
 // New names matter only where there can be none.
-#define CUBE_MAKES(name, dir, declaration, ...)         \
-  int export_##name declaration {                       \
-    if (shim::is_read_only(dir, path)) return refuse(); \
-    return real::name(__VA_ARGS__);                     \
+#define CUBE_MAKES(name, dir, declaration, ...)                                                 \
+  int export_##name declaration {                                                               \
+    if (const int error = shim::error_of_new_name(dir, path); error != 0) return refuse(error); \
+    return real::name(__VA_ARGS__);                                                             \
   }
 CUBE_MAKES(mkdir, AT_FDCWD, (const char* path, mode_t mode), path, mode)
-CUBE_MAKES(rmdir, AT_FDCWD, (const char* path), path)
 CUBE_MAKES(symlink, AT_FDCWD, (const char* target, const char* path), target, path)
+int export_rmdir(const char* path) { return shim::is_read_only(AT_FDCWD, path) ? refuse() : real::rmdir(path); }
 
 // All below a mount point is another tree from now on.
 CUBE_CHANGES_ONE(mount, AT_FDCWD, target, false,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cache/pack/pack_copy.h"
 #include "shim/c_result.h"
 #include "shim/fd_table.h"
 #include "shim/listings.h"
@@ -45,38 +46,58 @@ std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
   return sys::failed(n) ? std::string_view() : std::string_view(path, static_cast<std::size_t>(n));
 }
 
-// The pack that a path lies in; null: none. Only a path that may be a directory's is looked at twice.
+// The pack that a path lies in; null: none. Only a path that may be a directory's is looked at twice. In a child of vfork
+// what is known of the working directory is the parent's.
 const cache::PackMount* pack_of(int dir, const char* path, CoveredPath& covered) {
   const cache::PackMounts* const packs = process::packs();
-  if (packs == nullptr || !process::is_active() || !process::owns_table()) return nullptr;
-  if (!path_filter::covers(dir, path, covered) && !path_filter::covers_directory(dir, path, covered)) return nullptr;
+  if (packs == nullptr || !process::is_active()) return nullptr;
+  const bool is_file = process::owns_table() && path_filter::covers(dir, path, covered);
+  if (!is_file && !path_filter::covers_directory(dir, path, covered)) return nullptr;
   return packs->of(covered.key());
 }
+
+bool names_directory(std::string_view path) { return path.ends_with('/') || path.ends_with("/."); }
 
 bool stat_in_pack(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
   CoveredPath covered;
   const cache::PackMount* const pack = pack_of(dir, path, covered);
   if (pack == nullptr) return false;
-  // Behind a slash a link is what it leads to.
-  const bool follows = !no_follow || std::string_view(path).ends_with('/');
+  // Behind a slash a link is what it leads to, and that is a directory.
+  const bool wants_directory = names_directory(path);
   cache::PackMount::Found found;
-  if (!pack->find(covered.key(), follows, found)) return false;
+  if (!pack->find(covered.key(), !no_follow || wants_directory, found)) return false;
+  if (wants_directory && (found.entry.stat.mode & S_IFMT) != S_IFDIR) return false;
   stat = found.entry.stat;
   return true;
 }
 
+bool is_link(const cache::PackMount& pack, std::string_view key) {
+  cache::PackMount::Found found;
+  return pack.find(key, /*follows=*/false, found) && found.entry.kind == cache::RecordKind::link;
+}
+
 }  // namespace
+
+bool stat_of_packed(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
+  return process::packs() != nullptr && stat_in_pack(dir, path, no_follow, stat);
+}
 
 bool is_read_only(int dir, const char* path) {
   CoveredPath covered;
   return pack_of(dir, path, covered) != nullptr;
 }
 
+int error_of_new_name(int dir, const char* path) {
+  cache::FileStat stat;
+  if (!is_read_only(dir, path)) return 0;
+  return stat_in_pack(dir, path, /*no_follow=*/true, stat) ? EEXIST : EROFS;
+}
+
 std::optional<long> readlink_in_pack(int dir, const char* path, char* to, std::size_t n) {
   CoveredPath covered;
   const cache::PackMount* const pack = pack_of(dir, path, covered);
   cache::PackMount::Found found;
-  if (pack == nullptr || !pack->find(covered.key(), /*follows=*/false, found)) return std::nullopt;
+  if (pack == nullptr || names_directory(path) || !pack->find(covered.key(), /*follows=*/false, found)) return std::nullopt;
   if (found.entry.kind != cache::RecordKind::link || n == 0) return -EINVAL;
   char target[PATH_MAX];
   const std::size_t size = found.entry.data_size;
@@ -112,6 +133,10 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
   if (!process::is_active()) return;
   materialize_named(path, dir);
   const bool may_write = !opens_for_reading_only(flags);
+  if (process::packs() != nullptr && !process::owns_table()) {
+    if (pack_of(dir, path, path_) != nullptr && !names_directory(path)) open_copy(may_write);
+    return;
+  }
   if (!is_covered(dir, path, path_, may_write ? Care::thorough : Care::quick)) {
     if (may_write) follow_ = Follow::stranger;
     if ((flags & O_DIRECTORY) != 0 && path_filter::may_lead_under_prefix(dir, path)) {
@@ -132,17 +157,45 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
     listed_ = path_.key();
   } else if ((flags & k_needs_kernel) != 0) {
     if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_flags);
-  } else if (auto* const cache = process::cache(); cache != nullptr) {
+  } else if (auto* const cache = process::cache(); cache == nullptr) {
+    open_copy(/*may_write=*/false);
+  } else if (!refuse_link()) {
     cache::OpenOutcome outcome = cache->open({path_.key(), path_.c_str(), flags, expect_new_fd});
     const bool was_fetched = outcome.used_fd;
     serve(std::move(outcome), flags);
     // What cannot be opened by its whole path may be by the program's own name, or fails with its own error.
-    if (result_ < 0 && result_ != -EINTR && path_.key() != path) answered_ = false;
+    const bool is_kernels = !process::is_packed(path_.key()) || result_ == -ENOENT;
+    if (result_ < 0 && result_ != -EINTR && path_.key() != path && is_kernels) answered_ = false;
     process::offer_sidecar(*cache);
     if (was_fetched && process::config().prefetch) listings::note_miss(*cache, path_.key());
     process::report_if_due(*cache);
   }
   if (!answered_) expect_new_fd();
+}
+
+// The last component of a packed path; the kernel knows nothing of it.
+bool OpenPlan::refuse_link() {
+  if ((flags_ & O_NOFOLLOW) == 0 || !process::is_packed(path_.key())) return false;
+  if (!is_link(*process::packs()->of(path_.key()), path_.key())) return false;
+  answered_ = true;
+  result_ = -ELOOP;
+  return true;
+}
+
+// Where the cache or the table cannot be used, the kernel could not open what only a pack has.
+void OpenPlan::open_copy(bool may_write) {
+  if (!process::is_packed(path_.key()) || (flags_ & k_needs_kernel) != 0 || refuse_link()) return;
+  int result = -EROFS;
+  if (!may_write) {
+    expect_new_fd();
+    auto copy = cache::open_copy_of_packed(*process::packs()->of(path_.key()), path_.key(), flags_);
+    result = copy ? copy->release() : -copy.error().value;
+    if (result >= 0 && process::owns_table()) g_fds.forget(result);
+  }
+  // What the pack does not have, or has as a directory.
+  if (result == -ENOENT || result == -EISDIR) return;
+  answered_ = true;
+  result_ = result;
 }
 
 void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
@@ -156,7 +209,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
     return;
   }
   // The name itself is a link: the kernel says ELOOP.
-  if ((flags & O_NOFOLLOW) != 0 && !outcome.pin->is_physical()) {
+  const bool is_packed = cache::is_packed(outcome.pin->stat);
+  if ((flags & O_NOFOLLOW) != 0 && !outcome.pin->is_physical() && !is_packed) {
     answered_ = false;
     return;
   }
@@ -171,6 +225,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
     // streams read 0 to 2 by calls that pass us by.
     if (fd >= 0) sys::close(fd);
     answered_ = false;
+    if (is_packed) open_copy(/*may_write=*/false);
     return;
   }
   g_fds.forget(fd);

@@ -24,6 +24,8 @@ class OpenPlan {
 
  private:
   void serve(cache::OpenOutcome&& outcome, int flags);
+  bool refuse_link();
+  void open_copy(bool may_write);
 
   // A stranger is written by a name that is not covered; its file may have one that is.
   enum class Follow { nothing, writer, stranger, directory };
@@ -48,6 +50,10 @@ bool access_from_record(int dir, const char* path, int mode);
 std::optional<long> readlink_in_pack(int dir, const char* path, char* to, std::size_t n);
 // access(2) but for F_OK and R_OK of what is cached: 0 or -errno.
 std::optional<long> access_in_pack(int dir, const char* path, int mode, bool no_follow = false);
+// The stat of what a pack has there, from the pack itself.
+bool stat_of_packed(int dir, const char* path, bool no_follow, cache::FileStat& stat);
+// For mkdir and its like: EEXIST or EROFS where the path is in a pack, else 0.
+int error_of_new_name(int dir, const char* path);
 // Is the path in a pack, whether there is such a file or not? Nothing there can be changed: EROFS.
 bool is_read_only(int dir, const char* path);
 

@@ -251,9 +251,10 @@ bool covers_directory(int dir, const char* path, CoveredPath& covered) {
     char directory[PATH_MAX];
     const long n = dir == AT_FDCWD ? static_cast<long>(working_directory(directory).size()) : read_fd_path(dir, directory);
     if (n <= 0) return false;
-    builder.append({directory, static_cast<std::size_t>(n)}, false);
+    const std::string_view base(directory, static_cast<std::size_t>(n));
+    if (base != "/" && !builder.append(base, false)) return false;
   }
-  builder.append(text, false);
+  if (!builder.append(text, false)) return false;
   const auto& prefixes = process::config().prefixes;
   return std::any_of(prefixes.begin(), prefixes.end(),
                      [&](const auto& prefix) { return covered.key() == prefix || is_inside(covered.key(), prefix); });

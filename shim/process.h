@@ -39,6 +39,8 @@ inline bool owns_table() {
 extern constinit std::atomic<const cache::PackMounts*> g_packs;
 inline const cache::PackMounts* packs() { return g_packs.load(std::memory_order_acquire); }
 
+inline bool is_packed(std::string_view path) { return packs() != nullptr && packs()->of(path) != nullptr; }
+
 const base::Config& config();
 bool has_list();
 // Attached at the first call; nullptr where that failed (said once), is under way in another thread, or is over.

@@ -10,4 +10,7 @@ namespace cube::cache {
 // Open for reading only, with the program's O_CLOEXEC. EIO: the pack is damaged there.
 base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount, const PackMount::Content& content, int flags);
 
+// The file of an absolute path, links followed. ENOENT, EISDIR: as PackMount::read.
+base::Result<base::UniqueFd> open_copy_of_packed(const PackMount& mount, std::string_view path, int flags);
+
 }  // namespace cube::cache

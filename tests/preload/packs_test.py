@@ -134,6 +134,46 @@ assert open(P + "/a/x").read() == "hello"
 """, CUBESHIM_STATS="off")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    def test_packs_of_the_same_sizes_are_told_apart(self):
+        (self.data / "a/x").write_bytes(b"jello")
+        other = self.work / "other.cube"
+        subprocess.run([COMMAND, "pack", "-q", self.data, other], check=True, stdout=subprocess.DEVNULL)
+        # The other job is there already when this one fetches.
+        done = self.run_python(f"""
+import subprocess
+code = "import sys; open(sys.argv[1] + '/b/large', 'rb').close(); print(flush=True); sys.stdin.readline(); print(open(sys.argv[1] + '/a/x').read())"
+environment = {{**os.environ, "CUBESHIM_PACKS": P + "={other}", "CUBESHIM_JOB": ""}}
+with subprocess.Popen([sys.executable, "-c", code, P], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
+    job.stdout.readline()
+    assert open(P + "/a/x").read() == "hello"
+    assert job.communicate("\\n")[0] == "jello\\n"
+assert open(P + "/a/x").read() == "hello"
+""", CUBESHIM_STATS="off")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_programs_of_the_shell_see_it(self):
+        done = self.run_python("""
+import subprocess
+def shell(line): return subprocess.check_output(["sh", "-c", line], cwd="/", env={**os.environ, "P": P})
+assert shell("cat < $P/a/x") == b"hello" and shell("stat -c %s $P/a/x") == b"5\\n" and shell("test -d $P/a/ && ! test -e $P/a/x/") == b""
+assert shell("mkdir -p $P $P/a && exec < $P/b/link && cat") == b"hello"
+""", CUBESHIM_STATS="off")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_numbers_that_cannot_be_served_are_copies(self):
+        self.check("""
+os.close(0)
+assert os.open(P + "/a/x", os.O_RDONLY) == 0 and os.read(0, 9) == b"hello"
+os.open(P + "/b/to a/x", os.O_RDONLY | os.O_NOFOLLOW)
+try: os.open(P + "/b/link", os.O_RDONLY | os.O_NOFOLLOW)
+except OSError as error: assert error.errno == errno.ELOOP, error
+else: assert False
+""")
+
+    def test_without_memory_for_a_cache_files_are_copies(self):
+        done = self.run_python("assert open(P + '/a/x').read() == 'hello'", CUBESHIM_RAM_DIR=str(self.work / "none"), CUBESHIM_STATS="off")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_a_damaged_pack_gives_errors_and_never_other_bytes(self):
         whole = self.pack.read_bytes()
         at = whole.index(b"hello")
