@@ -7,17 +7,6 @@
 #include "cache/base/mapping.h"
 
 namespace cube::cache {
-namespace {
-
-// What was fetched sooner after its last change may have been changed again within the grain of its mtime.
-constexpr std::int64_t k_racy_seconds = 2;
-
-bool may_be_racy(const Record& record) {
-  const auto fetched = static_cast<std::int64_t>(record.fetched_ns / 1'000'000'000ULL);
-  return fetched - record.stat.modified.seconds < k_racy_seconds;
-}
-
-}  // namespace
 
 base::Result<DiskTier*> DiskTier::open(const base::Config& config, const base::ProcessId& job, std::string& why) {
   DiskOptions options;
@@ -37,15 +26,14 @@ base::Result<DiskTier*> DiskTier::open(const base::Config& config, const base::P
   return tier;
 }
 
-bool DiskTier::fill(std::string_view key, const FileStat& stat, base::ConsistencyKind consistency, std::byte* room) {
+bool DiskTier::fill(std::string_view key, const FileStat& stat, std::byte* room) {
   for (const DiskPlace& place : store_->find(base::hash_path(key))) {
-    if (fill_from(place, key, stat, consistency, room)) return true;
+    if (fill_from(place, key, stat, room)) return true;
   }
   return false;
 }
 
-bool DiskTier::fill_from(const DiskPlace& place, std::string_view key, const FileStat& stat, base::ConsistencyKind consistency,
-                         std::byte* room) {
+bool DiskTier::fill_from(const DiskPlace& place, std::string_view key, const FileStat& stat, std::byte* room) {
   const auto buffer = base::Mapping::anonymous(place.buffer_bytes());
   if (!buffer) return false;
   const auto record = store_->read(place, key, {buffer->data(), buffer->size()});
@@ -54,7 +42,7 @@ bool DiskTier::fill_from(const DiskPlace& place, std::string_view key, const Fil
     store_->drop(place, key);
     return false;
   }
-  if (consistency != base::ConsistencyKind::immutable && may_be_racy(**record)) return false;
+  if (may_be_racy(**record)) return false;
   std::memcpy(room, (*record)->data(), stat.size);
   return true;
 }

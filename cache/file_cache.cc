@@ -87,7 +87,7 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
 }
 
 bool FileCache::fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room) {
-  return disk_ != nullptr && disk_->fill(key, stat, rules_.consistency, room);
+  return disk_ != nullptr && disk_->fill(key, stat, room);
 }
 
 FileCache::FileCache(Region& region, const base::Config& config)

@@ -96,9 +96,17 @@ inline bool is_within(const DiskFooterRow& row, std::uint64_t data_end) {
          begin <= data_end - bytes;
 }
 
-// Of the same path, the same bytes? Not by the device, whose number is another after each mount.
+// Of the same path, the same bytes? Not by the device, whose number is another after each mount. By the ctime too: an mtime can
+// be set back after a write (rsync -t, cp -p, touch -r).
 inline bool is_same_version(const FileStat& a, const FileStat& b) {
-  return a.inode == b.inode && a.size == b.size && a.modified == b.modified;
+  return a.inode == b.inode && a.size == b.size && a.modified == b.modified && a.changed == b.changed && a.same_rights(b);
+}
+
+// Fetched so soon after the file was written that it may have been written again within the grain of its times: what the origin
+// says of it later proves nothing.
+inline bool may_be_racy(const Record& record) {
+  constexpr std::int64_t k_racy_seconds = 2;
+  return static_cast<std::int64_t>(record.fetched_ns / 1'000'000'000ULL) - record.stat.modified.seconds < k_racy_seconds;
 }
 
 inline DiskFooterRow footer_row(const Record& record, std::uint64_t offset) {

@@ -117,7 +117,8 @@ bool DiskStore::has_it(const Record& record, bool& replaces) const {
     if (found || (word & DiskIndex::k_tentative) != 0 || !read_head(place, head)) return;
     const Record& there = head.record();
     if (there.path() != record.path()) return;
-    found = !there.is_stale() && is_same_version(there.stat, record.stat) && there.data_hash == record.data_hash;
+    found = !there.is_stale() && is_same_version(there.stat, record.stat) && there.data_hash == record.data_hash &&
+            (!may_be_racy(there) || may_be_racy(record));
     replaces = true;
   });
   return found;

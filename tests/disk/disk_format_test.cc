@@ -127,5 +127,27 @@ TEST(SegmentFile, AWalkEndsAtTheFirstRecordWhoseDataDoNotFit) {
   EXPECT_EQ(after->rows.size(), 20U);
 }
 
+TEST(DiskFormat, AnotherVersionIsToldByEachTimeAndRight) {
+  FileStat stat{};
+  stat.inode = 7;
+  stat.size = 100;
+  stat.mode = S_IFREG | 0644;
+  stat.modified.seconds = stat.changed.seconds = 1'600'000'000;
+  FileStat other = stat;
+  // Another after each mount.
+  other.device_minor = 9;
+  EXPECT_TRUE(is_same_version(stat, other));
+  const auto differs = [&](auto change) {
+    FileStat changed = stat;
+    change(changed);
+    return !is_same_version(stat, changed);
+  };
+  EXPECT_TRUE(differs([](FileStat& s) { ++s.inode; }));
+  EXPECT_TRUE(differs([](FileStat& s) { ++s.size; }));
+  EXPECT_TRUE(differs([](FileStat& s) { ++s.modified.nanoseconds; }));
+  EXPECT_TRUE(differs([](FileStat& s) { ++s.changed.nanoseconds; }));
+  EXPECT_TRUE(differs([](FileStat& s) { s.mode = S_IFREG | 0600; }));
+}
+
 }  // namespace
 }  // namespace cube::cache

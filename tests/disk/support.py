@@ -3,6 +3,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import resource
 import signal
 import struct
 import subprocess
@@ -30,7 +31,10 @@ def read_all():
         except OSError: pass
     print(right, flush=True)
 read_all()
-for _ in sys.stdin: read_all()
+for line in sys.stdin:
+    # Says to the cache that a file has changed, without a change.
+    for name in line.split(): open(f'{sys.argv[1]}/{name}', 'r+b').close()
+    read_all()
 """
 
 
@@ -53,12 +57,12 @@ class DiskCase(crash.FaultCase):
         directory.mkdir()
         return directory
 
-    def put(self, n, generation=0):
+    def put(self, n, generation=0, modified=None):
         size = self.size or SIZES[n % len(SIZES)]
         data = crash.content(generation, size + 8)[8 * (generation % 2):][:size]
         self.origin.put(f"f{n}", data)
         # Files this young are looked at twice; old ones are the common case.
-        os.utime(self.origin.source(f"f{n}"), (1_600_000_000 + generation,) * 2)
+        os.utime(self.origin.source(f"f{n}"), (1_600_000_000 + (generation if modified is None else modified),) * 2)
         self.files[f"f{n}"] = crash.zlib.crc32(data)
         (self.work / "sums").write_text("".join(f"{name} {crc}\n" for name, crc in self.files.items()))
 
@@ -71,19 +75,25 @@ class DiskCase(crash.FaultCase):
                   "STATS_FORMAT": "json", "PREFETCH": 0} | more
         return {"PATH": "/usr/bin:/bin", "LD_PRELOAD": crash.LIBRARY} | {f"CUBESHIM_{k}": str(v) for k, v in values.items()}
 
-    def start(self, **more):
+    def start(self, limit=resource.RLIM_INFINITY, **more):
         """A job that has read all files once. -> the process, how many were right."""
         self.errors = open(self.work / "stderr", "w+")
         self.addCleanup(self.errors.close)
         self.report.unlink(missing_ok=True)
         job = subprocess.Popen(["/usr/bin/python3", self.work / "reader.py", self.origin.root, self.work / "sums"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=self.environment(**more),
-                               text=True, bufsize=1)
+                               text=True, bufsize=1,
+                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
         self.addCleanup(self.end, job)
         return job, int(job.stdout.readline() or -1)
 
     def again(self, job):
         job.stdin.write("\n")
+        job.stdin.flush()
+        return int(job.stdout.readline() or -1)
+
+    def change(self, job, count):
+        job.stdin.write(" ".join(f"f{n}" for n in range(count)) + "\n")
         job.stdin.flush()
         return int(job.stdout.readline() or -1)
 

@@ -2,6 +2,7 @@
 import os
 import shutil
 import subprocess
+import time
 
 from support import FILES, DiskCase, crash
 
@@ -55,6 +56,24 @@ class Warm(DiskCase):
         self.assertEqual((right, said), (FILES, []))
         self.assertEqual(report["hits"]["disk"], FILES - FILES // 4)
         self.assertEqual(report["misses"], FILES // 4)
+
+    def test_a_write_that_sets_the_mtime_back_is_seen(self):
+        self.kill(self.first())
+        for n in range(0, FILES, 4):
+            self.put(n, generation=1, modified=0)
+        self.reset()
+        right, report, said = self.run_job()
+        self.assertEqual((right, said), (FILES, []))
+        self.assertEqual(report["misses"], FILES // 4)
+
+    def test_a_file_read_as_soon_as_it_is_written_is_read_anew_once(self):
+        now = int(time.time()) - 1_600_000_000
+        for n in range(FILES):
+            self.put(n, modified=now + 3600)
+        self.kill(self.first())
+        self.reset()
+        right, report, _ = self.run_job()
+        self.assertEqual((right, report["hits"]["disk"], report["misses"]), (FILES, 0, FILES))
 
     def test_a_listed_prefetch_takes_it_from_the_disk(self):
         self.kill(self.first())
