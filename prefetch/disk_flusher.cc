@@ -49,8 +49,9 @@ void DiskFlusher::State::write() {
     }
     if (!stopping()) events.wait(seen, left ? k_between_passes_ns : k_after_error_ns);
   }
-  // Without its footer a file is recovered by the next job; with it, that costs nothing.
-  if (has_time()) cache.disk()->store().seal();
+  // Without its footer a file is recovered by the next job; with it, that costs nothing. The kernel would let the process end
+  // only when the thread has done waiting for the disk, so it does not begin to.
+  if (has_time()) cache.disk()->store().seal(/*durable=*/false);
 }
 
 void DiskFlusher::State::run() {

@@ -9,8 +9,10 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "cache/base/clock.h"
+#include "cache/base/file_limit.h"
 #include "cache/disk/disk_format.h"
 
 namespace cube::cache {
@@ -62,7 +64,11 @@ DiskDirectory::Path DiskDirectory::path_of_segment(std::uint32_t number) const {
 }
 
 base::Result<base::UniqueFd> DiskDirectory::open_segment(std::uint32_t number, int flags) const {
-  return base::open_fd(path_of_segment(number).text, flags | k_open_name, 0600);
+  auto fd = base::open_fd(path_of_segment(number).text, flags | k_open_name, 0600);
+  struct ::stat st {};
+  // Whoever owns a directory above this one could put his own in its place.
+  if (fd && (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode) || st.st_uid != owner_)) return base::fail(EPERM);
+  return fd;
 }
 
 base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const std::string& name, bool is_read_only,
@@ -73,7 +79,10 @@ base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const
     why = std::move(text);
     return base::fail(error);
   };
-  if (directory.path_.size() >= 4096) return refuse(ENAMETOOLONG, "CUBESHIM_DISK_DIR is too long");
+  if (directory.path_.size() > k_longest) {
+    return refuse(ENAMETOOLONG, fmt::format("CUBESHIM_DISK_DIR is too long: {} bytes with the name of the cache, it takes {}",
+                                            directory.path_.size(), k_longest));
+  }
   const char* const path = directory.path_.c_str();
   if (!is_read_only) {
     const long made = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(path), 0700);
@@ -94,6 +103,7 @@ base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const
     return refuse(
         EPERM, fmt::format("{} is refused: it must be a directory of this user that nobody else may write to", directory.path_));
   }
+  directory.owner_ = st.st_uid;
   if (const auto checked = directory.check_version(is_read_only, why); !checked) return base::fail(checked.error().value);
   return directory;
 }
@@ -113,6 +123,7 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       why = fmt::format("{} is refused: it has segments and no file `version`; remove it or set another CUBESHIM_NAME", path_);
       return base::fail(EPROTO);
     }
+    if (wanted.size() > base::file_size_limit()) return fail_with(EFBIG);
     // Whole, or not at all: who comes at the same time writes the same.
     const Path temporary = path_of(fmt::format("version.{}", sys::getpid()).c_str());
     auto made = base::open_fd(temporary.text, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
@@ -150,7 +161,11 @@ base::Result<DirectoryLock> DiskDirectory::lock(long at_most_ms) const {
     const timespec pause{0, 1'000'000};
     sys::raw(SYS_nanosleep, sys::arg(&pause), 0);
   }
-  return fd;
+  return DirectoryLock(std::move(*fd));
+}
+
+DirectoryLock::~DirectoryLock() {
+  if (fd_) try_lock(fd_.get(), LOCK_UN);
 }
 
 base::Result<std::vector<std::uint32_t>> DiskDirectory::list_segments() const {

@@ -7,14 +7,24 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/base/unique_fd.h"
 
 namespace cube::cache {
 
-// Held by a file description that closes with its owner; the kernel lets go when its holder dies.
-using DirectoryLock = base::UniqueFd;
+// The kernel lets go when its holder dies. Given back by hand, for a child forked meanwhile has the same file description.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(base::UniqueFd fd) : fd_(std::move(fd)) {}
+  DirectoryLock(DirectoryLock&&) noexcept = default;
+  DirectoryLock& operator=(DirectoryLock&&) = delete;
+  ~DirectoryLock();
+
+ private:
+  base::UniqueFd fd_;
+};
 
 class DiskDirectory {
  public:
@@ -22,12 +32,15 @@ class DiskDirectory {
   static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name, bool is_read_only,
                                           std::string& why);
 
+  // Short, for it lies on the stack of the program's smallest threads and of its signal handlers.
+  static constexpr std::size_t k_longest = 1000;
   struct Path {
-    char text[4096 + 64];
+    char text[k_longest + 64];
   };
   // Async-signal-safe.
   Path path_of(const char* name) const;
   Path path_of_segment(std::uint32_t number) const;
+  // EPERM: it is not a file of this directory's owner.
   base::Result<base::UniqueFd> open_segment(std::uint32_t number, int flags) const;
 
   // One process at a time; gives up after `at_most_ms` with EBUSY.
@@ -44,6 +57,7 @@ class DiskDirectory {
  private:
   base::Result<void> check_version(bool is_read_only, std::string& why) const;
   std::string path_;
+  uid_t owner_ = 0;
 };
 
 // flock without waiting: false where another holds it.

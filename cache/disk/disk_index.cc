@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/base/file_limit.h"
 #include "cache/base/unique_fd.h"
 
 namespace cube::cache {
@@ -110,6 +111,7 @@ base::Result<void> DiskIndex::populate(std::uint64_t from, std::uint64_t to) con
 }
 
 base::Result<DiskIndex> DiskIndex::create(const char* path, const DiskGeometry& geometry, std::uint64_t boot) {
+  if (geometry.file_bytes > base::file_size_limit()) return base::fail(EFBIG);
   auto fd = base::open_fd(path, O_RDWR | O_CREAT | O_TRUNC | k_open_name, 0600);
   if (!fd) return base::fail(fd.error().value);
   if (const long e = sys::ftruncate(fd->get(), static_cast<std::int64_t>(geometry.file_bytes)); sys::failed(e))
@@ -126,6 +128,7 @@ base::Result<DiskIndex> DiskIndex::create(const char* path, const DiskGeometry& 
 }
 
 base::Result<DiskIndex> DiskIndex::create_private(const DiskGeometry& geometry) {
+  if (geometry.file_bytes > base::file_size_limit()) return base::fail(EFBIG);
   const long fd = sys::memfd_create("cubeshim-disk-index", MFD_CLOEXEC);
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   const base::UniqueFd owner(static_cast<int>(fd));
@@ -296,6 +299,7 @@ base::Result<void> DiskIndex::add_table(const char* path, std::uint32_t known) {
   const std::uint64_t from = geometry_.table_at[known];
   const std::uint64_t to = end_of_tables(known + 1);
   if (path != nullptr) {
+    if (to > base::file_size_limit()) return base::fail(EFBIG);
     const auto fd = base::open_fd(path, O_RDWR | k_open_name);
     if (!fd) return base::fail(fd.error().value);
     struct ::stat st {};

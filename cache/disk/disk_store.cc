@@ -24,8 +24,8 @@ constexpr std::uint64_t k_mib = 1 << 20;
 constexpr std::uint64_t k_least_bound = 4 * k_mib;
 // What the index is made for, unless it is told: files of this size. Smaller ones take further tables.
 constexpr std::uint64_t k_usual_file = 32 << 10;
-// A rebuild of a hundred million entries by somebody else.
-constexpr long k_wait_for_rebuild_ms = 30'000;
+// A rebuild of tens of millions of entries by somebody else; the program's first open waits for it, so not for longer.
+constexpr long k_wait_for_rebuild_ms = 5'000;
 constexpr std::size_t k_ahead = 16;
 
 std::uint32_t pages_of(std::uint64_t bytes) { return static_cast<std::uint32_t>((bytes + k_page - 1) / k_page); }

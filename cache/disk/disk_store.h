@@ -77,8 +77,9 @@ class DiskStore {
   // Records of one RAM segment, which stay there until it returns: those at these offsets that are good and not here yet.
   // ENOSPC: the bound is reached by what this job uses, or the disk is full; tried again after some seconds. EROFS: read-only.
   base::Result<DiskAppended> append(std::span<const std::byte> segment, std::span<const std::uint64_t> offsets);
-  // Ends the segment file that is being written to.
-  base::Result<void> seal();
+  // Ends the segment file that is being written to. Not `durable`: does not wait for the disk, as a process must not that ends; a
+  // power cut may then cost some of it.
+  base::Result<void> seal(bool durable = true);
 
   // The file was changed: all records of this path, or of this device and inode under any path. How many there were.
   std::size_t forget(std::string_view path);
@@ -98,6 +99,7 @@ class DiskStore {
 
  private:
   struct Head;
+  class MappedHead;
   struct Candidate {
     const Record* record;
     bool replaces;  // an older one of this path
@@ -131,7 +133,7 @@ class DiskStore {
   base::Result<void> write(DiskAppended& appended);
   bool publish(const Candidate& candidate, std::uint64_t offset);
   base::Result<void> next_segment();
-  base::Result<void> end_segment();
+  base::Result<void> end_segment(bool durable = true);
   base::Result<void> make_room(std::uint64_t bytes);
   base::Result<SegmentWriter> create_segment();
   void note_full(int error);

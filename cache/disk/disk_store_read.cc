@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "cache/base/clock.h"
+#include "cache/base/file_limit.h"
 #include "cache/base/log.h"
 #include "cache/disk/disk_store.h"
 
@@ -15,6 +16,20 @@ namespace sys = base::sys;
 struct DiskStore::Head {
   alignas(Record) std::byte bytes[sizeof(Record) + PATH_MAX] = {};
   const Record& record() const { return *reinterpret_cast<const Record*>(bytes); }
+};
+
+// Not on the stack, which may be a signal handler's.
+class DiskStore::MappedHead {
+ public:
+  MappedHead() : memory_(base::Mapping::anonymous(sizeof(Head))) {}
+  // Once.
+  bool read(const DiskStore& store, const DiskPlace& place) {
+    return memory_ && store.read_head(place, *reinterpret_cast<Head*>(memory_->data()));
+  }
+  const Record& record() const { return reinterpret_cast<const Head*>(memory_->data())->record(); }
+
+ private:
+  base::Result<base::Mapping> memory_;
 };
 
 DiskPlaces DiskStore::find(std::uint64_t path_hash) const {
@@ -131,7 +146,7 @@ bool DiskStore::remove(const DiskPlace& place, std::string_view path) {
 }
 
 void DiskStore::mark_dropped(const DiskPlace& place) const {
-  if (is_private_) return;
+  if (is_private_ || place.offset + sizeof(Record) > base::file_size_limit()) return;
   const auto fd = directory_.open_segment(place.number, O_WRONLY);
   if (!fd) return;
   const std::uint32_t mark = k_disk_dropped;
@@ -150,8 +165,8 @@ void DiskStore::touch(const DiskPlace& place) const {
 std::size_t DiskStore::forget(std::string_view path) {
   std::size_t count = 0;
   index_->visit(base::hash_path(path), [&](const DiskPlace& place, std::uint64_t) {
-    Head head;
-    const auto read = read_head(place, head);
+    MappedHead head;
+    const bool read = head.read(*this, place);
     if (read && head.record().path() != path) return;
     // What cannot be read may be it.
     if (remove(place, path)) ++count;
@@ -164,8 +179,8 @@ std::size_t DiskStore::forget_inode(std::uint64_t device, std::uint64_t inode) {
   std::size_t count = 0;
   const std::uint64_t hash = base::hash_inode(device, inode);
   index_->visit(hash, [&](const DiskPlace& place, std::uint64_t) {
-    Head head;
-    if (!read_head(place, head)) return;
+    MappedHead head;
+    if (!head.read(*this, place)) return;
     const Record& record = head.record();
     if (record.stat.inode != inode || record.stat.device() != device) return;
     if (remove(place, record.path())) ++count;
@@ -176,8 +191,8 @@ std::size_t DiskStore::forget_inode(std::uint64_t device, std::uint64_t inode) {
 }
 
 bool DiskStore::drop(const DiskPlace& place, std::string_view path) {
-  Head head;
-  const auto read = read_head(place, head);
+  MappedHead head;
+  const bool read = head.read(*this, place);
   if (read && head.record().path() != path) return false;
   const bool removed = remove(place, path);
   if (read) mark_dropped(place);

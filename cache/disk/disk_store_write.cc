@@ -145,10 +145,10 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
   return true;
 }
 
-base::Result<void> DiskStore::seal() {
+base::Result<void> DiskStore::seal(bool durable) {
   const MutexGuard guard(&mutex_);
   try {
-    return end_segment();
+    return end_segment(durable);
   } catch (...) {
     return base::fail(ENOMEM);
   }
@@ -167,9 +167,9 @@ void DiskStore::abandon() {
   index_->unmap();
 }
 
-base::Result<void> DiskStore::end_segment() {
+base::Result<void> DiskStore::end_segment(bool durable) {
   if (!writer_) return {};
-  const auto sealed = writer_->seal(directory_, options_.is_durable);
+  const auto sealed = writer_->seal(directory_, durable && options_.is_durable);
   const std::uint32_t number = writer_->number();
   DiskSegmentRow& row = index_->row_of(number);
   if (sealed && index_->is_there() && row.number() == number) {

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/file_limit.h"
 
 namespace cube::cache {
 
@@ -155,6 +156,7 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
   trailer.rows_hash = base::hash_bytes(rows.data(), rows.size_bytes());
   trailer.hash = hash_of(trailer);
   const std::uint64_t at = trailer_offset(trailer.rows_at, rows.size());
+  if (at + sizeof trailer > base::file_size_limit()) return base::fail(EFBIG);
   auto written = write_fully(fd, rows.data(), rows.size_bytes(), trailer.rows_at);
   if (written) written = write_fully(fd, &trailer, sizeof trailer, at);
   if (!written) return base::fail(written.error().value);
@@ -172,6 +174,7 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
 
 base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory, std::uint32_t number, std::uint64_t file_bytes,
                                                   std::uint64_t job) {
+  if (file_bytes > base::file_size_limit()) return base::fail(EFBIG);
   const auto fd = directory.open_segment(number, O_RDWR | O_CREAT | O_EXCL);
   if (!fd) return base::fail(fd.error().value);
   const auto give_up = [&](int error) {
@@ -219,6 +222,7 @@ base::Result<void> SegmentWriter::append(const DiskDirectory& directory, std::sp
   constexpr std::size_t k_most_parts = 1024;  // IOV_MAX
   const auto fd = reopen(directory);
   if (!fd) return base::fail(fd.error().value);
+  if (file_bytes_ > base::file_size_limit()) return base::fail(EFBIG);
   std::uint64_t at = data_end_;
   while (!parts.empty()) {
     const long n = sys::raw(SYS_pwritev, fd->get(), sys::arg(parts.data()),

@@ -1,7 +1,6 @@
 #include "cache/ram/region.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/statfs.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/file_limit.h"
 #include "cache/base/log.h"
 #include "cache/base/memory_limits.h"
 #include "cache/ram/process_slots.h"
@@ -31,14 +31,6 @@ constexpr std::uint64_t k_least_region = 8 << 20;
 constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 
 std::string error_text(int error) { return strerrordesc_np(error) != nullptr ? strerrordesc_np(error) : "unknown error"; }
-
-// A file beyond it would bring SIGXFSZ, not an error.
-std::uint64_t file_size_limit() {
-  struct ::rlimit limit {};
-  if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) || limit.rlim_cur == RLIM_INFINITY)
-    return UINT64_MAX;
-  return limit.rlim_cur;
-}
 
 // Without them nobody would be told of a process's death. glibc asks for them once, and a sandbox may have refused.
 bool has_robust_mutexes() {
@@ -69,7 +61,7 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
               usable >> 20);
   }
   wanted = std::min(wanted, usable);
-  if (wanted >= file_size_limit()) {
+  if (wanted >= base::file_size_limit()) {
     why =
         fmt::format("no room for a cache: the limit of file sizes (ulimit -f) is below the {} MiB of CUBESHIM_RAM", wanted >> 20);
     return 0;
@@ -91,7 +83,7 @@ bool make_huge_page(int fd, std::uint64_t at) {
 
 // Memory for this part of the file, in huge pages while they are to be had.
 base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
-  if (at + bytes > file_size_limit()) return base::fail(EFBIG);
+  if (at + bytes > base::file_size_limit()) return base::fail(EFBIG);
   std::uint64_t done = 0;
   while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done)) done += base::Mapping::k_huge_page;
   if (done >= bytes) return {};

@@ -1,6 +1,7 @@
 """A second job finds on the disk what the first has read, however that ended; and a disk in trouble harms nobody."""
 import os
 import shutil
+import resource
 import subprocess
 import time
 
@@ -126,6 +127,19 @@ class Trouble(DiskCase):
 
     def test_a_bound_that_is_none_is_told(self):
         self.check_job('CUBESHIM_DISK="much" is not usable: it takes a size', DISK="much")
+
+    def test_a_limit_of_file_sizes_ends_nobody(self):
+        # The index of such a disk would be larger.
+        self.check_job("File too large", DISK="1T", RAM="16M", limit=64 << 20)
+
+    def test_a_limit_of_file_sizes_that_comes_later(self):
+        job, right = self.start()
+        self.assertEqual(right, FILES)
+        self.wait_for_disk(FILES)
+        resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        self.assertEqual(self.change(job, 5), FILES)
+        self.assertEqual(self.end(job), 0)
+        self.tried()
 
     def test_a_quota_is_kept(self):
         job, right = self.start(DISK="10M")
