@@ -12,17 +12,20 @@ DiskFlush::DiskFlush(FileCache& cache)
   next_ = notes_.size();
 }
 
-bool DiskFlush::collect() {
+bool DiskFlush::collect(const std::function<bool()>& may_go_on) {
   const Region& region = cache_.region();
   bool is_any = false;
   for (std::uint32_t i = 0; i < notes_.size(); ++i) {
     const SegmentRow& row = region.segment_row(i);
-    // Before the look into the index, so that what comes later is seen by the next pass.
-    counts_[i] = row.is_ring.load(std::memory_order_relaxed) != 0 ? notes_[i].seen : row.records.load(std::memory_order_acquire);
+    // Before the look into the index, so that what comes later is seen by the next pass; and before the look at the ring, whose
+    // segments may be used anew while they are written.
+    const std::uint32_t records = row.records.load(std::memory_order_acquire);
+    counts_[i] = row.is_ring.load(std::memory_order_relaxed) != 0 ? notes_[i].seen : records;
     is_any = is_any || counts_[i] != notes_[i].seen;
   }
   if (!is_any) return false;
-  cache_.ram().visit_all([&](std::uint32_t segment) { return counts_[segment] != notes_[segment].seen; },
+  // Nothing is pinned after the time is over: the process may have given its row of pins to another by then.
+  cache_.ram().visit_all([&](std::uint32_t segment) { return counts_[segment] != notes_[segment].seen && may_go_on(); },
                          [&](std::uint32_t segment, const Record& record) {
                            if (record.is_stale()) return;
                            const auto* const at = reinterpret_cast<const std::byte*>(&record);

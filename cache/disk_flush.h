@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "cache/file_cache.h"
@@ -20,7 +21,8 @@ class DiskFlush {
   // The errno of what ended it: the rest is for a later pass.
   template <typename MayGoOn>
   base::Result<std::int64_t> pass(MayGoOn&& may_go_on) {
-    if (!collect()) return -1;
+    const std::function<bool()> go_on = [&] { return may_go_on(); };
+    if (!collect(go_on)) return -1;
     int error = 0;
     while (has_more() && error == 0 && may_go_on()) error = write_next();
     const std::int64_t left = end_pass();
@@ -34,7 +36,7 @@ class DiskFlush {
     std::vector<std::uint64_t> offsets;  // to be written
     std::vector<std::uint64_t> written;  // of a segment that still grows
   };
-  bool collect();
+  bool collect(const std::function<bool()>& may_go_on);
   bool has_more() const { return next_ < notes_.size(); }
   int write_next();  // 0, or an errno
   std::int64_t end_pass();
