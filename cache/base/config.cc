@@ -191,6 +191,10 @@ const std::vector<ConfigRow>& config_rows() {
   return *rows;
 }
 
+namespace {
+constexpr std::string_view k_default_disk = "100%";
+}  // namespace
+
 ParsedConfig parse_config(const Lookup& lookup) {
   ParsedConfig parsed;
 #define CUBE_CONFIG(type, field, variable, default_text, takes, help) \
@@ -199,11 +203,15 @@ ParsedConfig parse_config(const Lookup& lookup) {
 #undef CUBE_CONFIG
   for (const auto& pack : parsed.config.packs) parsed.config.prefixes.push_back(pack.prefix);
   keep_outermost(parsed.config.prefixes);
-  if (const char* const disk = lookup("CUBESHIM_DISK"); disk != nullptr && *disk != '\0' && parsed.config.disk_dir.empty()) {
-    parsed.errors.push_back(
-        fmt::format("CUBESHIM_DISK=\"{}\" has no effect: CUBESHIM_DISK_DIR is not set; it takes the absolute path of a directory "
-                    "on a local disk",
-                    for_a_line(disk)));
+  const auto text_of = [&](const char* variable) {
+    const char* const text = lookup(variable);
+    return std::string_view(text == nullptr ? "" : text);
+  };
+  const std::string_view disk = text_of("CUBESHIM_DISK");
+  // The default asks for nothing.
+  if (!disk.empty() && disk != k_default_disk && text_of("CUBESHIM_DISK_DIR").empty()) {
+    parsed.errors.push_back(fmt::format("CUBESHIM_DISK=\"{}\" has no effect: CUBESHIM_DISK_DIR is not set; it takes {}",
+                                        for_a_line(disk), "the absolute path of a directory on a local disk"));
   }
   return parsed;
 }
