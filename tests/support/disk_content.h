@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -123,17 +124,22 @@ inline cache::DiskAppended append_files(cache::DiskStore& store, std::size_t fir
 struct Found {
   std::size_t right = 0, wrong = 0, missing = 0;
 };
-inline Found look_for_files(cache::DiskStore& store, std::size_t count, unsigned version = 0) {
+inline Found look_for_files(cache::DiskStore& store, std::span<const std::string> contents) {
   Found found;
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < contents.size(); ++i) {
     const auto got = read_back(store, name_of(i));
     if (!got) {
       ++found.missing;
     } else {
-      ++(*got == content_of(name_of(i), size_of(i), version) ? found.right : found.wrong);
+      ++(*got == contents[i] ? found.right : found.wrong);
     }
   }
   return found;
+}
+inline Found look_for_files(cache::DiskStore& store, std::size_t count, unsigned version = 0) {
+  std::vector<std::string> contents;
+  for (std::size_t i = 0; i < count; ++i) contents.push_back(content_of(name_of(i), size_of(i), version));
+  return look_for_files(store, contents);
 }
 
 }  // namespace cube::tests
