@@ -156,7 +156,8 @@ assert open(P + "/a/x").read() == "hello"
 import subprocess
 def shell(line): return subprocess.check_output(["sh", "-c", line], cwd="/", env={**os.environ, "P": P})
 assert shell("cat < $P/a/x") == b"hello" and shell("stat -c %s $P/a/x") == b"5\\n" and shell("test -d $P/a/ && ! test -e $P/a/x/") == b""
-assert shell("mkdir -p $P $P/a && exec < $P/b/link && cat") == b"hello"
+os.makedirs(P + "/a", exist_ok=True)
+assert shell("mkdir -p $P && exec < $P/b/link && cat") == b"hello"
 """, CUBESHIM_STATS="off")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
