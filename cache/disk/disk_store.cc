@@ -269,8 +269,11 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents, std
     row.job.store(0, std::memory_order_relaxed);
     row.touched_job.store(0, std::memory_order_relaxed);
     row.touched_s.store(contents.changed_s, std::memory_order_relaxed);
-    row.dropped.store(0, std::memory_order_relaxed);
   }
+  // A footer has rows of what was dropped before it was written, and the row knows what was dropped since. Whoever has gone
+  // through the file instead has found only what is good.
+  const auto dropped = std::count_if(contents.rows.begin(), contents.rows.end(), [](const auto& r) { return r.state != 0; });
+  if (is_new || !contents.has_footer) row.dropped.store(static_cast<std::uint32_t>(dropped), std::memory_order_relaxed);
   row.records.store(static_cast<std::uint32_t>(contents.rows.size()), std::memory_order_relaxed);
   row.pages.store(pages_of(file_bytes), std::memory_order_relaxed);
   row.set(number, DiskSegmentState::sealed);

@@ -118,6 +118,7 @@ base::Result<SegmentContents> read_footer(int fd, std::uint32_t number) {
                      std::all_of(contents->rows.begin(), contents->rows.end(),
                                  [&](const DiskFooterRow& row) { return is_within(row, trailer.data_end); });
   if (!sound) return base::fail(EBADMSG);
+  contents->has_footer = true;
   return contents;
 }
 

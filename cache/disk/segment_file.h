@@ -23,6 +23,7 @@ struct SegmentContents {
   std::uint64_t file_bytes = 0;
   std::uint32_t changed_s = 0;  // the file's mtime: when a job has last touched it
   std::vector<DiskFooterRow> rows;
+  bool has_footer = false;
 };
 
 // EBADMSG: no sound header, or no sound footer.

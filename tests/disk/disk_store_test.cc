@@ -147,6 +147,22 @@ TEST(DiskStore, WhatWasForgottenStaysSoAfterARestart) {
   }
 }
 
+TEST(DiskStore, WhatADeadWriterLeavesIsCountedWithoutWhatWasForgotten) {
+  const DiskFixture f;
+  {
+    const auto store = open_store(f.options);
+    append_files(*store, 0, 100);
+    EXPECT_EQ(store->forget(name_of(7)), 1U);
+    store->forget_writer();
+    // Another inode, which no lock is held on any more.
+    std::filesystem::copy_file(f.segment(1), f.segment(1) + "-copy");
+    std::filesystem::rename(f.segment(1) + "-copy", f.segment(1));
+  }
+  const auto store = open_store(f.options);
+  EXPECT_EQ(store->status().entries, 99U);
+  EXPECT_EQ(look_for_files(*store, 100).right, 99U);
+}
+
 TEST(DiskStore, AChangeByOneNameIsSeenUnderTheOthers) {
   const DiskFixture f;
   const auto store = open_store(f.options);

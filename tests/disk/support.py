@@ -1,14 +1,15 @@
 """Jobs that read all files of a slow mount, with a disk beside it that outlives them."""
+import ctypes
 import importlib.util
 import json
 import os
 import pathlib
 import resource
+import select
 import signal
 import struct
 import subprocess
 import sys
-import time
 
 _path = pathlib.Path(__file__).parents[1] / "crash" / "support.py"
 _spec = importlib.util.spec_from_file_location("crash_support", _path)
@@ -36,6 +37,29 @@ for line in sys.stdin:
     for name in line.split(): open(f'{sys.argv[1]}/{name}', 'r+b').close()
     read_all()
 """
+
+
+class Writes:
+    """Files of a directory that were written to and closed."""
+    _CLOSE_WRITE = 8
+    _libc = ctypes.CDLL(None, use_errno=True)
+
+    def __init__(self, directory):
+        self.fd = self._libc.inotify_init1(os.O_CLOEXEC)
+        if self.fd < 0 or self._libc.inotify_add_watch(self.fd, os.fsencode(directory), self._CLOSE_WRITE) < 0:
+            raise OSError(ctypes.get_errno(), f"inotify of {directory}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.fd)
+
+    def wait(self, seconds):
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return False
+        os.read(self.fd, 1 << 16)
+        return True
 
 
 class DiskCase(crash.FaultCase):
@@ -124,19 +148,24 @@ class DiskCase(crash.FaultCase):
     def entries(self):
         """Records that the index knows of: the sum over its rows (doc/FORMAT.md "Disk")."""
         try:
-            index = (self.cache_directory / "index").read_bytes()
+            with open(self.cache_directory / "index", "rb", buffering=0) as index:
+                (row_count,) = struct.unpack_from("<I", index.read(4096), 24)
+                table = index.read(64 * row_count)
         except FileNotFoundError:
             return 0
-        (row_count,) = struct.unpack_from("<I", index, 24)
-        rows = [struct.unpack_from("<IIQQIIII", index, 4096 + 64 * i) for i in range(row_count)]
+        rows = [struct.unpack_from("<IIQQIIII", table, 64 * i) for i in range(row_count)]
         return sum(records - dropped for state, _, _, _, _, _, records, dropped in rows if state != 0)
 
-    def wait_for_disk(self, entries):
-        deadline = time.monotonic() + PATIENCE_S
-        while self.entries() < entries:
-            if time.monotonic() > deadline:
-                self.fail(f"not {entries} files on the disk: {self.entries()}, {self.complaints()}")
-            time.sleep(0.01)
+    def wait_for_disk(self, job, entries):
+        """Until that many are on the disk. They are shown in the index just after a write, which the kernel tells of; so there is
+        always one more to come: a file is said to have changed, is read and written again."""
+        # Not to be woken in place of the writer, just before it shows what it has written.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        with Writes(self.cache_directory) as writes:
+            while self.entries() < entries:
+                self.change(job, 1)
+                if not writes.wait(PATIENCE_S):
+                    self.fail(f"not {entries} files on the disk: {self.entries()}, {self.complaints()}")
 
     def counters(self):
         """Operations on data files since the last call of reset()."""

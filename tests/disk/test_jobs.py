@@ -12,7 +12,7 @@ class Warm(DiskCase):
     def first(self, **more):
         job, right = self.start(**more)
         self.assertEqual(right, FILES)
-        self.wait_for_disk(FILES)
+        self.wait_for_disk(job, FILES)
         return job
 
     def check_warm(self, **more):
@@ -135,7 +135,7 @@ class Trouble(DiskCase):
     def test_a_limit_of_file_sizes_that_comes_later(self):
         job, right = self.start()
         self.assertEqual(right, FILES)
-        self.wait_for_disk(FILES)
+        self.wait_for_disk(job, FILES)
         resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
         self.assertEqual(self.change(job, 5), FILES)
         self.assertEqual(self.end(job), 0)
@@ -144,7 +144,7 @@ class Trouble(DiskCase):
     def test_a_quota_is_kept(self):
         job, right = self.start(DISK="10M")
         self.assertEqual(right, FILES)
-        self.wait_for_disk(30)
+        self.wait_for_disk(job, 30)
         self.assertEqual(self.again(job), FILES)
         self.assertEqual(self.end(job), 0)
         used = sum(os.stat(entry).st_blocks * 512 for entry in os.scandir(self.cache_directory))
@@ -155,7 +155,7 @@ class Trouble(DiskCase):
     def test_a_directory_that_is_removed_meanwhile(self):
         job, right = self.start()
         self.assertEqual(right, FILES)
-        self.wait_for_disk(FILES)
+        self.wait_for_disk(job, FILES)
         shutil.rmtree(self.disk)
         self.put(0, generation=1)
         self.assertEqual(self.again(job), FILES, "a file that was cached does not change under a job")
@@ -174,7 +174,7 @@ class Trouble(DiskCase):
         self.disk = broken.root
         job, right = self.start()
         self.assertEqual(right, FILES)
-        self.wait_for_disk(FILES)
+        self.wait_for_disk(job, FILES)
         self.kill(job)
         broken.script("fail read EIO 1 1000000")
         right, _, said = self.run_job()
