@@ -70,12 +70,10 @@ bool PackBuilder::check(const base::Result<void>& written) {
 }
 
 bool PackBuilder::prepare() {
-  const std::size_t slash = build_.file.rfind('/');
-  const std::string directory = slash == std::string::npos ? "." : slash == 0 ? "/" : build_.file.substr(0, slash);
   const auto root = stat_path(AT_FDCWD, build_.root.c_str(), 0);
   if (!root) return fail(fmt::format("cannot read {}: {}", build_.root, strerrordesc_np(root.error().value)));
   if ((root->mode & S_IFMT) != S_IFDIR) return fail(build_.root + " is no directory");
-  if (lies_within(directory, *root))
+  if (lies_within(directory_of(build_.file), *root))
     return fail(fmt::format("{} lies in {}: a pack cannot lie in the directory that is packed", build_.file, build_.root));
   auto writer = PackWriter::open({.file = build_.file,
                                   .arguments_hash = base::hash_path(build_.root + (build_.list != nullptr ? "\n--list" : "")),
@@ -312,8 +310,7 @@ bool PackBuilder::take_large(std::size_t i, const std::string& path) {
           if (got) at += *got;
           if (!got || *got == n) return got;
           const auto now = stat_fd(fd->get());
-          const bool is_unchanged = now && now->same_content(*stat) && now->changed == stat->changed;
-          return is_unchanged ? got : base::Result<std::size_t>(base::fail(ESTALE));
+          return now && now->is_unchanged_since(*stat) ? got : base::Result<std::size_t>(base::fail(ESTALE));
         });
     if (added) {
       level.names[i].is_packed = true;

@@ -1,13 +1,22 @@
-// Whole reads and writes at a place of a file, by raw calls. Thread safety and async-signal safety: all of it.
+// Whole reads and writes at a place of a file, by raw calls, and where a file lies. Thread safety: all of it; async-signal
+// safety: the reads and writes.
 #pragma once
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
+#include <string>
+
 #include "cache/base/sys.h"
 
 namespace cube::cache {
+
+// Where the name lies, as a path that can be opened.
+inline std::string directory_of(const std::string& file) {
+  const std::size_t slash = file.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : file.substr(0, slash);
+}
 
 // How much there was, which is less than `n` only at the end of the file.
 inline base::Result<std::size_t> read_at(int fd, void* to, std::size_t n, std::uint64_t at) {

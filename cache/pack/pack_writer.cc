@@ -29,9 +29,7 @@ void write_head(std::byte* at, const RecordPlan& plan, const PackWriter::Content
 
 // The directory in which the name lies, made safe, so that a rename is.
 base::Result<void> sync_directory_of(const std::string& file) {
-  const std::size_t slash = file.rfind('/');
-  const std::string directory = slash == std::string::npos ? "." : slash == 0 ? "/" : file.substr(0, slash);
-  const auto fd = base::open_fd(directory.c_str(), O_RDONLY | O_DIRECTORY);
+  const auto fd = base::open_fd(directory_of(file).c_str(), O_RDONLY | O_DIRECTORY);
   // It may be written and not read; the pack is there all the same.
   if (!fd) return fd.error().value == EACCES ? base::Result<void>{} : base::fail(fd.error().value);
   const long synced = sys::fsync(fd->get());
@@ -90,16 +88,19 @@ base::Result<void> PackWriter::write_journal(std::uint64_t safe_end) {
   return write_at(fd_.get(), &journal, sizeof journal, 0);
 }
 
+base::Result<void> PackWriter::end_safety_at(std::uint64_t end) {
+  if (safe_end_ <= end) return {};
+  const auto noted = write_journal(end);
+  return noted ? done(sys::fdatasync(fd_.get())) : noted;
+}
+
 base::Result<void> PackWriter::cut(std::uint64_t end) {
   old_scan_.reset();
   old_.clear();
   if (file_end_ <= end) return {};
-  if (safe_end_ > end && end >= k_pack_records_begin) {
-    // Before anything new comes where the disk may still have a journal that calls it safe.
-    const auto noted = write_journal(end);
+  if (end >= k_pack_records_begin) {
+    const auto noted = end_safety_at(end);
     if (!noted) return noted;
-    const auto synced = done(sys::fdatasync(fd_.get()));
-    if (!synced) return synced;
   }
   file_end_ = end;
   return done(sys::ftruncate(fd_.get(), static_cast<std::int64_t>(end)));
@@ -174,12 +175,8 @@ base::Result<RecordPlan> PackWriter::place(const Content& content, std::uint64_t
 base::Result<void> PackWriter::flush() {
   const std::uint64_t bytes = fill_ - buffer_at_;
   if (bytes == 0) return {};
-  if (buffer_at_ < safe_end_) {
-    const auto noted = write_journal(buffer_at_);
-    if (!noted) return noted;
-    const auto synced = done(sys::fdatasync(fd_.get()));
-    if (!synced) return synced;
-  }
+  const auto noted = end_safety_at(buffer_at_);
+  if (!noted) return noted;
   const auto written = write_at(fd_.get(), buffer_.get(), bytes, buffer_at_);
   if (!written) return written;
   buffer_at_ = fill_;
@@ -240,11 +237,8 @@ base::Result<void> PackWriter::add_streamed(const Content& content, std::uint64_
   if (!plan) return base::fail(plan.error().value);
   auto result = flush();
   if (!result) return result;
-  if (fill_ < safe_end_) {
-    result = write_journal(fill_);
-    if (result) result = done(sys::fdatasync(fd_.get()));
-    if (!result) return result;
-  }
+  result = end_safety_at(fill_);
+  if (!result) return result;
   file_end_ = std::max(file_end_, plan->end);
   base::Hasher hasher;
   // The source is asked once more than it should have to give, for it may have grown.

@@ -76,6 +76,8 @@ class PackWriter {
   base::Result<void> flush();
   base::Result<void> note_added(const Content& content, const PackSlot& slot, std::uint64_t size);
   base::Result<void> write_journal(std::uint64_t safe_end);
+  // Before anything new comes behind `end`, where the disk may have a journal that calls it safe.
+  base::Result<void> end_safety_at(std::uint64_t end);
   base::Result<void> cut(std::uint64_t end);
   base::Result<void> write_index(std::span<const PackSlot> slots);
   base::Result<bool> data_is_as_written(const PackEntry& entry);

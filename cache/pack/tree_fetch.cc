@@ -27,7 +27,7 @@ FetchedEntry failed_with(int error) {
 
 bool is_unchanged(int fd, const FileStat& before) {
   const auto after = stat_fd(fd);
-  return after && after->same_content(before) && after->changed == before.changed;
+  return after && after->is_unchanged_since(before);
 }
 
 // Not by the stat alone: the file may have grown or shrunk since.
@@ -72,8 +72,7 @@ FetchedEntry read_link(int directory, const char* name, const FileStat& stat) {
   if (n == 0 || n == PATH_MAX) return failed_with(EINVAL);
   // Another link may have come in its place in between.
   const auto after = stat_path(directory, name, AT_SYMLINK_NOFOLLOW);
-  const bool is_still_there = after && after->same_content(stat) && after->changed == stat.changed;
-  entry.what = is_still_there ? What::link : What::changing;
+  entry.what = after && after->is_unchanged_since(stat) ? What::link : What::changing;
   entry.size = static_cast<std::size_t>(n);
   return entry;
 }
