@@ -4,24 +4,18 @@
 #include <cstdint>
 #include <utility>
 
+#include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 
 // ThreadSanitizer does not see our own system calls, so a new mapping in the place of a former one looks to it as if both were
 // the same memory. It is told that whoever maps comes after whoever has unmapped.
-#if defined(__SANITIZE_THREAD__)
-#define CUBE_MAPPING_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CUBE_MAPPING_TSAN 1
-#endif
-#endif
-#ifdef CUBE_MAPPING_TSAN
+#if CUBE_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
 
 namespace cube::base {
 
-#ifdef CUBE_MAPPING_TSAN
+#if CUBE_TSAN
 inline char mapping_order;
 inline void note_unmapping() { __tsan_release(&mapping_order); }
 inline void note_mapping() { __tsan_acquire(&mapping_order); }
@@ -48,6 +42,10 @@ class Mapping {
 
   static Result<Mapping> shared(int fd, std::uint64_t offset, std::size_t bytes, int protection) {
     return make(fd, offset, bytes, protection, MAP_SHARED);
+  }
+  // To be read. Private, though nobody writes: a FUSE mount with direct I/O refuses shared mappings.
+  static Result<Mapping> private_view(int fd, std::uint64_t offset, std::size_t bytes) {
+    return make(fd, offset, bytes, PROT_READ, MAP_PRIVATE);
   }
   // Zeros of this process's own.
   static Result<Mapping> anonymous(std::size_t bytes) {

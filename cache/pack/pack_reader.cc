@@ -112,11 +112,13 @@ bool PackReader::read_frame(std::string& why) {
     why = "is damaged: its footer does not belong to its header";
     return false;
   }
-  auto index = FileView::map(fd_.load(std::memory_order_relaxed), header_.index_begin, header_.index_bytes);
+  auto index = base::Mapping::private_view(fd_.load(std::memory_order_relaxed), header_.index_begin, header_.index_bytes);
   if (!index) {
     why = fmt::format("cannot be mapped: {}", strerrordesc_np(index.error().value));
     return false;
   }
+  // Reading ahead would fetch pages that nobody asks for.
+  base::sys::madvise(index->data(), index->size(), MADV_RANDOM);
   index_ = std::move(*index);
   table_ = reinterpret_cast<const std::uint64_t*>(index_.data());
   slots_ = reinterpret_cast<const PackSlot*>(index_.data() + pack_table_bytes(header_.table_bits));

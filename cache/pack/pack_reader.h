@@ -14,8 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "cache/base/mapping.h"
 #include "cache/base/unique_fd.h"
-#include "cache/pack/file_view.h"
 #include "cache/pack/pack_scan.h"
 
 namespace cube::cache {
@@ -70,7 +70,7 @@ class PackReader {
   FileStat stat_{};  // of the file that was opened
   mutable std::atomic<int> fd_{-1};
   PackHeader header_{};
-  FileView index_;
+  base::Mapping index_;
   const std::uint64_t* table_ = nullptr;
   const PackSlot* slots_ = nullptr;
 };

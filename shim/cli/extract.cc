@@ -10,6 +10,7 @@
 #include <map>
 
 #include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
 #include "shim/cli/pack_text.h"
 #include "shim/cli/progress.h"
@@ -25,14 +26,9 @@ namespace {
 struct Extract {
   std::string file, directory;
   std::vector<std::string> paths;
-  bool force = false, quiet = false;
-  unsigned interval = 10;
+  bool force = false;
+  ProgressOptions progress;
 };
-
-int complain(std::string_view why) {
-  fmt::print(stderr, "cubeshim: {}\n", why);
-  return 1;
-}
 
 class Extractor {
  public:
@@ -69,7 +65,7 @@ class Extractor {
  private:
   void fail(const std::string& path, int error) {
     constexpr std::uint64_t k_shown = 20;
-    if (failures_++ < k_shown) complain(fmt::format("{}: {}", shown(path), pack_error(error)));
+    if (failures_++ < k_shown) complain(1, fmt::format("{}: {}", shown(path), pack_error(error)));
   }
 
   static std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
@@ -205,19 +201,21 @@ class Extractor {
 int extract(const Extract& extract) {
   std::string why;
   const auto pack = cache::PackReader::open(extract.file, why);
-  if (pack == nullptr) return complain(why);
+  if (pack == nullptr) return complain(1, why);
   std::vector<std::string> wanted;
   for (const auto& given : extract.paths) {
     wanted.push_back(path_in_pack(given));
     const auto entry = pack->find(wanted.back());
-    if (!entry) return complain(fmt::format("{}: {} {}", extract.file, shown(wanted.back()), pack_trouble(entry.error().value)));
+    if (!entry)
+      return complain(1, fmt::format("{}: {} {}", extract.file, shown(wanted.back()), pack_trouble(entry.error().value)));
   }
   const bool is_new = mkdir(extract.directory.c_str(), 0777) == 0;
-  if (!is_new && errno != EEXIST) return complain(fmt::format("cannot make {}: {}", extract.directory, strerrordesc_np(errno)));
+  if (!is_new && errno != EEXIST)
+    return complain(1, fmt::format("cannot make {}: {}", extract.directory, strerrordesc_np(errno)));
   const base::UniqueFd root(open(extract.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!root) return complain(fmt::format("cannot write into {}: {}", extract.directory, strerrordesc_np(errno)));
+  if (!root) return complain(1, fmt::format("cannot write into {}: {}", extract.directory, strerrordesc_np(errno)));
   note_interrupts();
-  Progress progress(extract.quiet, extract.interval);
+  Progress progress(extract.progress);
   Extractor extractor(*pack, root.get(), is_new, extract.force);
   cache::PackScan scan = pack->scan();
   PackEntry entry;
@@ -235,10 +233,10 @@ int extract(const Extract& extract) {
   extractor.finish();
   progress.clear();
   const bool is_damaged = next == cache::PackScan::Next::damaged;
-  if (is_damaged) complain(fmt::format("{}: no sound record behind byte {}: the rest is lost", extract.file, scan.position()));
+  if (is_damaged) complain(1, fmt::format("{}: no sound record behind byte {}: the rest is lost", extract.file, scan.position()));
   fmt::print("{} files ({}) in {}, {} failed\n", extractor.files(), in_units(extractor.bytes()), printable(extract.directory),
              extractor.failures());
-  if (interrupted_by() != 0) return complain("interrupted"), 128 + interrupted_by();
+  if (interrupted_by() != 0) return complain(128 + interrupted_by(), "interrupted");
   return extractor.failures() != 0 || is_damaged ? 1 : 0;
 }
 
@@ -254,10 +252,7 @@ void add_extract(CLI::App& app, int& status) {
       ->required();
   command->add_option("PATH", options->paths, "Files and directories of the pack; the default is all of it");
   command->add_flag("--force", options->force, "Replace files that are there already");
-  command->add_flag("-q,--quiet", options->quiet, "Show no progress");
-  command->add_option("--interval", options->interval, "Between lines of progress where stderr is no terminal; the default is 10")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(1U, 86400U).description(""));
+  add_progress_options(*command, options->progress);
   command->callback([options, &status] { status = extract(*options); });
 }
 

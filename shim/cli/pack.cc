@@ -14,6 +14,7 @@
 #include "prefetch/list_paths.h"
 #include "shim/cli/census.h"
 #include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
 #include "shim/cli/pack_check.h"
 #include "shim/cli/pack_text.h"
@@ -26,8 +27,9 @@ namespace {
 
 struct Pack {
   std::string directory, file, list;
-  bool verify = false, json = false, quiet = false;
-  unsigned interval = 10, jobs = 16;
+  bool verify = false, json = false;
+  unsigned jobs = 16;
+  ProgressOptions progress;
 };
 
 struct Report {
@@ -69,11 +71,6 @@ struct Report {
     return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
 };
-
-int complain(int status, std::string_view why) {
-  fmt::print(stderr, "cubeshim: {}\n", why);
-  return status;
-}
 
 // A pack is replaced, anything else is not.
 bool may_be_written(const std::string& file, std::string& why) {
@@ -127,8 +124,8 @@ int verify(const Pack& pack) {
   std::string why;
   const auto reader = cache::PackReader::open(pack.file, why);
   if (reader == nullptr) return complain(1, why);
-  Progress progress(pack.quiet, pack.interval);
-  const PackFindings found = check_pack(*reader, "", progress);
+  Progress progress(pack.progress);
+  const PackFindings found = check_pack(*reader, {}, progress);
   progress.clear();
   if (found.was_interrupted) return complain(128 + interrupted_by(), "interrupted: the pack is whole, but not verified");
   for (const auto& line : found.first) complain(1, line);
@@ -160,7 +157,7 @@ int pack(const Pack& pack) {
     if (!take_list(input, prefixes, paths, named, why)) return complain(2, why);
     if (interrupted_by() != 0) return complain(128 + interrupted_by(), "interrupted");
   }
-  Progress progress(pack.quiet, pack.interval);
+  Progress progress(pack.progress);
   std::unique_ptr<Census> census;
   if (progress.is_shown() && pack.list.empty()) {
     if (auto counted = NamedPaths::open(input, why)) census = std::make_unique<Census>(std::move(counted));
@@ -229,10 +226,7 @@ void add_pack(CLI::App& app, int& status) {
       ->type_name("NUMBER")
       ->check(CLI::Range(1U, 256U).description(""));
   command->add_flag("--json", options->json, "The summary as one JSON object");
-  command->add_flag("-q,--quiet", options->quiet, "Show no progress");
-  command->add_option("--interval", options->interval, "Between lines of progress where stderr is no terminal; the default is 10")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(1U, 86400U).description(""));
+  add_progress_options(*command, options->progress);
   command->callback([options, &status] { status = pack(*options); });
 }
 

@@ -151,19 +151,11 @@ class Check {
 
 }  // namespace
 
-PackFindings check_pack(const cache::PackReader& pack, const std::string& against, Progress& progress) {
+PackFindings check_pack(const cache::PackReader& pack, base::UniqueFd against, Progress& progress) {
   PackFindings found;
-  base::UniqueFd root;
-  if (!against.empty()) {
-    auto fd = base::open_fd(against.c_str(), O_RDONLY | O_DIRECTORY);
-    if (!fd) {
-      found.add(fmt::format("cannot read {}: {}", against, strerrordesc_np(fd.error().value)));
-      return found;
-    }
-    root = std::move(*fd);
-  }
+  const bool is_compared = static_cast<bool>(against);
   if (!pack.index_is_sound()) found.add("the index is damaged");
-  Check check(pack, std::move(root), !against.empty(), found);
+  Check check(pack, std::move(against), is_compared, found);
   cache::PackScan scan = pack.scan();
   const cache::PackHeader& header = pack.header();
   cache::PackEntry entry;

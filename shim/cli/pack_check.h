@@ -24,7 +24,7 @@ struct PackFindings {
   }
 };
 
-// `against`: a directory that should hold the same; empty: none.
-PackFindings check_pack(const cache::PackReader& pack, const std::string& against, Progress& progress);
+// `against`: a directory that should hold the same; none: an empty fd.
+PackFindings check_pack(const cache::PackReader& pack, base::UniqueFd against, Progress& progress);
 
 }  // namespace cube::cli

@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
 #include "shim/cli/pack_check.h"
 #include "shim/cli/pack_text.h"
@@ -22,14 +23,9 @@ namespace {
 struct Look {
   std::string file, path, against;
   std::vector<std::string> paths;
-  bool is_long = false, is_recursive = false, quiet = false;
-  unsigned interval = 10;
+  bool is_long = false, is_recursive = false;
+  ProgressOptions progress;
 };
-
-int complain(std::string_view why) {
-  fmt::print(stderr, "cubeshim: {}\n", why);
-  return 1;
-}
 
 std::string mode_text(std::uint32_t mode) {
   std::string text = "-rwxrwxrwx";
@@ -69,7 +65,7 @@ int print_entry(const Look& look, const cache::PackReader& pack, const cache::Pa
   if (look.is_long && entry.kind == RecordKind::link) {
     int error = 0;
     const std::string target = read_text(pack, entry, error);
-    if (error != 0) return complain(fmt::format("{}: {}", shown(name), pack_error(error)));
+    if (error != 0) return complain(1, fmt::format("{}: {}", shown(name), pack_error(error)));
     line += " -> " + line_of(target);
   }
   fmt::print("{}\n", line);
@@ -79,7 +75,7 @@ int print_entry(const Look& look, const cache::PackReader& pack, const cache::Pa
 int list_directory(const Look& look, const cache::PackReader& pack, const cache::PackEntry& directory, const std::string& path) {
   int error = 0, status = 0;
   const std::string listing = read_text(pack, directory, error);
-  if (error != 0) return complain(fmt::format("{}: {}", shown(path), pack_error(error)));
+  if (error != 0) return complain(1, fmt::format("{}: {}", shown(path), pack_error(error)));
   cache::PackListingReader names(listing);
   std::string_view name;
   cache::PackName row{};
@@ -91,12 +87,12 @@ int list_directory(const Look& look, const cache::PackReader& pack, const cache:
     const std::string below = path.empty() ? std::string(name) : fmt::format("{}/{}", path, name);
     const auto entry = pack.find(below);
     if (!entry) {
-      status = complain(fmt::format("{}: {}", shown(below), pack_error(entry.error().value)));
+      status = complain(1, fmt::format("{}: {}", shown(below), pack_error(entry.error().value)));
     } else if (print_entry(look, pack, *entry, name) != 0) {
       status = 1;
     }
   }
-  return names.is_sound() ? status : complain(shown(path) + ": its list of names is damaged");
+  return names.is_sound() ? status : complain(1, shown(path) + ": its list of names is damaged");
 }
 
 int list_all(const Look& look, const cache::PackReader& pack, const std::string& path) {
@@ -107,7 +103,7 @@ int list_all(const Look& look, const cache::PackReader& pack, const std::string&
   for (;;) {
     const auto next = scan.next(entry, name);
     if (next == cache::PackScan::Next::damaged)
-      return complain(fmt::format("{}: no sound record behind byte {}", look.file, scan.position()));
+      return complain(1, fmt::format("{}: no sound record behind byte {}", look.file, scan.position()));
     if (next == cache::PackScan::Next::end) return status;
     if (is_below(name, path) && print_entry(look, pack, entry, std::string(name)) != 0) status = 1;
   }
@@ -116,10 +112,10 @@ int list_all(const Look& look, const cache::PackReader& pack, const std::string&
 int list(const Look& look) {
   std::string why;
   const auto pack = cache::PackReader::open(look.file, why);
-  if (pack == nullptr) return complain(why);
+  if (pack == nullptr) return complain(1, why);
   const std::string path = look.path.empty() ? "" : path_in_pack(look.path);
   const auto entry = pack->find(path);
-  if (!entry) return complain(fmt::format("{}: {} {}", look.file, shown(path), pack_trouble(entry.error().value)));
+  if (!entry) return complain(1, fmt::format("{}: {} {}", look.file, shown(path), pack_trouble(entry.error().value)));
   if (look.is_recursive) return list_all(look, *pack, path);
   return entry->kind == RecordKind::directory ? list_directory(look, *pack, *entry, path)
                                               : print_entry(look, *pack, *entry, path);
@@ -141,7 +137,7 @@ int print_data(const cache::PackReader& pack, const cache::PackEntry& entry) {
 int cat(const Look& look) {
   std::string why;
   const auto pack = cache::PackReader::open(look.file, why);
-  if (pack == nullptr) return complain(why);
+  if (pack == nullptr) return complain(1, why);
   int status = 0;
   for (const auto& given : look.paths) {
     const std::string path = path_in_pack(given);
@@ -149,10 +145,10 @@ int cat(const Look& look) {
     const bool is_file = entry && entry->kind == RecordKind::file;
     const int error = !entry ? entry.error().value : is_file ? print_data(*pack, *entry) : 0;
     if (error != 0) {
-      status = complain(fmt::format("{}: {} {}", look.file, shown(path), pack_trouble(error)));
+      status = complain(1, fmt::format("{}: {} {}", look.file, shown(path), pack_trouble(error)));
     } else if (!is_file) {
-      status = complain(fmt::format("{}: {} is a {}: cat takes files", look.file, shown(path),
-                                    entry->kind == RecordKind::link ? "link" : "directory"));
+      status = complain(1, fmt::format("{}: {} is a {}: cat takes files", look.file, shown(path),
+                                       entry->kind == RecordKind::link ? "link" : "directory"));
     }
   }
   return status;
@@ -161,18 +157,18 @@ int cat(const Look& look) {
 int verify(const Look& look) {
   std::string why;
   const auto pack = cache::PackReader::open(look.file, why);
-  if (pack == nullptr) return complain(why);
+  if (pack == nullptr) return complain(1, why);
+  base::UniqueFd against;
   if (!look.against.empty()) {
-    const base::UniqueFd directory(open(look.against.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!directory) return complain(fmt::format("cannot read {}: {}", look.against, strerrordesc_np(errno)));
+    against = base::UniqueFd(open(look.against.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!against) return complain(1, fmt::format("cannot read {}: {}", look.against, strerrordesc_np(errno)));
   }
   note_interrupts();
-  Progress progress(look.quiet, look.interval);
-  const PackFindings found = check_pack(*pack, look.against, progress);
+  Progress progress(look.progress);
+  const PackFindings found = check_pack(*pack, std::move(against), progress);
   progress.clear();
   if (found.was_interrupted) {
-    complain("interrupted");
-    return 128 + interrupted_by();
+    return complain(128 + interrupted_by(), "interrupted");
   }
   for (const auto& line : found.first) fmt::print("{}\n", line);
   if (found.problems > found.first.size()) fmt::print("and {} more\n", found.problems - found.first.size());
@@ -204,10 +200,7 @@ void add_pack_look(CLI::App& app, int& status) {
   CLI::App* const check = app.add_subcommand("verify", "Check all of a pack: its index, its records, its data");
   add_file(*check, verified);
   check->add_option("--against", verified->against, "Compare it with this directory, too")->type_name("DIRECTORY");
-  check->add_flag("-q,--quiet", verified->quiet, "Show no progress");
-  check->add_option("--interval", verified->interval, "Between lines of progress where stderr is no terminal; the default is 10")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(1U, 86400U).description(""));
+  add_progress_options(*check, verified->progress);
   check->callback([verified, &status] { status = verify(*verified); });
 }
 

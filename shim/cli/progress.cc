@@ -49,11 +49,18 @@ std::string progress_text(const Tally& tally, const Rate& rate) {
   return text;
 }
 
-Progress::Progress(bool quiet, unsigned interval)
-    : kind_(quiet                        ? Kind::none
+void add_progress_options(CLI::App& command, ProgressOptions& options) {
+  command.add_flag("-q,--quiet", options.quiet, "Show no progress");
+  command.add_option("--interval", options.interval, "Between lines of progress where stderr is no terminal; the default is 10")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(1U, 86400U).description(""));
+}
+
+Progress::Progress(const ProgressOptions& options)
+    : kind_(options.quiet                ? Kind::none
             : isatty(STDERR_FILENO) != 0 ? Kind::bar
                                          : Kind::lines) {
-  every_ns_ = kind_ == Kind::bar ? k_second / 10 : interval * k_second;
+  every_ns_ = kind_ == Kind::bar ? k_second / 10 : options.interval * k_second;
   next_ns_ = base::monotonic_ns() + (kind_ == Kind::bar ? 0 : every_ns_);
 }
 

@@ -2,6 +2,7 @@
 // Thread safety: one thread.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -33,10 +34,17 @@ class Rate {
 // "412 of 1000 files, 1.2 GiB, 310.0 MiB/s, 2100 files/s, 0:05 left"
 std::string progress_text(const Tally& tally, const Rate& rate);
 
+struct ProgressOptions {
+  bool quiet = false;      // nothing is shown
+  unsigned interval = 10;  // seconds between lines, where stderr is no terminal
+};
+
+// The options of all commands that show progress. `options` must outlive the parser.
+void add_progress_options(CLI::App& command, ProgressOptions& options);
+
 class Progress {
  public:
-  // `interval`: seconds between lines. `quiet`: nothing is shown.
-  Progress(bool quiet, unsigned interval);
+  explicit Progress(const ProgressOptions& options);
   ~Progress() { clear(); }
   void show(const Tally& tally);
   // Takes the bar away.

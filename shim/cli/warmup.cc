@@ -5,6 +5,7 @@
 
 #include "cache/base/clock.h"
 #include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
 #include "shim/cli/load.h"
 #include "shim/cli/survey.h"
@@ -19,14 +20,9 @@ constexpr int k_no_cache = 3;
 struct Warmup {
   Settings settings;
   NamedInput input;
-  bool check = false, dry_run = false, json = false, quiet = false;
-  unsigned interval = 10;
+  bool check = false, dry_run = false, json = false;
+  ProgressOptions progress;
 };
-
-int complain(int status, std::string_view why) {
-  fmt::print(stderr, "cubeshim: {}\n", why);
-  return status;
-}
 
 // No prefix is known: whatever is named is meant.
 std::vector<std::string> prefixes_or_all(const base::Config& config) {
@@ -34,7 +30,7 @@ std::vector<std::string> prefixes_or_all(const base::Config& config) {
 }
 
 void look(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report) {
-  Progress progress(warmup.quiet, warmup.interval);
+  Progress progress(warmup.progress);
   report.what = warmup.check ? WarmupReport::What::check : WarmupReport::What::dry_run;
   report.found = survey(paths, target.cache, target.parsed.config.max_file, skipped, progress);
 }
@@ -46,7 +42,7 @@ bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skippe
       *target.cache,
       {.engine = config.io_engine, .depth = static_cast<unsigned>(config.prefetch_depth), .prefixes = config.prefixes}, why);
   if (prefetcher == nullptr) return false;
-  Progress progress(warmup.quiet, warmup.interval);
+  Progress progress(warmup.progress);
   std::unique_ptr<Census> census;
   if (progress.is_shown()) {
     auto counted = NamedPaths::open(warmup.input, why);
@@ -110,10 +106,7 @@ void add_warmup(CLI::App& app, int& status) {
   auto* const check = command->add_flag("--check", options->check, "Only say how much of it is cached");
   command->add_flag("--dry-run", options->dry_run, "Only say what would be fetched")->excludes(check);
   command->add_flag("--json", options->json, "The summary as one JSON object");
-  command->add_flag("-q,--quiet", options->quiet, "Show no progress");
-  command->add_option("--interval", options->interval, "Between lines of progress where stderr is no terminal; the default is 10")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(1U, 86400U).description(""));
+  add_progress_options(*command, options->progress);
   options->settings.add_to(*command, Settings::Which::all);
   command->callback([options, &status] { status = warmup(*options); });
 }

@@ -9,6 +9,7 @@
 #include "cache/pack/pack_builder.h"
 #include "cache/pack/pack_reader.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/forged_pack.h"
 
 namespace cube::cache {
 namespace {
@@ -35,16 +36,6 @@ const std::string& whole_pack() {
     return new std::string(std::istreambuf_iterator<char>(stream), {});
   }();
   return *bytes;
-}
-
-// As a forger would, who cannot forge the data's hashes but those of all else.
-void mend(std::string& bytes) {
-  PackHeader header{};
-  std::memcpy(&header, bytes.data(), sizeof header);
-  header.header_hash = hash_of(header);
-  std::memcpy(bytes.data(), &header, sizeof header);
-  const PackFooter footer = footer_of(header);
-  std::memcpy(bytes.data() + bytes.size() - sizeof footer, &footer, sizeof footer);
 }
 
 void read_all(const PackReader& pack, const PackEntry& entry, const std::string* expected) {
@@ -106,7 +97,7 @@ void patch(fuzz::Input input, bool mended) {
     const auto text = input.text(input.byte() % 16 + 1);
     std::memcpy(bytes.data() + at, text.data(), std::min(text.size(), bytes.size() - at));
   }
-  if (mended) mend(bytes);
+  if (mended) tests::forge_frame(bytes);
   look_at(bytes);
 }
 

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "tests/pack/sample_tree.h"
+#include "tests/support/forged_pack.h"
 
 namespace cube::cache {
 namespace {
@@ -117,12 +118,7 @@ TEST_F(PackDamage, AForgedHeaderIsRefused) {
       std::string bytes = whole;
       if (std::memcmp(bytes.data() + at, &value, sizeof value) == 0) continue;
       std::memcpy(bytes.data() + at, &value, sizeof value);
-      PackHeader header{};
-      std::memcpy(&header, bytes.data(), sizeof header);
-      header.header_hash = hash_of(header);
-      std::memcpy(bytes.data(), &header, sizeof header);
-      const PackFooter footer = footer_of(header);
-      std::memcpy(bytes.data() + bytes.size() - sizeof footer, &footer, sizeof footer);
+      tests::forge_frame(bytes);
       ASSERT_TRUE(tests::TempDir::write_file(bad, bytes));
       std::size_t answers = 0;
       look_at_all(answers);

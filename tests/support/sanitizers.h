@@ -1,16 +1,7 @@
 // What a test must know about the sanitizer it runs under.
 #pragma once
 
-#if defined(__SANITIZE_THREAD__)
-#define CUBE_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CUBE_TSAN 1
-#endif
-#endif
-#ifndef CUBE_TSAN
-#define CUBE_TSAN 0
-#endif
+#include "cache/base/sanitizers.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define CUBE_ASAN 1
