@@ -56,6 +56,11 @@ def make_sets(root: Path, quick: bool) -> dict[str, FileSet]:
     return {plan.name: make_set(root, plan, plan.files(quick)) for plan in PLANS}
 
 
+def make_mix(root: Path, count: int) -> FileSet:
+    """The mix with another number of files than make_sets gives it."""
+    return make_set(root, next(plan for plan in PLANS if plan.name == "mix"), count)
+
+
 def make_set(root: Path, plan: SetPlan, count: int) -> FileSet:
     path = root / f"{plan.name}-{count}"
     if plan.size:

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench_contest import BenchError, Shim, child_environment, spread
 from bench_prefetch import run_engines
 from bench_report import Section, Table, Target
-from bench_sets import PLANS, data_files, make_set
+from bench_sets import data_files, make_mix
 from bench_slow import LATENCY_US, TRAIN, Mount, mounted
 from bench_suite import Bench, have_memory
 from demo_load import Load
@@ -151,7 +151,7 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
 def measure_large_data(bench: Bench, section: Section) -> None:
     # So large that the ring's least size, four segments, is not most of the memory.
     count = bench.rounds(16_000, 2000)
-    local = make_set(bench.data, next(plan for plan in PLANS if plan.name == "mix"), count).path
+    local = make_mix(bench.data, count).path
     per_class = count // 10
     epochs = 3
     chosen = sum(file.stat().st_size for directory in sorted(path for path in local.iterdir() if path.is_dir())

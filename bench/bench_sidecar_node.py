@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench_contest import BenchError, Shim, child_environment, spread
 from bench_report import Section, Table, Target
-from bench_sets import PLANS, data_files, make_set
+from bench_sets import data_files, make_mix
 from bench_slow import LATENCY_US, Mount, mounted
 from bench_suite import Bench, have_memory
 
@@ -205,7 +205,7 @@ def measure_ranks(bench: Bench, section: Section) -> None:
 def rank_set(bench: Bench) -> str:
     if bench.quick:
         return "mix"
-    bench.sets["mix-16000"] = make_set(bench.data, next(plan for plan in PLANS if plan.name == "mix"), 16_000)
+    bench.sets["mix-16000"] = make_mix(bench.data, 16_000)
     return "mix-16000"
 
 
