@@ -159,8 +159,9 @@ void Lead::note_listed() {
   const ListSource* const list = plan_.list();
   if (list == nullptr) return;
   std::uint64_t listed = list->dealt_with();
-  // What is not fetched yet is the next leader's.
-  if (listed != ListSource::k_all) listed -= std::min<std::uint64_t>(listed, prefetcher_->unended() + (has_next_ ? 1 : 0));
+  // What is not fetched yet is the next leader's, and so is all after it: fetches end in any order.
+  if (const auto first = prefetcher_->first_unended(ListSource::k_reader)) listed = std::min(listed, list->before(*first));
+  if (has_next_ && next_.reader == ListSource::k_reader) listed = std::min(listed, list->before(next_.sequence));
   cache::Region& region = cache_.region();
   listed = mark_of(config_.prefetch_list) | std::min(listed, k_most_listed);
   region.job_row(region.own_job()).listed.store(listed, std::memory_order_relaxed);

@@ -30,6 +30,8 @@ class ListSource final : public PathSource {
   void refuse(Refusal reason, const std::string& path, int error);
   // How far the first round is, for the next leader. A directory is begun anew: its files may come in another order.
   std::uint64_t dealt_with() const { return first_round_ ? std::min(given_, first_directory_) : k_all; }
+  // How many entries come before the one of this sequence, in the first round.
+  std::uint64_t before(std::uint64_t sequence) const { return first_round_ ? skip_ + sequence : k_all; }
   static constexpr std::uint64_t k_all = UINT64_MAX;
   // What was left out, told once, when the first round is over.
   void log();

@@ -116,6 +116,11 @@ std::unique_ptr<Prefetcher::Flight> Prefetcher::next_flight() {
   const bool use_ring = may_use_ring(front);
   std::unique_ptr<Flight> flight(new (std::nothrow) Flight(cache_, std::move(front), use_ring));
   if (flight == nullptr) return nullptr;
+  // The queue gives it up when it is noted elsewhere, so that it is always to be seen.
+  if (!try_to([&] { under_way_.push_back({flight->file.reader, flight->file.sequence}); })) {
+    front = std::move(flight->file);
+    return nullptr;
+  }
   waiting_.pop_front();
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   unplaced_.fetch_add(1, std::memory_order_relaxed);
@@ -150,7 +155,7 @@ void Prefetcher::begin(std::unique_ptr<Flight> flight) {
     cached_.fetch_add(1, std::memory_order_relaxed);
     if (flight->fetch.is_wanted_again()) {
       watch(*flight);
-      return one_has_ended();
+      return one_has_ended(flight->file.reader, flight->file.sequence);
     }
   } else if (what == Begin::demanded) {
     demanded_.fetch_add(1, std::memory_order_relaxed);
@@ -159,7 +164,7 @@ void Prefetcher::begin(std::unique_ptr<Flight> flight) {
     refuse(*flight, Refused::no_room);
   }
   settle(flight->file.reader);
-  one_has_ended();
+  one_has_ended(flight->file.reader, flight->file.sequence);
 }
 
 Room Prefetcher::room_for(Fetch& of, const OpenedFile& file) {
@@ -215,7 +220,10 @@ bool Prefetcher::put_back(Flight& flight) {
     return file.reader == flight.file.reader && file.sequence < flight.file.sequence;
   };
   const auto at = std::find_if_not(waiting_.begin(), waiting_.end(), is_sooner);
+  const std::uint32_t reader = flight.file.reader;
+  const std::uint64_t sequence = flight.file.sequence;
   if (is_stopped_ || !try_to([&] { waiting_.insert(at, std::move(flight.file)); })) return false;
+  leave(reader, sequence);
   credit_ = 0;
   is_blocked_ = true;
   // Whatever is_full() says of smaller ones.
@@ -289,13 +297,40 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
     in_flight_.fetch_sub(1, std::memory_order_relaxed);
     return;
   }
-  if (is_over) settle(flight->file.reader);
+  const std::uint32_t reader = flight->file.reader;
+  const std::uint64_t sequence = flight->file.sequence;
+  if (is_over) settle(reader);
   flight.reset();
-  one_has_ended();
+  one_has_ended(reader, sequence);
   pump();
 }
 
-void Prefetcher::one_has_ended() {
+void Prefetcher::leave(std::uint32_t reader, std::uint64_t sequence) {
+  const auto at = std::find_if(under_way_.begin(), under_way_.end(),
+                               [&](const Place& place) { return place.reader == reader && place.sequence == sequence; });
+  if (at == under_way_.end()) return;
+  *at = under_way_.back();
+  under_way_.pop_back();
+}
+
+std::optional<std::uint64_t> Prefetcher::first_unended(std::uint32_t reader) {
+  const std::lock_guard lock(mutex_);
+  std::optional<std::uint64_t> first;
+  const auto look_at = [&](std::uint64_t sequence) { first = std::min(first.value_or(sequence), sequence); };
+  for (const Place& place : under_way_) {
+    if (place.reader == reader) look_at(place.sequence);
+  }
+  const auto next =
+      std::find_if(waiting_.begin(), waiting_.end(), [&](const PlannedFile& file) { return file.reader == reader; });
+  if (next != waiting_.end()) look_at(next->sequence);
+  return first;
+}
+
+void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence) {
+  {
+    const std::lock_guard lock(mutex_);
+    leave(reader, sequence);
+  }
   in_flight_.fetch_sub(1, std::memory_order_relaxed);
   const bool was_last = unended_.fetch_sub(1, std::memory_order_release) == 1;
   // Not for each: who offers shall sleep while there is enough to do.

@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,8 +60,9 @@ class Prefetcher final : public FetchClient {
   void set_depth(unsigned depth);
   // Nothing waits and nothing is under way.
   bool is_idle() { return unended_.load(std::memory_order_acquire) == 0; }
-  // Of what was offered, how many wait or are under way.
-  unsigned unended() { return unended_.load(std::memory_order_relaxed); }
+  // The earliest in this reader's order of what waits or is under way, which need not be what was offered longest ago; none: all
+  // has ended.
+  std::optional<std::uint64_t> first_unended(std::uint32_t reader);
   unsigned in_flight() { return in_flight_.load(std::memory_order_relaxed); }
   // It is the ring that keeps the next file waiting.
   bool is_blocked();
@@ -104,7 +106,9 @@ class Prefetcher final : public FetchClient {
   void refuse(Flight& flight, Refused why, int error = 0);
   void declined(Flight& flight, int reason, bool& waits);
   void settle(std::uint32_t reader);
-  void one_has_ended();
+  void one_has_ended(std::uint32_t reader, std::uint64_t sequence);
+  // Under the lock.
+  void leave(std::uint32_t reader, std::uint64_t sequence);
   bool is_running_low();
 
   cache::FileCache& cache_;
@@ -116,8 +120,13 @@ class Prefetcher final : public FetchClient {
   std::atomic<unsigned> in_flight_{0}, unended_{0}, unplaced_{0};
   std::atomic<std::uint64_t> fetched_{0}, fetched_bytes_{0}, cached_{0}, demanded_{0}, refused_count_{0};
 
-  std::mutex mutex_;  // guards the rest
-  std::deque<PlannedFile> waiting_;
+  std::mutex mutex_;                 // guards the rest
+  std::deque<PlannedFile> waiting_;  // each reader's in its order
+  struct Place {
+    std::uint32_t reader;
+    std::uint64_t sequence;
+  };
+  std::vector<Place> under_way_;
   std::vector<RefusedFile> refused_;
   std::vector<Settled> settled_;
   unsigned depth_;

@@ -124,10 +124,14 @@ base::Result<std::uint32_t> claim_job(Region& region, const base::ProcessId& job
 
 base::Result<Claim> claim_process_slot(Region& region, const base::ProcessId& self, const base::ProcessId& job) {
   reap_dead_processes(region, k_process_slots);
+  // Left by ourselves before an exec: same process, another program; its mutex went with the old one. Wherever it is: what it
+  // holds would look alive for as long as we are.
+  for (std::uint32_t i = 0; i < k_process_slots; ++i) {
+    const ProcessSlot& slot = region.process_slot(i);
+    if (slot.used.load(std::memory_order_relaxed) != 0 && slot.process == self) clear_slot(region, i);
+  }
   for (std::uint32_t i = 0; i < k_process_slots; ++i) {
     ProcessSlot& slot = region.process_slot(i);
-    // Left by ourselves before an exec: same process, another program; its mutex went with the old one.
-    if (slot.used.load(std::memory_order_relaxed) != 0 && slot.process == self) clear_slot(region, i);
     if (slot.used.load(std::memory_order_relaxed) != 0) continue;
     // A process that has left holds its mutex until it is really gone.
     if (!hold(&slot.life)) continue;

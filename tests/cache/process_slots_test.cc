@@ -201,6 +201,30 @@ TEST(ProcessSlots, AProcessThatExecsTakesItsOwnSlotAgain) {
   EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served], 3U);
 }
 
+// Once a bug: where a slot before its own had become free, the new image took that one, and what the old one held was held for
+// as long as the process lived.
+TEST(ProcessSlots, AfterAnExecNothingIsHeldThoughAnotherSlotIsFree) {
+  const TestRegion region;
+  const int status = tests::run_in_child([&] {
+    constexpr std::uint32_t k_old = 5;
+    base::ProcessId self = base::current_process();
+    ProcessSlot& old = region->process_slot(k_old);
+    old.process = self;
+    old.generation.store(3);
+    old.used.store(1);
+    region->pin_row(k_old)[0].store(1);
+    region->flight_slot(7).word.store((3ULL << 12) | (k_old + 1));
+    const RobustLock lock(&region->header().lifecycle);
+    const auto claim = claim_process_slot(*region, self, region.options.job);
+    CHILD_CHECK(claim && claim->slot < k_old);
+    CHILD_CHECK(old.used.load() == 0);
+    CHILD_CHECK(region->pin_row(k_old)[0].load() == 0);
+    CHILD_CHECK(region->flight_slot(7).word.load() == 0);
+    return 0;
+  });
+  EXPECT_EQ(status, 0);
+}
+
 TEST(ProcessSlots, AllTakenByTheLivingIsOneClearLine) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);

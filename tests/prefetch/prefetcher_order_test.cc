@@ -1,0 +1,71 @@
+// What has not ended is known by its place in the order, for fetches end in any order and the next leader goes on from there.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include "prefetch/prefetcher.h"
+#include "tests/lagfs/mount.h"
+#include "tests/support/small_cache.h"
+
+namespace cube::prefetch {
+namespace {
+
+class PrefetcherOrder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const int fd = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    if (fd < 0) GTEST_SKIP() << "/dev/fuse: " << strerror(errno);
+    close(fd);
+    for (std::uint64_t i = 0; i < 8; ++i) lagfs::testing::write_file(mount.source(name(i)), "content");
+    mount.start(lagfs::testing::fast({"--direct"}));
+    Prefetcher::Options options;
+    options.engine = base::EngineKind::threads;
+    options.depth = 4;
+    std::string why;
+    prefetcher = Prefetcher::make(*files.cache.cache, options, why);
+    ASSERT_NE(prefetcher, nullptr) << why;
+  }
+  void TearDown() override {
+    if (mount.is_mounted()) say("clear");
+    prefetcher.reset();
+  }
+  static std::string name(std::uint64_t i) { return "f" + std::to_string(i); }
+  void say(const std::string& line) {
+    const int fd = ::open(mount.at(".lagfs/script").c_str(), O_WRONLY | O_CLOEXEC);
+    EXPECT_EQ(write(fd, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+    close(fd);
+  }
+  void offer(std::uint64_t i) {
+    PlannedFile file;
+    file.path = mount.at(name(i));
+    file.reader = 3;
+    file.sequence = i;
+    ASSERT_TRUE(prefetcher->offer(file));
+  }
+
+  tests::SmallCache files{1};
+  lagfs::testing::Mount mount;
+  std::unique_ptr<Prefetcher> prefetcher;
+};
+
+// Once a bug: it was counted how many had ended, and the next leader left out what a slow origin still held up.
+TEST_F(PrefetcherOrder, TheFirstThatHasNotEndedIsNotTheOneAfterThoseThatHave) {
+  EXPECT_FALSE(prefetcher->first_unended(3));
+  say("hold read 1");
+  offer(2);
+  ASSERT_NE(lagfs::testing::read_file(mount.at(".lagfs/held")), "0\n");  // answers when one is held
+  EXPECT_EQ(prefetcher->first_unended(3), 2U);
+  for (std::uint64_t i = 3; i < 8; ++i) offer(i);
+  while (prefetcher->counts().fetched != 5) std::this_thread::yield();
+  EXPECT_EQ(prefetcher->first_unended(3), 2U);
+  EXPECT_FALSE(prefetcher->first_unended(4));
+  say("clear");
+  while (!prefetcher->is_idle()) std::this_thread::yield();
+  EXPECT_FALSE(prefetcher->first_unended(3));
+}
+
+}  // namespace
+}  // namespace cube::prefetch
