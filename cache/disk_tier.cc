@@ -4,8 +4,6 @@
 #include <cstring>
 #include <new>
 
-#include "cache/base/mapping.h"
-
 namespace cube::cache {
 
 base::Result<DiskTier*> DiskTier::open(const base::Config& config, const base::ProcessId& job, std::string& why) {
@@ -26,25 +24,17 @@ base::Result<DiskTier*> DiskTier::open(const base::Config& config, const base::P
   return tier;
 }
 
-bool DiskTier::fill(std::string_view key, const FileStat& stat, std::byte* room) {
-  for (const DiskPlace& place : store_->find(base::hash_path(key))) {
-    if (fill_from(place, key, stat, room)) return true;
-  }
-  return false;
+DiskTier::Verdict DiskTier::compare(const Record& record, const FileStat& stat) {
+  if (!is_same_version(record.stat, stat) || record.data_size != stat.size) return Verdict::outdated;
+  return may_be_racy(record) ? Verdict::refused : Verdict::taken;
 }
 
-bool DiskTier::fill_from(const DiskPlace& place, std::string_view key, const FileStat& stat, std::byte* room) {
-  const auto buffer = base::Mapping::anonymous(place.buffer_bytes());
-  if (!buffer) return false;
-  const auto record = store_->read(place, key, {buffer->data(), buffer->size()});
-  if (!record) return false;
-  if (!is_same_version((*record)->stat, stat) || (*record)->data_size != stat.size) {
-    store_->drop(place, key);
-    return false;
-  }
-  if (may_be_racy(**record)) return false;
-  std::memcpy(room, (*record)->data(), stat.size);
-  return true;
+bool DiskTier::fill(std::string_view key, const FileStat& stat, std::byte* room) {
+  return visit(key, [&](const Record& record) {
+    const Verdict verdict = compare(record, stat);
+    if (verdict == Verdict::taken) std::memcpy(room, record.data(), stat.size);
+    return verdict;
+  });
 }
 
 void DiskTier::content_changed(std::string_view key, const FileStat* stat) {

@@ -1,8 +1,9 @@
 // The one door of cache/: opens a covered file by asking the tiers in order and says what came of it.
-// The way of an open: find in RAM -> (miss) one fetch for the node, of the bytes on the disk if they are those -> publish -> Pin;
-// or a kernel fd, where the file cannot be cached; or the origin's error. Invariants: what a Pin shows is what the origin held at
-// the recorded size and mtime, as far as CUBESHIM_CONSISTENCY asks for it; a file that is open for writing on this node is not
-// cached. Thread safety: all of it. A hit allocates nothing, takes no lock and is async-signal-safe.
+// The way of an open: find in RAM -> (miss) one fetch for the node: from the disk, if the origin's stat is that of what it has,
+// or from the origin -> publish -> Pin; or a kernel fd, where the file cannot be cached; or the origin's error. Invariants: what
+// a Pin shows is what the origin held at the recorded size and mtime, as far as CUBESHIM_CONSISTENCY asks for it; a file that is
+// open for writing on this node is not cached. Thread safety: all of it. A hit allocates nothing, takes no lock and is
+// async-signal-safe.
 #pragma once
 
 #include <string>
@@ -92,6 +93,8 @@ class FileCache {
   bool is_fresh(const Record& record, const char* path);
   OpenOutcome open_missing(const OpenRequest& request, std::uint64_t hash);
   void attach_disk(const base::Config& config, const base::ProcessId& job);
+  // The whole file, if the disk has it and the origin's stat says that it may be served. True: the outcome is there.
+  bool open_from_disk(const OpenRequest& request, Lane lane, OpenOutcome& outcome);
   // The bytes of the file with this stat, from the disk.
   bool fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room);
   void note_opened(const Record& record, bool waited_for_prefetch);

@@ -22,7 +22,8 @@ class Warm(DiskCase):
         self.assertEqual(right, FILES)
         self.assertEqual(said, [])
         self.assertEqual(counts["read"], 0, counts)
-        self.assertEqual(counts["open"], FILES, counts)
+        self.assertEqual(counts["open"], 0, counts)
+        self.assertEqual(counts["lookup"] + counts["getattr"], FILES, counts)
         self.assertEqual(report["origin"]["reads"], 0)
         self.assertEqual(report["origin"]["stats"], FILES, "one for each file")
         self.assertEqual(report["hits"], {"ram": 0, "disk": FILES})
@@ -57,6 +58,40 @@ class Warm(DiskCase):
         self.assertEqual((right, said), (FILES, []))
         self.assertEqual(report["hits"]["disk"], FILES - FILES // 4)
         self.assertEqual(report["misses"], FILES // 4)
+
+    def test_what_not_everybody_may_read_is_opened(self):
+        for n, mode in ((0, 0o640), (1, 0o604), (2, 0o644), (3, 0o600)):
+            os.chmod(self.origin.source(f"f{n}"), mode)
+            if n != 3:
+                os.chown(self.origin.source(f"f{n}"), 1234, 1234)
+        self.kill(self.first())
+        self.reset()
+        right, report, said = self.run_job()
+        self.assertEqual((right, said), (FILES, []))
+        counts = self.counters()
+        self.assertEqual((counts["open"], counts["read"]), (2, 0), counts)
+        self.assertEqual(report["hits"], {"ram": 0, "disk": FILES})
+
+    def test_a_path_through_a_link_has_a_record_of_its_own(self):
+        os.symlink("f5", self.origin.source("link"))
+        self.files["link"] = self.files["f5"]
+        (self.work / "sums").write_text("".join(f"{name} {crc}\n" for name, crc in self.files.items()))
+        job, right = self.start()
+        self.assertEqual(right, FILES + 1)
+        self.wait_for_disk(job, FILES + 1)
+        self.kill(job)
+        self.reset()
+        right, report, said = self.run_job()
+        self.assertEqual((right, report["hits"], said), (FILES + 1, {"ram": 0, "disk": FILES + 1}, []))
+        self.assertEqual(self.counters()["open"], 0)
+        # What was no link has become one.
+        self.reset()
+        os.rename(self.origin.source("f5"), self.origin.source("g5"))
+        os.symlink("g5", self.origin.source("f5"))
+        script = f"import os; open('{self.origin.root}/f5').read(); print(os.path.islink('{self.origin.root}/f5'))"
+        done = subprocess.run(["/usr/bin/python3", "-c", script], env=self.environment(), capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("True\n", ""))
+        self.tried()
 
     def test_a_write_that_sets_the_mtime_back_is_seen(self):
         self.kill(self.first())
