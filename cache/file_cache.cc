@@ -230,10 +230,10 @@ OpenOutcome FileCache::open_uncached(const OpenRequest& request, Counter reason)
   return fail_packed(request, read.error().value);
 }
 
-// What a pack does not have, or has as a directory, is the kernel's to answer.
+// What a pack does not have is the kernel's to answer.
 OpenOutcome FileCache::fail_packed(const OpenRequest& request, int error) {
-  if (error == ENOENT || error == EISDIR) return open_plain(request, Counter::bypassed_kind);
-  stats().count(Counter::bypassed_error);
+  if (error == ENOENT) return open_plain(request, Counter::bypassed_kind);
+  stats().count(error == EISDIR ? Counter::bypassed_kind : Counter::bypassed_error);
   OpenOutcome outcome;
   outcome.error = error;
   return outcome;

@@ -62,10 +62,12 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (!process::owns_table()) return {};
   placeholder::unpark();
   const BlockSignals block;
-  const bool from_writer = g_fds.kind(fd) == RowKind::writer;
-  OpenFileRef file = from_writer ? g_fds.acquire_writer(fd) : g_fds.acquire(fd);
+  // What the kernel has, too.
+  const RowKind from_kind = g_fds.kind(fd);
+  const bool is_kernels = from_kind == RowKind::writer || from_kind == RowKind::packed;
+  OpenFileRef file = is_kernels ? g_fds.acquire_kind(fd, from_kind) : g_fds.acquire(fd);
   const std::uint64_t before = g_fds.lock(to);
-  const long result = sys::dup3(fd, to, file && !from_writer ? O_CLOEXEC : flags);
+  const long result = sys::dup3(fd, to, file && !is_kernels ? O_CLOEXEC : flags);
   if (sys::failed(result)) {
     g_fds.unlock(to, before);
     return result;
@@ -74,8 +76,8 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   OpenFileRef replaced = FdTable::reference_in(before);
   if (file) {
     const OpenFileRef kept = file.duplicate();
-    g_fds.set(to, from_writer ? RowKind::writer : RowKind::served, std::move(file), (flags & O_CLOEXEC) != 0);
-    if (!from_writer) follow_if_moved(*kept, fd, to, (flags & O_CLOEXEC) != 0);
+    g_fds.set(to, is_kernels ? from_kind : RowKind::served, std::move(file), (flags & O_CLOEXEC) != 0);
+    if (!is_kernels) follow_if_moved(*kept, fd, to, (flags & O_CLOEXEC) != 0);
   } else {
     g_fds.unlock(to, 0);
   }

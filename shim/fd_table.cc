@@ -34,7 +34,8 @@ void FdTable::set_close_on_exec(int fd, bool on) {
 }
 
 OpenFileRef FdTable::reference_in(std::uint64_t row) {
-  if (kind_of(row) != RowKind::served && kind_of(row) != RowKind::writer) return {};
+  const RowKind kind = kind_of(row);
+  if (kind != RowKind::served && kind != RowKind::writer && kind != RowKind::packed) return {};
   return OpenFileRef::adopt(open_files::at(static_cast<std::uint32_t>(row)));
 }
 

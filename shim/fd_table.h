@@ -1,5 +1,5 @@
-// What the shim knows of each fd number: nothing (the kernel's own), a served file, a file being written, or a directory
-// that may lead under a prefix. One 64-bit row for each number:
+// What the shim knows of each fd number: nothing (the kernel's own), a served file, a file being written, a directory
+// that may lead under a prefix, or one that lies in a pack. One 64-bit row for each number:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: a row holds one reference on its OpenFile; a row is cleared before its number is closed and set after its
 // number is ours; BUSY means that somebody is changing what the number is, and everybody else waits.
@@ -13,7 +13,7 @@
 
 namespace cube::shim {
 
-enum class RowKind : std::uint8_t { none = 0, served = 1, busy = 2, writer = 3, directory = 4 };
+enum class RowKind : std::uint8_t { none = 0, served = 1, busy = 2, writer = 3, directory = 4, packed = 5 };
 
 class FdTable {
  public:
@@ -23,8 +23,7 @@ class FdTable {
   OpenFileRef acquire(int fd) { return acquire_kind(fd, RowKind::served); }
   // The same for a file that is being written.
   OpenFileRef acquire_writer(int fd) { return acquire_kind(fd, RowKind::writer); }
-
- private:
+  // The same for a row of that kind, which has an OpenFile.
   OpenFileRef acquire_kind(int fd, RowKind kind) {
     if (static_cast<unsigned>(fd) >= k_capacity) return {};
     while (true) {
@@ -45,7 +44,6 @@ class FdTable {
     }
   }
 
- public:
   RowKind kind(int fd) const { return is_within(fd) ? kind_of(rows_[fd].load(std::memory_order_acquire)) : RowKind::none; }
   bool is_within(int fd) const { return static_cast<unsigned>(fd) < k_capacity; }
   bool close_on_exec(int fd) const { return (rows_[fd].load(std::memory_order_acquire) & k_close_on_exec) != 0; }

@@ -9,6 +9,7 @@
 
 #include "shim/mappings.h"
 #include "shim/materialize.h"
+#include "shim/packed_directory.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
 #include "shim/user_pointer.h"
@@ -252,12 +253,19 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
     file->count(0);
     return target;
   }
+  if (const OpenFileRef directory = packed_directory::acquire(fd)) return packed_directory::seek(*directory, offset, whence);
   return {};
 }
 
 Answer stat(int fd, struct ::stat* st) {
   const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) return not_served(fd);
+  if (!file) {
+    const OpenFileRef directory = packed_directory::acquire(fd);
+    if (!directory) return not_served(fd);
+    if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
+    directory->directory->stat().copy_to(*st);
+    return 0;
+  }
   if (file->record->is_stale()) {
     materialize_slow(fd);
     return {};
@@ -270,7 +278,13 @@ Answer stat(int fd, struct ::stat* st) {
 
 Answer statx(int fd, unsigned mask, struct ::statx* x) {
   const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) return not_served(fd);
+  if (!file) {
+    const OpenFileRef directory = packed_directory::acquire(fd);
+    if (!directory) return not_served(fd);
+    if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
+    directory->directory->stat().copy_to(*x, mask);
+    return 0;
+  }
   if (file->record->is_stale() || !cache::FileStat::answers(mask) || !file->record->has_one_view()) {
     materialize_slow(fd);
     return {};

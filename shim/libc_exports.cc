@@ -10,6 +10,7 @@
 #include "shim/file_calls.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
+#include "shim/packed_directory.h"
 #include "shim/path_calls.h"
 #include "shim/placeholder.h"
 #include "shim/real_libc.h"
@@ -90,10 +91,15 @@ CUBE_OPEN_FIXED(mkostemps64, AT_FDCWD, pattern, k_temporary | flags, (char* patt
 
 DIR* export_opendir(const char* path) {
   DIR* directory = nullptr;
-  open_by(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, [&] {
+  const int fd = open_by(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, [&] {
     directory = real::opendir(path);
     return directory != nullptr ? ::dirfd(directory) : -1;
   });
+  // Of a pack: there is only the number yet.
+  if (directory == nullptr && fd >= 0) {
+    directory = real::fdopendir(fd);
+    if (directory == nullptr) export_close(fd);
+  }
   return directory;
 }
 int export_closedir(DIR* directory) {
@@ -163,6 +169,7 @@ bool flags_are_known(int flags) { return (flags & ~(AT_SYMLINK_NOFOLLOW | AT_NO_
       found.copy_to(*st);                                                           \
       return 0;                                                                     \
     }                                                                               \
+    if (shim::is_below_packed(dir, path)) return static_cast<int>(to_c(-ENOENT));   \
     return real::name(__VA_ARGS__);                                                 \
   }
 CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
@@ -191,6 +198,7 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
     found.copy_to(*x, mask);
     return 0;
   }
+  if (shim::is_below_packed(dir, path)) return static_cast<int>(to_c(-ENOENT));
   return real::statx(dir, path, flags, mask, x);
 }
 
@@ -209,7 +217,9 @@ int export_euidaccess(const char* path, int mode) {
 int export_faccessat(int dir, const char* path, int mode, int flags) {
   const bool plain = (flags & ~AT_EACCESS) == 0;
   if (plain && shim::access_from_record(dir, path, mode)) return 0;
-  CUBE_ANSWER_OR(int, shim::access_in_pack(dir, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0),
+  if (const auto answer = shim::access_in_pack(dir, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0); answer)
+    return static_cast<int>(to_c(*answer));
+  CUBE_ANSWER_OR(int, shim::is_below_packed(dir, path) ? calls::Answer(-ENOENT) : std::nullopt,
                  real::faccessat(dir, path, mode, flags));
 }
 
@@ -367,12 +377,13 @@ int export_tcgetattr(int fd, struct ::termios* t) {
     shim::materialize(fd);                                \
     return real::name arguments;                          \
   }
-#define CUBE_FD_CHANGE(result, name, parameters, arguments) \
-  result export_##name parameters {                         \
-    shim::materialize(fd);                                  \
-    const result outcome = real::name arguments;            \
-    if (outcome == 0) shim::note_changed(fd);               \
-    return outcome;                                         \
+#define CUBE_FD_CHANGE(result, name, parameters, arguments)                           \
+  result export_##name parameters {                                                   \
+    if (shim::packed_directory::is_one(fd)) return static_cast<result>(to_c(-EROFS)); \
+    shim::materialize(fd);                                                            \
+    const result outcome = real::name arguments;                                      \
+    if (outcome == 0) shim::note_changed(fd);                                         \
+    return outcome;                                                                   \
   }
 #define CUBE_NEW_FD(result, name, parameters, arguments) \
   result export_##name parameters {                      \

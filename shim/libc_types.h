@@ -4,6 +4,7 @@
 #include <aio.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <signal.h>

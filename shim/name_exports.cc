@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdarg>
+#include <cstring>
 
 #include "cache/base/clock.h"
 #include "shim/c_result.h"
@@ -13,6 +14,7 @@
 #include "shim/materialize.h"
 #include "shim/path_calls.h"
 #include "shim/real_libc.h"
+#include "shim/user_pointer.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
@@ -48,6 +50,7 @@ CUBE_CHANGES_ONE(futimesat, dir, path, true, (int dir, const char* path, const s
 CUBE_CHANGES_ONE(utimensat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0,
                  (int dir, const char* path, const struct ::timespec* times, int flags), dir, path, times, flags)
 CUBE_CHANGES_ONE(chmod, AT_FDCWD, path, true, (const char* path, mode_t mode), path, mode)
+CUBE_CHANGES_ONE(lchmod, AT_FDCWD, path, false, (const char* path, mode_t mode), path, mode)
 CUBE_CHANGES_ONE(fchmodat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, (int dir, const char* path, mode_t mode, int flags),
                  dir, path, mode, flags)
 CUBE_CHANGES_ONE(chown, AT_FDCWD, path, true, (const char* path, uid_t user, gid_t group), path, user, group)
@@ -80,7 +83,21 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
     return real::name(__VA_ARGS__);                                                             \
   }
 CUBE_MAKES(mkdir, AT_FDCWD, (const char* path, mode_t mode), path, mode)
+CUBE_MAKES(mkdirat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
 CUBE_MAKES(symlink, AT_FDCWD, (const char* target, const char* path), target, path)
+CUBE_MAKES(symlinkat, dir, (const char* target, int dir, const char* path), target, dir, path)
+CUBE_MAKES(mknod, AT_FDCWD, (const char* path, mode_t mode, dev_t device), path, mode, device)
+CUBE_MAKES(mknodat, dir, (int dir, const char* path, mode_t mode, dev_t device), dir, path, mode, device)
+CUBE_MAKES(__xmknod, AT_FDCWD, (int version, const char* path, mode_t mode, dev_t* device), version, path, mode, device)
+CUBE_MAKES(__xmknodat, dir, (int version, int dir, const char* path, mode_t mode, dev_t* device), version, dir, path, mode,
+           device)
+CUBE_MAKES(mkfifo, AT_FDCWD, (const char* path, mode_t mode), path, mode)
+CUBE_MAKES(mkfifoat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
+char* export_mkdtemp(char* pattern) {
+  if (!shim::is_read_only(AT_FDCWD, pattern)) return real::mkdtemp(pattern);
+  errno = EROFS;
+  return nullptr;
+}
 int export_rmdir(const char* path) { return shim::is_read_only(AT_FDCWD, path) ? refuse() : real::rmdir(path); }
 
 // All below a mount point is another tree from now on.
@@ -133,37 +150,61 @@ ssize_t export___readlink_chk(const char* path, char* to, size_t n, size_t room)
 ssize_t export_readlinkat(int dir, const char* path, char* to, size_t n) {
   follow(path, dir);
   if (const auto answer = shim::readlink_in_pack(dir, path, to, n); answer) return shim::to_c(*answer);
+  if (shim::is_below_packed(dir, path)) return refuse(ENOENT);
   return real::readlinkat(dir, path, to, n);
 }
 ssize_t export___readlinkat_chk(int dir, const char* path, char* to, size_t n, size_t room) {
   follow(path, dir);
   if (const auto answer = n <= room ? shim::readlink_in_pack(dir, path, to, n) : std::nullopt; answer) return shim::to_c(*answer);
+  if (n <= room && shim::is_below_packed(dir, path)) return refuse(ENOENT);
   return real::__readlinkat_chk(dir, path, to, n, room);
 }
 char* export_realpath(const char* path, char* to) {
   follow(path);
+  char packed[PATH_MAX];
+  if (shim::realpath_in_pack(path, packed)) return to != nullptr ? std::strcpy(to, packed) : ::strdup(packed);
   return real::realpath(path, to);
 }
 char* export___realpath_chk(const char* path, char* to, size_t room) {
+  if (room >= PATH_MAX) return export_realpath(path, to);
   follow(path);
   return real::__realpath_chk(path, to, room);
 }
-char* export_canonicalize_file_name(const char* path) {
-  follow(path);
-  return real::canonicalize_file_name(path);
-}
+char* export_canonicalize_file_name(const char* path) { return export_realpath(path, nullptr); }
 #define CUBE_FOLLOWS(result, name, dir, path, declaration, ...) \
   result export_##name declaration {                            \
     follow(path, dir);                                          \
     return real::name(__VA_ARGS__);                             \
   }
-CUBE_FOLLOWS(int, statfs, AT_FDCWD, path, (const char* path, struct ::statfs* s), path, s)
-CUBE_FOLLOWS(int, statfs64, AT_FDCWD, path, (const char* path, struct ::statfs* s), path, s)
-CUBE_FOLLOWS(int, statvfs, AT_FDCWD, path, (const char* path, struct ::statvfs* s), path, s)
-CUBE_FOLLOWS(int, statvfs64, AT_FDCWD, path, (const char* path, struct ::statvfs* s), path, s)
+// The file system that a pack is.
+#define CUBE_FILE_SYSTEM(name, type)                                                               \
+  int export_##name(const char* path, struct ::type* s) {                                          \
+    follow(path);                                                                                  \
+    if (!shim::is_bad_pointer(s, sizeof *s) && shim::type##_of_pack(AT_FDCWD, path, *s)) return 0; \
+    return real::name(path, s);                                                                    \
+  }                                                                                                \
+  int export_f##name(int fd, struct ::type* s) {                                                   \
+    shim::materialize(fd);                                                                         \
+    if (!shim::is_bad_pointer(s, sizeof *s) && shim::type##_of_pack(fd, nullptr, *s)) return 0;    \
+    return real::f##name(fd, s);                                                                   \
+  }
+CUBE_FILE_SYSTEM(statfs, statfs)
+CUBE_FILE_SYSTEM(statfs64, statfs)
+CUBE_FILE_SYSTEM(statvfs, statvfs)
+CUBE_FILE_SYSTEM(statvfs64, statvfs)
 CUBE_FOLLOWS(long, pathconf, AT_FDCWD, path, (const char* path, int name), path, name)
-CUBE_FOLLOWS(ssize_t, getxattr, AT_FDCWD, path, (const char* path, const char* name, void* value, size_t n), path, name, value, n)
-CUBE_FOLLOWS(ssize_t, listxattr, AT_FDCWD, path, (const char* path, char* list, size_t n), path, list, n)
+// A pack keeps none: there is no such attribute, and the list of all is empty.
+#define CUBE_XATTR(name, no_follow, in_pack, declaration, ...)                 \
+  ssize_t export_##name declaration {                                          \
+    follow(path);                                                              \
+    cube::cache::FileStat stat;                                                \
+    if (shim::stat_of_packed(AT_FDCWD, path, no_follow, stat)) return in_pack; \
+    return real::name(__VA_ARGS__);                                            \
+  }
+CUBE_XATTR(getxattr, false, refuse(ENOTSUP), (const char* path, const char* name, void* value, size_t n), path, name, value, n)
+CUBE_XATTR(lgetxattr, true, refuse(ENOTSUP), (const char* path, const char* name, void* value, size_t n), path, name, value, n)
+CUBE_XATTR(listxattr, false, 0, (const char* path, char* list, size_t n), path, list, n)
+CUBE_XATTR(llistxattr, true, 0, (const char* path, char* list, size_t n), path, list, n)
 CUBE_FOLLOWS(int, name_to_handle_at, dir, path, (int dir, const char* path, struct ::file_handle* handle, int* mount, int flags),
              dir, path, handle, mount, flags)
 
@@ -182,11 +223,15 @@ int export_fanotify_mark(int fd, unsigned flags, std::uint64_t mask, int dir, co
 
 int export_chdir(const char* path) {
   const int result = real::chdir(path);
+  if (result != 0 && errno == ENOENT) shim::tell_of_working_directory(AT_FDCWD, path);
   shim::path_filter::forget_working_directory();
   return result;
 }
 int export_fchdir(int fd) {
   shim::materialize(fd);
+  char packed[PATH_MAX];
+  const bool is_packed = shim::copy_path_of_packed(fd, packed);
+  if (is_packed) return export_chdir(packed);
   const int result = real::fchdir(fd);
   shim::path_filter::forget_working_directory();
   return result;

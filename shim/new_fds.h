@@ -15,11 +15,13 @@ inline int noted(int fd) {
   return fd;
 }
 
-// A dup: of a file that is being written it is another way to write it.
+// A dup: of a file that is being written it is another way to write it, of a packed directory the same directory.
 inline int noted_dup(int from, int fd, bool close_on_exec) {
   noted(fd);
-  if (fd >= 0 && fd != from && g_fds.kind(from) == RowKind::writer && g_fds.is_within(fd) && process::owns_table()) [[unlikely]] {
-    if (OpenFileRef writer = g_fds.acquire_writer(from)) g_fds.set(fd, RowKind::writer, std::move(writer), close_on_exec);
+  const RowKind kind = g_fds.kind(from);
+  const bool is_shared = kind == RowKind::writer || kind == RowKind::packed;
+  if (fd >= 0 && fd != from && is_shared && g_fds.is_within(fd) && process::owns_table()) [[unlikely]] {
+    if (OpenFileRef file = g_fds.acquire_kind(from, kind)) g_fds.set(fd, kind, std::move(file), close_on_exec);
   }
   return fd;
 }

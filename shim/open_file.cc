@@ -23,6 +23,11 @@ void push_free(OpenFile* file) {
 }
 
 void end(OpenFile* file) {
+  if (file->kind == OpenFile::Kind::directory) {
+    std::exchange(file->directory, nullptr)->release();
+    push_free(file);
+    return;
+  }
   if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) {
     if (file->kind == OpenFile::Kind::writer) {
       if (!file->sticky.load(std::memory_order_relaxed)) cache->writing_ends(file->written);

@@ -1,5 +1,5 @@
 // One open file description of the program: what several fds share after dup. Either a served file (a pin, its bytes,
-// the offset), or a file under a prefix that is open for writing, which nobody may cache meanwhile.
+// the offset), or a file under a prefix that is open for writing, which nobody may cache meanwhile, or a directory of a pack.
 // Objects live in a static pool and are never freed, so that a stale reference finds a counter, not garbage.
 // Invariants: refs counts fds and calls in progress; the last one drops the pin. The offset holds k_moved once the file
 // is being materialised: whoever sees it lets go and looks at the fd again.
@@ -11,12 +11,13 @@
 #include <utility>
 
 #include "cache/file_cache.h"
+#include "cache/pack/pack_directory.h"
 
 namespace cube::shim {
 
 struct alignas(64) OpenFile {
   static constexpr std::uint64_t k_moved = 1ULL << 63;
-  enum class Kind : std::uint8_t { served, writer };
+  enum class Kind : std::uint8_t { served, writer, directory };
 
   std::atomic<std::uint32_t> refs{0};
   std::atomic<std::uint32_t> next_free{0};
@@ -37,7 +38,8 @@ struct alignas(64) OpenFile {
     calls_saved.store(calls_saved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   cache::Pin pin;
-  cache::FileStat written;  // of a writer
+  cache::FileStat written;                    // of a writer
+  cache::PackDirectory* directory = nullptr;  // of a directory
 };
 
 // A counted reference.

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cache/base/log.h"
 #include "cache/pack/pack_copy.h"
 #include "shim/c_result.h"
 #include "shim/fd_table.h"
 #include "shim/listings.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
+#include "shim/packed_directory.h"
 
 namespace cube::shim {
 namespace {
@@ -51,12 +53,20 @@ std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
 const cache::PackMount* pack_of(int dir, const char* path, CoveredPath& covered) {
   const cache::PackMounts* const packs = process::packs();
   if (packs == nullptr || !process::is_active()) return nullptr;
+  if (path_filter::spells_up(dir, path, covered)) {
+    const cache::PackMount* const pack = packs->of(covered.key());
+    cache::PackMount::Found found;
+    if (pack != nullptr && pack->resolve(covered.key(), found) && path_filter::join(pack->prefix(), found.name(), covered))
+      return pack;
+  }
   const bool is_file = process::owns_table() && path_filter::covers(dir, path, covered);
   if (!is_file && !path_filter::covers_directory(dir, path, covered)) return nullptr;
   return packs->of(covered.key());
 }
 
-bool names_directory(std::string_view path) { return path.ends_with('/') || path.ends_with("/."); }
+bool names_directory(std::string_view path) {
+  return path.ends_with('/') || path.ends_with("/.") || path.ends_with("/..") || path == "." || path == "..";
+}
 
 bool stat_in_pack(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
   CoveredPath covered;
@@ -82,9 +92,79 @@ bool stat_of_packed(int dir, const char* path, bool no_follow, cache::FileStat& 
   return process::packs() != nullptr && stat_in_pack(dir, path, no_follow, stat);
 }
 
+bool is_below_packed(int dir, const char* path) {
+  return process::packs() != nullptr && process::is_active() && packed_directory::is_below(dir, path);
+}
+
 bool is_read_only(int dir, const char* path) {
   CoveredPath covered;
   return pack_of(dir, path, covered) != nullptr;
+}
+
+bool realpath_in_pack(const char* path, char (&to)[PATH_MAX]) {
+  CoveredPath covered;
+  const cache::PackMount* const pack = pack_of(AT_FDCWD, path, covered);
+  cache::PackMount::Found found;
+  if (pack == nullptr || !pack->find(covered.key(), /*follows=*/true, found)) return false;
+  if (names_directory(path) && (found.entry.stat.mode & S_IFMT) != S_IFDIR) return false;
+  CoveredPath joined;
+  if (!path_filter::join(pack->prefix(), found.name(), joined)) return false;
+  std::memcpy(to, joined.c_str(), joined.key().size() + 1);
+  return true;
+}
+
+bool statfs_of_pack(int dir, const char* path, struct ::statfs& s) {
+  if (process::packs() == nullptr) return false;
+  const cache::PackMount* pack = nullptr;
+  if (path == nullptr) {
+    const OpenFileRef directory = packed_directory::acquire(dir);
+    if (directory) pack = &directory->directory->mount();
+  } else {
+    CoveredPath covered;
+    cache::PackMount::Found found;
+    pack = pack_of(dir, path, covered);
+    if (pack != nullptr && !pack->find(covered.key(), /*follows=*/true, found)) pack = nullptr;
+  }
+  if (pack == nullptr) return false;
+  // A file system in user space, to those who take another way on some.
+  constexpr int k_fuse_magic = 0x65735546;
+  const cache::PackHeader& header = pack->reader().header();
+  s = {};
+  s.f_type = k_fuse_magic;
+  s.f_bsize = s.f_frsize = cache::k_page;
+  s.f_blocks = header.file_bytes / cache::k_page;
+  s.f_files = header.entries;
+  s.f_namelen = NAME_MAX;
+  s.f_flags = ST_RDONLY;
+  return true;
+}
+
+bool statvfs_of_pack(int dir, const char* path, struct ::statvfs& s) {
+  struct ::statfs fs {};
+  if (!statfs_of_pack(dir, path, fs)) return false;
+  s = {};
+  s.f_bsize = s.f_frsize = cache::k_page;
+  s.f_blocks = fs.f_blocks;
+  s.f_files = fs.f_files;
+  s.f_namemax = NAME_MAX;
+  s.f_flag = ST_RDONLY;
+  return true;
+}
+
+void tell_of_working_directory(int dir, const char* path) {
+  cache::FileStat stat;
+  static constinit std::atomic<bool> told{false};
+  if (!stat_of_packed(dir, path, /*no_follow=*/false, stat) || told.exchange(true, std::memory_order_relaxed)) return;
+  const KeepErrno keep;
+  base::log(base::LogLevel::warn, "{}: a directory that only a pack has cannot be the working directory", path);
+}
+
+bool copy_path_of_packed(int fd, char (&path)[PATH_MAX]) {
+  const OpenFileRef directory = packed_directory::acquire(fd);
+  if (!directory) return false;
+  const std::string_view text = directory->directory->path();
+  std::memcpy(path, text.data(), text.size() + 1);
+  return true;
 }
 
 int error_of_new_name(int dir, const char* path) {
@@ -137,24 +217,26 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
     if (pack_of(dir, path, path_) != nullptr && !names_directory(path)) open_copy(may_write);
     return;
   }
-  if (!is_covered(dir, path, path_, may_write ? Care::thorough : Care::quick)) {
+  const cache::PackMount* const pack = pack_of(dir, path, path_);
+  if (pack != nullptr && open_packed(*pack, path, may_write)) return;
+  if (pack == nullptr && packed_directory::is_below(dir, path)) {
+    answer(-ENOENT);
+    return;
+  }
+  if (pack == nullptr && !is_covered(dir, path, path_, may_write ? Care::thorough : Care::quick)) {
     if (may_write) follow_ = Follow::stranger;
     if ((flags & O_DIRECTORY) != 0 && path_filter::may_lead_under_prefix(dir, path)) {
       follow_ = Follow::directory;
       path_filter::is_prefix_or_above(dir, path, listed_);
     }
   } else if (may_write) {
-    const cache::PackMounts* const packs = process::packs();
-    if (packs != nullptr && packs->of(path_.key()) != nullptr) {
-      answered_ = true;
-      result_ = -EROFS;
-      return;
-    }
     follow_ = Follow::writer;
     if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_write);
   } else if ((flags & O_DIRECTORY) != 0) {
     follow_ = Follow::directory;
     listed_ = path_.key();
+  } else if (pack != nullptr && names_directory(path)) {
+    if (packed_directory::is_below(dir, path)) answer(-ENOENT);
   } else if ((flags & k_needs_kernel) != 0) {
     if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_flags);
   } else if (auto* const cache = process::cache(); cache == nullptr) {
@@ -163,8 +245,9 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
     cache::OpenOutcome outcome = cache->open({path_.key(), path_.c_str(), flags, expect_new_fd});
     const bool was_fetched = outcome.used_fd;
     serve(std::move(outcome), flags);
+    if (pack != nullptr && result_ == -EISDIR) open_directory(*pack);
     // What cannot be opened by its whole path may be by the program's own name, or fails with its own error.
-    const bool is_kernels = !process::is_packed(path_.key()) || result_ == -ENOENT;
+    const bool is_kernels = pack == nullptr || (result_ == -ENOENT && !packed_directory::is_below(dir, path));
     if (result_ < 0 && result_ != -EINTR && path_.key() != path && is_kernels) answered_ = false;
     process::offer_sidecar(*cache);
     if (was_fetched && process::config().prefetch) listings::note_miss(*cache, path_.key());
@@ -173,12 +256,37 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
   if (!answered_) expect_new_fd();
 }
 
+void OpenPlan::answer(int result) {
+  answered_ = true;
+  result_ = result;
+}
+
+// What is not a file to be read. False: it may be one.
+bool OpenPlan::open_packed(const cache::PackMount& pack, const char* path, bool may_write) {
+  if (may_write) {
+    cache::PackMount::Found found;
+    const bool is_directory = pack.find(path_.key(), /*follows=*/true, found) && found.entry.kind == cache::RecordKind::directory;
+    answer(is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? -EISDIR : -EROFS);
+    return true;
+  }
+  const bool asks_for_one = (flags_ & (O_DIRECTORY | O_PATH)) != 0 || names_directory(path) || path_.key() == pack.prefix();
+  if (asks_for_one) open_directory(pack);
+  return answered_;
+}
+
+// Where the pack has none, the kernel may, unless it was told that a file is there.
+void OpenPlan::open_directory(const cache::PackMount& pack) {
+  const int result = packed_directory::open(pack, path_.key(), flags_);
+  const bool may_be_file = result == -ENOTDIR && (flags_ & (O_DIRECTORY | O_PATH)) == O_PATH;
+  answered_ = false;
+  if (result != -ENOENT && !may_be_file) answer(result);
+}
+
 // The last component of a packed path; the kernel knows nothing of it.
 bool OpenPlan::refuse_link() {
   if ((flags_ & O_NOFOLLOW) == 0 || !process::is_packed(path_.key())) return false;
   if (!is_link(*process::packs()->of(path_.key()), path_.key())) return false;
-  answered_ = true;
-  result_ = -ELOOP;
+  answer(-ELOOP);
   return true;
 }
 
@@ -193,9 +301,8 @@ void OpenPlan::open_copy(bool may_write) {
     if (result >= 0 && process::owns_table()) g_fds.forget(result);
   }
   // What the pack does not have, or has as a directory.
-  if (result == -ENOENT || result == -EISDIR) return;
-  answered_ = true;
-  result_ = result;
+  if (result == -EISDIR && process::owns_table()) open_directory(*process::packs()->of(path_.key()));
+  if (result != -ENOENT && result != -EISDIR) answer(result);
 }
 
 void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {

@@ -24,6 +24,9 @@ class OpenPlan {
 
  private:
   void serve(cache::OpenOutcome&& outcome, int flags);
+  void answer(int result);
+  bool open_packed(const cache::PackMount& pack, const char* path, bool may_write);
+  void open_directory(const cache::PackMount& pack);
   bool refuse_link();
   void open_copy(bool may_write);
 
@@ -50,8 +53,19 @@ bool access_from_record(int dir, const char* path, int mode);
 std::optional<long> readlink_in_pack(int dir, const char* path, char* to, std::size_t n);
 // access(2) but for F_OK and R_OK of what is cached: 0 or -errno.
 std::optional<long> access_in_pack(int dir, const char* path, int mode, bool no_follow = false);
+// The pack has no such thing there (if it had, it has been told): ENOENT, and not the kernel's.
+bool is_below_packed(int dir, const char* path);
 // The stat of what a pack has there, from the pack itself.
 bool stat_of_packed(int dir, const char* path, bool no_follow, cache::FileStat& stat);
+// Of what a pack has: without links below the prefix.
+bool realpath_in_pack(const char* path, char (&to)[PATH_MAX]);
+// The file system that a pack shows: read-only, of its size. By path, or by the fd of a directory where `path` is null.
+bool statfs_of_pack(int dir, const char* path, struct ::statfs& s);
+bool statvfs_of_pack(int dir, const char* path, struct ::statvfs& s);
+// What only a pack has cannot be the working directory. Said once.
+void tell_of_working_directory(int dir, const char* path);
+// The absolute path of an open directory of a pack.
+bool copy_path_of_packed(int fd, char (&path)[PATH_MAX]);
 // For mkdir and its like: EEXIST or EROFS where the path is in a pack, else 0.
 int error_of_new_name(int dir, const char* path);
 // Is the path in a pack, whether there is such a file or not? Nothing there can be changed: EROFS.

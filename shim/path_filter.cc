@@ -7,6 +7,7 @@
 
 #include "shim/fd_table.h"
 #include "shim/mappings.h"
+#include "shim/packed_directory.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
 
@@ -18,6 +19,22 @@ namespace sys = base::sys;
 class PathBuilder {
  public:
   explicit PathBuilder(CoveredPath& out) : out_(out) { out_.length_ = 0; }
+
+  // As it is, but for "." and "//". False where it does not fit.
+  bool spell(std::string_view path) {
+    for (std::size_t at = 0; at < path.size();) {
+      const std::size_t end = std::min(path.find('/', at), path.size());
+      const std::string_view part = path.substr(at, end - at);
+      at = end + 1;
+      if (part.empty() || part == ".") continue;
+      if (out_.length_ + part.size() + 2 > PATH_MAX) return false;
+      out_.text_[out_.length_++] = '/';
+      std::memcpy(out_.text_ + out_.length_, part.data(), part.size());
+      out_.length_ += part.size();
+    }
+    out_.text_[out_.length_] = '\0';
+    return true;
+  }
 
   // False where it does not fit, or is not something that a record could be of: "..", a trailing slash or dot.
   bool append(std::string_view path, bool is_last) {
@@ -116,6 +133,11 @@ bool has_dot_dot(std::string_view path) {
 
 long read_fd_path(int fd, char* to) {
   to[0] = '\0';
+  if (const OpenFileRef packed = packed_directory::acquire(fd)) {
+    const std::string_view path = packed->directory->path();
+    std::memcpy(to, path.data(), path.size() + 1);
+    return static_cast<long>(path.size());
+  }
   char link[64];
   *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
   const long n = sys::readlink(link, to, PATH_MAX - 1);
@@ -198,7 +220,7 @@ bool covers_absolute(std::string_view path, CoveredPath& covered) {
   return builder.append(path, true) && covered_by_prefix(covered.key());
 }
 
-bool join(std::string_view directory, std::string_view relative, CoveredPath& covered) {
+bool join_covered(std::string_view directory, std::string_view relative, CoveredPath& covered) {
   PathBuilder builder(covered);
   if (directory != "/" && !builder.append(directory, false)) return false;
   return builder.append(relative, true) && covered_by_prefix(covered.key());
@@ -218,13 +240,16 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
     if (up && has_dot_dot(path)) return covers_dot_dot(dir, {seen->text, seen->length}, path, covered);
     base = working_directory(directory);
   } else {
-    if (care == Care::quick && g_fds.kind(dir) != RowKind::directory) return false;
+    const RowKind kind = g_fds.kind(dir);
+    if (care == Care::quick && kind != RowKind::directory && kind != RowKind::packed) return false;
+    // The kernel knows nothing of what lies below and beside a packed one.
+    if (has_dot_dot(path) && kind == RowKind::packed) return false;
     if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered);
     const long n = read_fd_path(dir, directory);
     if (n < 0) return false;
     base = {directory, static_cast<std::size_t>(n)};
   }
-  return !base.empty() && join(base, path, covered);
+  return !base.empty() && join_covered(base, path, covered);
 }
 
 // A null or non-canonical pointer is the kernel's to refuse.
@@ -260,9 +285,29 @@ bool covers_directory(int dir, const char* path, CoveredPath& covered) {
                      [&](const auto& prefix) { return covered.key() == prefix || is_inside(covered.key(), prefix); });
 }
 
+bool spells_up(int dir, const char* path, CoveredPath& spelled) {
+  if (!is_readable_pointer(path) || *path == '\0') return false;
+  const std::string_view text(path, strnlen(path, PATH_MAX));
+  if (text.size() == PATH_MAX || !has_dot_dot(text)) return false;
+  PathBuilder builder(spelled);
+  if (*path != '/') {
+    char directory[PATH_MAX];
+    const long n = dir == AT_FDCWD ? static_cast<long>(working_directory(directory).size()) : read_fd_path(dir, directory);
+    if (n <= 0 || !builder.spell({directory, static_cast<std::size_t>(n)})) return false;
+  }
+  return builder.spell(text);
+}
+
+bool join(std::string_view prefix, std::string_view below, CoveredPath& joined) {
+  PathBuilder builder(joined);
+  return builder.spell(prefix) && builder.spell(below);
+}
+
 bool passes_by(const char* path) {
   if (!is_readable_pointer(path) || *path != '/') return false;
   const std::string_view text(path);
+  // The prefix of a pack is covered by none, and in the pack.
+  if (process::packs() != nullptr && process::packs()->of(text) != nullptr) return false;
   return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) && !has_odd_parts(text);
 }
 

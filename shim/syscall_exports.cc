@@ -102,6 +102,10 @@ bool forward(long number, const long (&a)[6], long& result) {
       if (a[1] != F_DUPFD && a[1] != F_DUPFD_CLOEXEC) return false;
       result = export_fcntl(number_at(0), number_at(1), a[2]);
       return true;
+    case SYS_getdents64:
+      if (shim::g_fds.kind(number_at(0)) != shim::RowKind::packed) return false;
+      result = export_getdents64(number_at(0), reinterpret_cast<void*>(a[1]), static_cast<size_t>(a[2]));
+      return true;
     case SYS_setxattr: result = export_setxattr(path(0), path(1), path(2), static_cast<size_t>(a[3]), number_at(4)); return true;
     case SYS_removexattr: result = export_removexattr(path(0), path(1)); return true;
     case SYS_openat: result = export_openat(number_at(0), path(1), number_at(2), mode(3)); return true;

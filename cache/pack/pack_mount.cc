@@ -123,13 +123,19 @@ base::Result<void> PackMount::follow_links(bool follows_last, Found& found) cons
   return {};
 }
 
-base::Result<void> PackMount::find(std::string_view path, bool follows, Found& found) const {
-  PackedPath packed(found);
-  found.physical = true;
+// The part of the path that lies below the prefix.
+base::Result<void> PackMount::begin(std::string_view path, Found& found) const {
   path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
   if (path.size() >= sizeof found.path) return base::fail(ENAMETOOLONG);
   std::memcpy(found.path, path.data(), path.size());
   found.length = static_cast<std::uint32_t>(path.size());
+  found.physical = true;
+  return {};
+}
+
+base::Result<void> PackMount::find(std::string_view path, bool follows, Found& found) const {
+  const auto fits = begin(path, found);
+  if (!fits) return fits;
   auto result = look_up(found, true);
   const bool is_absent = !result && result.error().value == ENOENT;
   const bool is_link = result && found.entry.kind == RecordKind::link && follows;
@@ -141,12 +147,15 @@ base::Result<void> PackMount::find(std::string_view path, bool follows, Found& f
   return {};
 }
 
-base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content) const {
-  Found found;
-  path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
-  if (path.size() >= sizeof found.path) return base::fail(ENAMETOOLONG);
-  std::memcpy(found.path, path.data(), path.size());
-  found.length = static_cast<std::uint32_t>(path.size());
+base::Result<void> PackMount::resolve(std::string_view path, Found& found) const {
+  auto result = begin(path, found);
+  if (result) result = follow_links(/*follows_last=*/false, found);
+  if (!result) return base::fail(as_seen_error(result.error().value));
+  return {};
+}
+
+base::Result<void> PackMount::read_any(bool follows, std::uint64_t most, PackScratch& scratch, Found& found,
+                                       Content& content) const {
   const std::uint64_t most_bytes = most + k_most_pack_head + 2 * k_page;
   std::byte* room = nullptr;
   for (bool has_followed = false;;) {
@@ -167,15 +176,15 @@ base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, Pa
     } else if (result) {
       result = base::fail(entry.error().value);
     }
-    const bool may_be_linked = (!result && result.error().value == ENOENT) || (result && entry->kind == RecordKind::link);
+    const bool is_link = result && entry->kind == RecordKind::link;
+    const bool may_be_linked = (!result && result.error().value == ENOENT) || (is_link && follows);
     if (may_be_linked && !has_followed && reader_->header().links != 0) {
       has_followed = true;
-      const auto followed = follow_links(true, found);
+      const auto followed = follow_links(follows, found);
       if (!followed) return base::fail(as_seen_error(followed.error().value));
       continue;
     }
     if (!result) return base::fail(as_seen_error(result.error().value));
-    if (entry->kind != RecordKind::file) return base::fail(EISDIR);
     content.entry = *entry;
     content.stat = entry->stat;
     content.physical = found.physical;
@@ -183,6 +192,30 @@ base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, Pa
     content.data = is_whole ? room + (entry->data_offset - entry->offset) : nullptr;
     return {};
   }
+}
+
+base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content) const {
+  Found found;
+  auto result = begin(path, found);
+  if (result) result = read_any(/*follows=*/true, most, scratch, found, content);
+  if (result && content.entry.kind != RecordKind::file) return base::fail(EISDIR);
+  return result;
+}
+
+base::Result<void> PackMount::read_listing(std::string_view path, bool follows, PackScratch& scratch, Found& found,
+                                           Content& content) const {
+  constexpr std::uint64_t k_no_bound = 1ULL << 40;
+  auto result = begin(path, found);
+  if (result) result = read_any(follows, k_no_bound, scratch, found, content);
+  if (result && content.entry.kind != RecordKind::directory) return base::fail(ENOTDIR);
+  if (!result || content.data != nullptr) return result;
+  // The first of two paths with one hash was another.
+  std::byte* const room = scratch.reserve(content.entry.data_size);
+  if (room == nullptr) return base::fail(ENOMEM);
+  result = reader_->read(content.entry, room);
+  if (!result) return base::fail(as_seen_error(result.error().value));
+  content.data = room;
+  return {};
 }
 
 }  // namespace cube::cache

@@ -50,11 +50,19 @@ class PackMount {
   };
   // A regular file with all its bytes, by one read. EISDIR: it is something else.
   base::Result<void> read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content) const;
+  // The same for a directory's listing, however long it is; `found` is where it really lies. ENOTDIR: it is something else.
+  base::Result<void> read_listing(std::string_view path, bool follows, PackScratch& scratch, Found& found,
+                                  Content& content) const;
+  // Where a path with ".." in it leads, links before its last component followed. ENOENT: out of the pack, too.
+  base::Result<void> resolve(std::string_view path, Found& found) const;
   // Is it a stat as this pack gives them?
   bool has_made(const FileStat& stat) const { return stat.device_minor == device_minor_; }
   const PackReader& reader() const { return *reader_; }
+  const std::string& prefix() const { return prefix_; }
 
  private:
+  base::Result<void> begin(std::string_view path, Found& found) const;
+  base::Result<void> read_any(bool follows, std::uint64_t most, PackScratch& scratch, Found& found, Content& content) const;
   base::Result<void> look_up(Found& found, bool wants_entry) const;
   base::Result<void> follow_links(bool follows_last, Found& found) const;
   FileStat as_seen(FileStat stat) const;

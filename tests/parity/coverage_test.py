@@ -34,8 +34,8 @@ ROWS = [
     ("one fd", "fstatfs{,64} fstatvfs{,64} fgetxattr flistxattr fsetxattr fremovexattr fsync fdatasync syncfs sync_file_range "
      "fchdir {f,}pathconf statfs{,64} statvfs{,64} futimens futimes fchmod fchown ftruncate{,64} {posix_,}fallocate{,64}"),
     ("writers and names", "write writev pwrite{,64} pwritev{,64} pwritev2 pwritev64v2 truncate{,64} rename{,at,at2} unlink{,at} "
-     "remove link{,at} symlink{,at} mkdir rmdir utime{,s} lutimes futimesat utimensat chmod fchmodat {,l}chown fchownat "
-     "mk{,o}stemp{,64} mk{,o}stemps{,64} {,l}setxattr {,l}removexattr {get,list}xattr"),
+     "remove link{,at} symlink{,at} mkdir{,at} mk{nod,fifo}{,at} __xmknod{,at} mkdtemp lchmod rmdir utime{,s} lutimes futimesat utimensat chmod fchmodat {,l}chown fchownat "
+     "mk{,o}stemp{,64} mk{,o}stemps{,64} {,l}setxattr {,l}removexattr {,l}{get,list}xattr"),
     ("names of fds", "readlink{,at} __readlink{,at}_chk realpath __realpath_chk canonicalize_file_name chdir getcwd"),
     ("waiting, passing on", "poll __poll_chk ppoll __ppoll_chk select pselect epoll_ctl sendmsg sendmmsg"),
     ("makers of fds", "socket socketpair accept{,4} pipe{,2} eventfd epoll_create{,1} memfd_create shm_open timerfd_create "

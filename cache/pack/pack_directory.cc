@@ -1,0 +1,125 @@
+#include "cache/pack/pack_directory.h"
+
+#include <atomic>
+#include <cstring>
+#include <new>
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+// As getdents64 has it, and libc's structure where offsets have 64 bits.
+constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
+static_assert(sizeof(ino_t) == 8 && sizeof(off_t) == 8 && k_name_at == 19);
+constexpr std::uint64_t entry_bytes(std::size_t name) { return (k_name_at + name + 1 + 7) / 8 * 8; }
+
+// Inodes of directories that were opened, for the ".." of those in them: whoever walks comes from above. By the hash of the
+// path, two words that belong together if their sum says so.
+struct KnownInode {
+  std::atomic<std::uint64_t> inode{0}, check{0};
+};
+constexpr std::size_t k_known = 1024;
+constinit KnownInode g_known[k_known]{};
+
+std::uint64_t known_hash(const PackMount& mount, std::string_view path) {
+  const std::uint64_t words[] = {base::hash_path(path), mount.reader().identity()};
+  return base::hash_bytes(words, sizeof words);
+}
+void remember(std::uint64_t hash, std::uint64_t inode) {
+  KnownInode& known = g_known[hash % k_known];
+  known.check.store(hash ^ inode, std::memory_order_relaxed);
+  known.inode.store(inode, std::memory_order_relaxed);
+}
+bool recall(std::uint64_t hash, std::uint64_t& inode) {
+  const KnownInode& known = g_known[hash % k_known];
+  inode = known.inode.load(std::memory_order_relaxed);
+  return (known.check.load(std::memory_order_relaxed) ^ inode) == hash;
+}
+
+// What ".." is. Above the pack's own directory it is the kernel's, if that has one there.
+std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::uint64_t own) {
+  const std::size_t slash = path.rfind('/');
+  if (path.size() > mount.prefix().size()) {
+    const std::string_view parent = path.substr(0, slash);
+    std::uint64_t inode = 0;
+    if (recall(known_hash(mount, parent), inode)) return inode;
+    PackMount::Found found;
+    return mount.find(parent, /*follows=*/true, found) ? found.entry.stat.inode : own;
+  }
+  char parent[PATH_MAX];
+  std::memcpy(parent, path.data(), slash + 1);
+  parent[slash + 1] = '\0';
+  const auto stat = stat_path(AT_FDCWD, parent, 0);
+  return stat ? stat->inode : own;
+}
+
+}  // namespace
+
+base::Result<PackDirectory*> PackDirectory::open(const PackMount& mount, std::string_view path, bool follows, bool with_names) {
+  PackScratch scratch;
+  PackMount::Found found;
+  PackMount::Content content;
+  const auto read = mount.read_listing(path, follows, scratch, found, content);
+  if (!read) return base::fail(read.error().value);
+  const std::string_view data(reinterpret_cast<const char*>(content.data), content.entry.data_size);
+
+  std::uint64_t bytes = with_names ? entry_bytes(1) + entry_bytes(2) : 0;
+  std::string_view name;
+  PackName row;
+  if (with_names) {
+    PackListingReader reader(data);
+    while (reader.next(name, row)) bytes += entry_bytes(name.size());
+    if (!reader.is_sound()) return base::fail(EIO);
+  }
+  const std::size_t length = mount.prefix().size() + (found.length == 0 ? 0 : 1 + found.length);
+  if (length >= PATH_MAX) return base::fail(ENAMETOOLONG);
+  // A whole dirent at the end, for programs that copy the structure and not the name.
+  const std::uint64_t mapped = sizeof(PackDirectory) + bytes + sizeof(struct ::dirent);
+  const long at = sys::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (sys::failed(at)) return base::fail(static_cast<int>(-at));
+  auto* const directory = new (reinterpret_cast<void*>(at)) PackDirectory;
+  directory->stat_ = content.stat;
+  directory->mount_ = &mount;
+  directory->mapped_ = mapped;
+  directory->begin_ = sizeof(PackDirectory);
+  std::memcpy(directory->path_, mount.prefix().data(), mount.prefix().size());
+  directory->path_[mount.prefix().size()] = '/';
+  std::memcpy(directory->path_ + mount.prefix().size() + 1, found.path, found.length);
+  directory->path_[length] = '\0';
+  directory->path_length_ = length;
+  if (!with_names) return directory;
+
+  remember(known_hash(mount, directory->path()), content.stat.inode);
+  const auto add = [&](std::string_view text, std::uint64_t inode, std::uint8_t type) {
+    struct ::dirent* const entry = directory->at(directory->end_);
+    directory->end_ += entry_bytes(text.size());
+    entry->d_ino = inode;
+    entry->d_off = static_cast<off_t>(directory->end_);
+    entry->d_reclen = static_cast<std::uint16_t>(entry_bytes(text.size()));
+    entry->d_type = type;
+    // The memory is zeros.
+    std::memcpy(reinterpret_cast<char*>(entry) + k_name_at, text.data(), text.size());
+  };
+  add(".", content.stat.inode, DT_DIR);
+  add("..", inode_above(mount, directory->path(), content.stat.inode), DT_DIR);
+  PackListingReader reader(data);
+  while (reader.next(name, row)) add(name, row.inode, row.type);
+  return directory;
+}
+
+void PackDirectory::release() { sys::munmap(this, mapped_); }
+
+std::uint64_t PackDirectory::round_up(std::uint64_t position) {
+  std::uint64_t here = 0;
+  while (here < position && here < end_) here += at(here)->d_reclen;
+  return here;
+}
+
+std::uint64_t PackDirectory::end_of(std::uint64_t position, std::size_t n) {
+  std::uint64_t here = position;
+  while (here < end_ && here + at(here)->d_reclen - position <= n) here += at(here)->d_reclen;
+  return here;
+}
+
+}  // namespace cube::cache

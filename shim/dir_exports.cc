@@ -1,0 +1,179 @@
+// Reading directories: the streams and lists of libc, where a directory lies in a pack (packed_directory.h). A stream is libc's
+// own over the number; what it gives out is ours. Libc's scandir and glob open directories by calls that pass us by.
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "shim/c_result.h"
+#include "shim/exports.h"
+#include "shim/materialize.h"
+#include "shim/packed_directory.h"
+#include "shim/path_calls.h"
+#include "shim/real_libc.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+namespace packed = cube::shim::packed_directory;
+
+namespace {
+
+using Filter = int (*)(const struct ::dirent*);
+using Compare = int (*)(const struct ::dirent**, const struct ::dirent**);
+
+// What a stream is of, if that is a pack's.
+shim::OpenFileRef packed_stream(DIR* directory) {
+  if (shim::process::packs() == nullptr || directory == nullptr) return {};
+  return packed::acquire(::dirfd(directory));
+}
+
+}  // namespace
+
+#define CUBE_READDIR(name)                                                                         \
+  struct ::dirent* export_##name(DIR* directory) {                                                 \
+    if (const shim::OpenFileRef file = packed_stream(directory)) return packed::next_entry(*file); \
+    return real::name(directory);                                                                  \
+  }
+CUBE_READDIR(readdir)
+CUBE_READDIR(readdir64)
+
+#define CUBE_READDIR_R(name)                                                            \
+  int export_##name(DIR* directory, struct ::dirent* entry, struct ::dirent** result) { \
+    const shim::OpenFileRef file = packed_stream(directory);                            \
+    if (!file) return real::name(directory, entry, result);                             \
+    const struct ::dirent* const next = packed::next_entry(*file);                      \
+    if (next != nullptr) std::memcpy(static_cast<void*>(entry), next, next->d_reclen);  \
+    *result = next != nullptr ? entry : nullptr;                                        \
+    return 0;                                                                           \
+  }
+CUBE_READDIR_R(readdir_r)
+CUBE_READDIR_R(readdir64_r)
+
+long export_telldir(DIR* directory) {
+  if (const shim::OpenFileRef file = packed_stream(directory)) return packed::seek(*file, 0, SEEK_CUR);
+  return real::telldir(directory);
+}
+void export_seekdir(DIR* directory, long position) {
+  if (const shim::OpenFileRef file = packed_stream(directory)) {
+    packed::seek(*file, position, SEEK_SET);
+    return;
+  }
+  real::seekdir(directory, position);
+}
+void export_rewinddir(DIR* directory) {
+  if (const shim::OpenFileRef file = packed_stream(directory)) {
+    packed::seek(*file, 0, SEEK_SET);
+    return;
+  }
+  real::rewinddir(directory);
+}
+
+ssize_t export_getdents64(int fd, void* to, size_t n) {
+  shim::materialize(fd);
+  if (const shim::OpenFileRef file = packed::acquire(fd)) return shim::to_c(packed::get_entries(*file, to, n));
+  return real::getdents64(fd, to, n);
+}
+
+// ---- lists ------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+bool is_packed_directory(int dir, const char* path) {
+  cube::cache::FileStat stat;
+  return shim::stat_of_packed(dir, path, /*no_follow=*/false, stat) && (stat.mode & S_IFMT) == S_IFDIR;
+}
+
+// Entries that the caller frees one by one, and the list of them.
+class EntryList {
+ public:
+  EntryList() = default;
+  EntryList(const EntryList&) = delete;
+  EntryList& operator=(const EntryList&) = delete;
+  ~EntryList() {
+    for (std::size_t i = 0; i < size_; ++i) std::free(entries_[i]);
+    std::free(static_cast<void*>(entries_));
+  }
+  bool add(const struct ::dirent& entry) {
+    if (size_ == room_) {
+      const std::size_t room = room_ == 0 ? 64 : 2 * room_;
+      void* const grown = std::realloc(static_cast<void*>(entries_), room * sizeof *entries_);
+      if (grown == nullptr) return false;
+      entries_ = static_cast<struct ::dirent**>(grown);
+      room_ = room;
+    }
+    void* const copy = std::malloc(entry.d_reclen);
+    if (copy == nullptr) return false;
+    std::memcpy(copy, &entry, entry.d_reclen);
+    entries_[size_++] = static_cast<struct ::dirent*>(copy);
+    return true;
+  }
+  std::size_t hand_over(struct ::dirent*** list, Compare compare) {
+    using Order = int (*)(const void*, const void*);
+    if (compare != nullptr && size_ != 0)
+      std::qsort(static_cast<void*>(entries_), size_, sizeof *entries_, reinterpret_cast<Order>(compare));
+    *list = std::exchange(entries_, nullptr);
+    return std::exchange(size_, 0);
+  }
+
+ private:
+  struct ::dirent** entries_ = nullptr;
+  std::size_t size_ = 0, room_ = 0;
+};
+
+int list_packed(int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare) {
+  const int fd = export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  int result = -1;
+  {
+    EntryList entries;
+    bool fits = true;
+    const shim::OpenFileRef file = packed::acquire(fd);
+    while (const struct ::dirent* const entry = file && fits ? packed::next_entry(*file) : nullptr) {
+      if (wanted == nullptr || wanted(entry) != 0) fits = entries.add(*entry);
+    }
+    if (fits) result = static_cast<int>(entries.hand_over(list, compare));
+  }
+  const shim::KeepErrno keep;
+  export_close(fd);
+  return result;
+}
+
+}  // namespace
+
+#define CUBE_SCANDIR(name, dir, declaration, ...)                                             \
+  int export_##name declaration {                                                             \
+    if (is_packed_directory(dir, path)) return list_packed(dir, path, list, wanted, compare); \
+    return real::name(__VA_ARGS__);                                                           \
+  }
+CUBE_SCANDIR(scandir, AT_FDCWD, (const char* path, struct ::dirent*** list, Filter wanted, Compare compare), path, list, wanted,
+             compare)
+CUBE_SCANDIR(scandir64, AT_FDCWD, (const char* path, struct ::dirent*** list, Filter wanted, Compare compare), path, list, wanted,
+             compare)
+CUBE_SCANDIR(scandirat, dir, (int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare), dir, path,
+             list, wanted, compare)
+CUBE_SCANDIR(scandirat64, dir, (int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare), dir, path,
+             list, wanted, compare)
+
+namespace {
+
+// Libc's glob through our calls, which are the kernel's outside packs.
+template <typename Call>
+int glob_through_us(int flags, ::glob_t* found, Call&& call) {
+  if (shim::process::packs() == nullptr || !shim::process::is_active() || (flags & GLOB_ALTDIRFUNC) != 0) return call(flags);
+  found->gl_opendir = [](const char* path) { return static_cast<void*>(export_opendir(path)); };
+  found->gl_readdir = [](void* directory) { return export_readdir(static_cast<DIR*>(directory)); };
+  found->gl_closedir = [](void* directory) { static_cast<void>(export_closedir(static_cast<DIR*>(directory))); };
+  found->gl_stat = [](const char* path, struct ::stat* st) { return export_stat(path, st); };
+  found->gl_lstat = [](const char* path, struct ::stat* st) { return export_lstat(path, st); };
+  const int result = call(flags | GLOB_ALTDIRFUNC);
+  found->gl_flags &= ~GLOB_ALTDIRFUNC;
+  return result;
+}
+
+}  // namespace
+
+int export_glob(const char* pattern, int flags, int (*on_error)(const char*, int), ::glob_t* found) {
+  return glob_through_us(flags, found, [&](int all) { return real::glob(pattern, all, on_error, found); });
+}
+int export_glob64(const char* pattern, int flags, int (*on_error)(const char*, int), ::glob_t* found) {
+  return glob_through_us(flags, found, [&](int all) { return real::glob64(pattern, all, on_error, found); });
+}

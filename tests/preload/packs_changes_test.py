@@ -1,0 +1,136 @@
+"""CUBESHIM_PACKS: what lies in a pack cannot be changed, by whatever call, and the questions about its names that have an answer of
+their own. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's, HOOKS_DEF the list of calls."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+COMMAND, LIBRARY, HOOKS = os.environ["CUBESHIM_COMMAND"], os.environ["CUBESHIM_LIBRARY"], os.environ["HOOKS_DEF"]
+
+# The arguments of each call that changes a name, or what lies behind it: F a file of the pack, D its directory, N a new name
+# there, O a file outside, d a directory fd of the pack, f the name relative to it, n a new one.
+CHANGES = {
+    "truncate": "F, 0", "truncate64": "F, 0", "rename": "F, N", "renameat": "d, f, d, n", "renameat2": "d, f, d, n, 0", "unlink": "F",
+    "unlinkat": "d, f, 0", "remove": "F", "link": "F, N", "linkat": "d, f, d, n, 0", "utime": "F, None", "utimes": "F, None",
+    "lutimes": "F, None", "futimesat": "d, f, None", "utimensat": "d, f, None, 0", "chmod": "F, 0o600", "lchmod": "F, 0o600",
+    "fchmodat": "d, f, 0o600, 0", "chown": "F, -1, -1", "lchown": "F, -1, -1", "fchownat": "d, f, -1, -1, 0", "setxattr": "F, b'user.a', b'b', 1, 0",
+    "lsetxattr": "F, b'user.a', b'b', 1, 0", "removexattr": "F, b'user.a'", "lremovexattr": "F, b'user.a'", "mkdir": "N, 0o700", "mkdirat": "d, n, 0o700",
+    "rmdir": "D", "symlink": "b'x', N", "symlinkat": "b'x', d, n", "mknod": "N, 0o10600, 0", "mknodat": "d, n, 0o10600, 0",
+    "__xmknod": "0, N, 0o10600, zero", "__xmknodat": "0, d, n, 0o10600, zero", "mkfifo": "N, 0o600", "mkfifoat": "d, n, 0o600", "mkdtemp": "T",
+    "mkstemp": "T", "mkstemp64": "T", "mkostemp": "T, 0", "mkostemp64": "T, 0", "mkstemps": "T, 0", "mkstemps64": "T, 0", "mkostemps": "T, 0, 0", "mkostemps64": "T, 0, 0",
+}
+# Of hooks.def, elsewhere than under "names that change".
+BY_FD = {"fchmod": "d, 0o700", "fchown": "d, -1, -1", "futimens": "d, None", "futimes": "d, None", "fsetxattr": "d, b'user.a', b'b', 1, 0",
+         "fremovexattr": "d, b'user.a'", "creat": "N, 0o600", "creat64": "F, 0o600", "open": "F, os.O_RDWR", "openat": "d, n, os.O_CREAT | os.O_WRONLY, 0o600"}
+OUTSIDE = {"rename": "O, N", "link": "O, N", "renameat2": "AT, O, d, n, 0", "linkat": "AT, O, d, n, 0"}
+THERE = {"mkdir": "D, 0o700", "mkdirat": "d, b'.', 0o700", "symlink": "b'x', F", "symlinkat": "b'x', d, f", "mkfifo": "F, 0o600", "mknodat": "d, f, 0o10600, 0"}
+
+
+class Changes(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.work = Path(os.path.realpath(folder.name))
+        self.data, self.pack, self.prefix = self.work / "data", self.work / "set.cube", self.work / "packed"
+        (self.data / "a/b").mkdir(parents=True)
+        (self.data / "a/x").write_text("hello")
+        os.symlink("a/b", self.data / "to b")
+        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True, stdout=subprocess.DEVNULL)
+
+    def run_python(self, code, expected_stderr=""):
+        environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"packs-changes-{os.getpid()}", "CUBESHIM_RAM": "64M",
+                       "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS": "off"}
+        text = f"import ctypes, errno, os\nP, D = {str(self.prefix)!r}, {str(self.data)!r}\nC = ctypes.CDLL(None, use_errno=True)\n" + code
+        done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120, cwd=self.work)
+        self.assertEqual((done.returncode, done.stderr), (0, expected_stderr))
+
+    def test_every_call_of_the_table_is_there(self):
+        section = Path(HOOKS).read_text().split("// names that change\n")[1].split("\n\n")[0]
+        self.assertEqual(sorted(re.findall(r"^CUBE_HOOK\([^,]+, (\w+),", section, re.M)), sorted(CHANGES))
+
+    def check_errors(self, table, error):
+        self.run_python(f"""
+F, D, N, O, f, n, AT = (P + "/a/x").encode(), (P + "/a").encode(), (P + "/a/new").encode(), (D + "/a/x").encode(), b"x", b"new", -100
+d, zero, wrong = os.open(P + "/a", os.O_RDONLY), ctypes.byref(ctypes.c_uint64(0)), []
+T = ctypes.create_string_buffer((P + "/a/tXXXXXX").encode())
+for name, arguments in {table!r}.items():
+    ctypes.set_errno(0)
+    call = getattr(C, name)
+    call.restype = ctypes.c_long if name == "mkdtemp" else ctypes.c_int
+    result = call(*eval("(" + arguments + ",)"))
+    if (result not in (-1, 0) or name != "mkdtemp" and result == 0) or ctypes.get_errno() != errno.{error}: wrong.append((name, result, ctypes.get_errno()))
+assert not wrong, wrong
+assert sorted(os.listdir(P + "/a")) == ["b", "x"] and open(P + "/a/x").read() == open(O).read() == "hello"
+""")
+
+    def test_nothing_in_a_pack_can_be_changed(self):
+        self.check_errors(CHANGES, "EROFS")
+        self.check_errors(BY_FD, "EROFS")
+
+    def test_nothing_comes_in_from_outside(self):
+        self.check_errors(OUTSIDE, "EROFS")
+
+    def test_what_is_there_is_not_made_again(self):
+        self.check_errors(THERE, "EEXIST")
+
+    def test_access_and_file_system(self):
+        self.run_python("""
+for path in (P, P + "/a/x", os.open(P, os.O_RDONLY), os.open(P + "/a/x", os.O_RDONLY)):
+    v = os.statvfs(path)
+    if isinstance(path, str) or path == 3: assert v.f_flag & os.ST_RDONLY and v.f_files == 5 and v.f_bavail == 0, (path, v)
+    if isinstance(path, str): assert os.access(path, os.R_OK) and not os.access(path, os.W_OK)
+    ctypes.set_errno(0)
+    if isinstance(path, str): assert C.access(path.encode(), 2) == -1 and ctypes.get_errno() == errno.EROFS
+    buffer = ctypes.create_string_buffer(256)
+    if isinstance(path, str): assert C.statfs(path.encode(), buffer) == 0 and buffer.raw[:4] == (0x65735546).to_bytes(4, "little")
+""")
+
+    def test_extended_attributes_are_none(self):
+        self.run_python("""
+for follow in (True, False):
+    for path in (P, P + "/a/x", P + "/to b"):
+        assert os.listxattr(path, follow_symlinks=follow) == []
+        try: os.getxattr(path, "user.a", follow_symlinks=follow)
+        except OSError as e: assert e.errno == errno.ENOTSUP, e
+        else: assert False
+try: os.listxattr(P + "/none")
+except OSError as e: assert e.errno == errno.ENOENT
+""")
+
+    def test_libcs_realpath(self):
+        self.run_python("""
+C.realpath.restype = C.canonicalize_file_name.restype = ctypes.c_char_p
+to = ctypes.create_string_buffer(4096)
+for path, real in (("/to b/../x", "/a/x"), ("/a/./x", "/a/x"), ("", ""), ("/", ""), ("/to b/", "/a/b"), ("/a/x/", None), ("/none", None)):
+    expected = (P + real).encode() if real is not None else None
+    assert C.realpath((P + path).encode(), to) == C.canonicalize_file_name((P + path).encode()) == expected, path
+""")
+
+    def test_a_directory_of_a_pack_cannot_be_the_working_directory(self):
+        line = f"cubeshim: warn: {self.prefix}/a: a directory that only a pack has cannot be the working directory\n"
+        self.run_python("""
+for call, argument, error in ((os.chdir, P + "/a", errno.ENOENT), (os.chdir, P + "/a/b", errno.ENOENT), (os.fchdir, os.open(P + "/a", os.O_RDONLY), errno.ENOENT), (os.chdir, P + "/none", errno.ENOENT)):
+    try: call(argument)
+    except OSError as e: assert e.errno == error
+    else: assert False
+assert os.getcwd() == os.path.dirname(P)
+""", line)
+
+    def test_where_the_kernel_has_it_too_it_can(self):
+        (self.prefix / "a").mkdir(parents=True)
+        self.run_python("""
+for enter in (lambda: os.chdir(P + "/a"), lambda: os.fchdir(os.open(P + "/a", os.O_RDONLY))):
+    os.chdir("/")
+    enter()
+    assert os.getcwd() == P + "/a" and open("x").read() == "hello" and sorted(os.listdir()) == ["b", "x"] and os.path.isdir("../to b")
+    try: open("new", "w")
+    except OSError as e: assert e.errno == errno.EROFS
+    else: assert False
+""")
+
+
+if __name__ == "__main__":
+    unittest.main()
