@@ -11,6 +11,7 @@
 #include "cache/base/hash.h"
 #include "cache/base/mapping.h"
 #include "cache/disk/disk_store.h"
+#include "cache/disk/read_buffers.h"
 #include "cache/ram/layout.h"
 
 namespace cube::cache {
@@ -32,7 +33,7 @@ class DiskTier {
   template <typename Judge>
   bool visit(std::string_view key, Judge&& judge) {
     for (const DiskPlace& place : store_->find(base::hash_path(key))) {
-      const auto buffer = base::Mapping::anonymous(place.buffer_bytes());
+      const auto buffer = buffers_.take(place.buffer_bytes());
       if (!buffer) continue;
       const auto record = store_->read(place, key, {buffer->data(), buffer->size()});
       if (!record) continue;
@@ -49,7 +50,10 @@ class DiskTier {
   void content_changed(std::string_view key, const FileStat* stat);
   void tree_changed() { store_->distrust_all(); }
   // In a forked child: the object is then dead.
-  void abandon() { store_->abandon(); }
+  void abandon() {
+    store_->abandon();
+    buffers_.forget();
+  }
 
   // How full it is, for the report.
   void tell(RegionHeader& header) const;
@@ -59,6 +63,7 @@ class DiskTier {
   explicit DiskTier(std::unique_ptr<DiskStore> store) : store_(std::move(store)) {}
 
   std::unique_ptr<DiskStore> store_;
+  ReadBuffers buffers_;
 };
 
 }  // namespace cube::cache

@@ -68,6 +68,13 @@ class Mapping {
     return room;
   }
   static constexpr std::size_t k_huge_page = 2 << 20;
+  // One that was let go by forget().
+  static Mapping adopt(std::byte* address, std::size_t bytes) {
+    Mapping mapping;
+    mapping.address_ = address;
+    mapping.bytes_ = bytes;
+    return mapping;
+  }
   // Another mapping of the same pages of a shared mapping, with other rights: neither fd nor name is needed.
   static Result<Mapping> duplicate(const std::byte* of, std::size_t bytes, int protection) {
     const long at = sys::raw(SYS_mremap, sys::arg(of), 0, static_cast<long>(bytes), MREMAP_MAYMOVE);
@@ -84,7 +91,7 @@ class Mapping {
   std::byte* data() const { return address_; }
   std::size_t size() const { return bytes_; }
   explicit operator bool() const { return address_ != nullptr; }
-  // In a forked child that does not have it (MADV_DONTFORK).
+  // It stays mapped: another has it now, or a forked child does not have it (MADV_DONTFORK).
   void forget() {
     address_ = nullptr;
     bytes_ = 0;

@@ -1,0 +1,76 @@
+// Memory to read records from the disk into, used again: getting it from the kernel for each read costs a fault for each page of
+// it, which for a file of 110 KB takes longer than to check and copy what was read.
+// Invariants: a buffer belongs to one read at a time, begins on a page, and holds what the last one left. No more than k_kept of
+// k_bytes each are kept; larger ones, and those of more readers at a time, live for one read.
+// Thread safety: all of it; no lock and nothing but mmap is asked, so it may be used where a signal handler opens a file. A
+// forked child does not inherit the buffers, and calls forget().
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "cache/base/mapping.h"
+
+namespace cube::cache {
+
+class ReadBuffers {
+ public:
+  static constexpr std::size_t k_bytes = (1 << 20) + 4096;  // a record of 1 MiB that does not begin on a page
+  static constexpr std::size_t k_kept = 4;
+
+  class Lease {
+   public:
+    Lease(ReadBuffers* owner, base::Mapping mapping) : owner_(owner), mapping_(std::move(mapping)) {}
+    Lease(Lease&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)), mapping_(std::move(other.mapping_)) {}
+    Lease& operator=(Lease&&) = delete;
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    ~Lease() {
+      if (owner_ != nullptr && mapping_) owner_->keep(std::move(mapping_));
+    }
+    std::byte* data() const { return mapping_.data(); }
+    std::size_t size() const { return mapping_.size(); }
+
+   private:
+    ReadBuffers* owner_;  // null: nobody wants it back
+    base::Mapping mapping_;
+  };
+
+  // At least so many bytes.
+  base::Result<Lease> take(std::size_t bytes) {
+    if (bytes > k_bytes) {
+      auto mapping = base::Mapping::anonymous(bytes);
+      if (!mapping) return base::fail(mapping.error().value);
+      return Lease(nullptr, std::move(*mapping));
+    }
+    for (auto& slot : kept_) {
+      // Acquire: what the last reader did with it comes before; pairs with the release in keep.
+      if (std::byte* const at = slot.exchange(nullptr, std::memory_order_acquire))
+        return Lease(this, base::Mapping::adopt(at, k_bytes));
+    }
+    auto mapping = base::Mapping::anonymous(k_bytes);
+    if (!mapping) return base::fail(mapping.error().value);
+    base::sys::madvise(mapping->data(), k_bytes, MADV_DONTFORK);
+    return Lease(this, std::move(*mapping));
+  }
+  // In a forked child, where they are not mapped.
+  void forget() {
+    for (auto& slot : kept_) slot.store(nullptr, std::memory_order_relaxed);
+  }
+
+ private:
+  void keep(base::Mapping mapping) {
+    for (auto& slot : kept_) {
+      std::byte* none = nullptr;
+      if (!slot.compare_exchange_strong(none, mapping.data(), std::memory_order_release, std::memory_order_relaxed)) continue;
+      mapping.forget();
+      return;
+    }
+  }
+
+  // Never unmapped, as what they belong to is never freed.
+  std::array<std::atomic<std::byte*>, k_kept> kept_{};
+};
+
+}  // namespace cube::cache
