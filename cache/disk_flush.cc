@@ -27,7 +27,8 @@ bool DiskFlush::collect(const std::function<bool()>& may_go_on) {
   // Nothing is pinned after the time is over: the process may have given its row of pins to another by then.
   cache_.ram().visit_all([&](std::uint32_t segment) { return counts_[segment] != notes_[segment].seen && may_go_on(); },
                          [&](std::uint32_t segment, const Record& record) {
-                           if (record.is_stale()) return;
+                           // What came from there would be found to be there already, at the price of a read for each.
+                           if (record.is_stale() || record.is_from_disk()) return;
                            const auto* const at = reinterpret_cast<const std::byte*>(&record);
                            notes_[segment].offsets.push_back(static_cast<std::uint64_t>(at - region.segment(segment)));
                          });

@@ -316,6 +316,7 @@ OpenOutcome FileCache::fetch(const OpenRequest& request) {
     if (read.error().value == EINTR) return fail(EINTR);
     return hand_over(std::move(*file), Counter::bypassed_busy);
   }
+  if (is_on_disk) fetch.note_from_disk();
   // The bytes on the disk are those of this stat, whatever has become of the file meanwhile.
   if (!is_on_disk && fetch.wants_second_look() && !file->is_unchanged(stats))
     return hand_over(std::move(*file), Counter::bypassed_busy);

@@ -42,9 +42,9 @@ void write_record_head(std::byte* start, const RecordPlan& plan, const RecordCon
   record.magic = Record::k_magic;
   record.version = Record::k_version;
   record.kind = content.kind;
-  record.flags =
-      static_cast<std::uint8_t>((content.physical ? Record::k_flag_physical : 0) | (plan.mappable ? Record::k_flag_mappable : 0) |
-                                (content.prefetched ? Record::k_flag_prefetched : 0));
+  record.flags = static_cast<std::uint8_t>(
+      (content.physical ? Record::k_flag_physical : 0) | (plan.mappable ? Record::k_flag_mappable : 0) |
+      (content.prefetched ? Record::k_flag_prefetched : 0) | (content.from_disk ? Record::k_flag_from_disk : 0));
   record.path_length = static_cast<std::uint32_t>(content.path.size());
   record.data_offset = static_cast<std::uint32_t>(plan.data - plan.start);
   record.data_size = data.size;

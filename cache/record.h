@@ -31,6 +31,8 @@ struct Record {
   static constexpr std::uint8_t k_flag_mappable = 2;
   // Fetched before it was asked for; its first open is noted (ram/ring.h).
   static constexpr std::uint8_t k_flag_prefetched = 4;
+  // Its bytes came from the disk tier, which has them still: they need not be written there, nor looked for.
+  static constexpr std::uint8_t k_flag_from_disk = 8;
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2;
 
   // The first line holds all that a look-up needs.
@@ -59,6 +61,7 @@ struct Record {
   bool is_physical() const { return (flags & k_flag_physical) != 0; }
   bool is_mappable() const { return (flags & k_flag_mappable) != 0; }
   bool is_prefetched() const { return (flags & k_flag_prefetched) != 0; }
+  bool is_from_disk() const { return (flags & k_flag_from_disk) != 0; }
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
   // Relaxed: a bit is set by a process of that view, of itself alone, and never taken back.
@@ -88,6 +91,7 @@ struct RecordContent {
   FileStat stat;
   bool physical = false;
   bool prefetched = false;
+  bool from_disk = false;
   std::uint64_t fetched_ns = 0;   // wall clock: when the fetch began
   std::uint64_t verified_ns = 0;  // base::boot_ns
   std::uint32_t views = 0;        // besides that of who publishes it

@@ -2,6 +2,7 @@
 import ctypes
 import importlib.util
 import json
+import mmap
 import os
 import pathlib
 import resource
@@ -155,6 +156,31 @@ class DiskCase(crash.FaultCase):
             return 0
         rows = [struct.unpack_from("<IIQQIIII", table, 64 * i) for i in range(row_count)]
         return sum(records - dropped for state, _, _, _, _, _, records, dropped in rows if state != 0)
+
+    def segments(self):
+        return self.cache_directory.glob("segment-*")
+
+    def drop_segments(self):
+        """Their pages in the page cache."""
+        for path in self.segments():
+            with open(path, "rb", buffering=0) as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def segment_pages(self):
+        """How many of their pages the page cache has."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        pages = 0
+        for path in self.segments():
+            with open(path, "rb", buffering=0) as file:
+                size = ctypes.c_size_t(os.fstat(file.fileno()).st_size)
+                at = ctypes.c_void_p(libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), ctypes.c_long(0)))
+            there = (ctypes.c_ubyte * (size.value // mmap.PAGESIZE + 1))()
+            self.assertEqual(libc.mincore(at, size, there), 0)
+            libc.munmap(at, size)
+            pages += sum(page & 1 for page in there)
+        return pages
 
     def wait_for_disk(self, job, entries):
         """Until that many are on the disk. They are shown in the index just after a write, which the kernel tells of; so there is

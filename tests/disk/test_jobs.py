@@ -40,6 +40,16 @@ class Warm(DiskCase):
         self.assertFalse(os.path.exists(self.region))
         self.check_warm()
 
+    def test_what_came_from_the_disk_is_not_looked_for_there_again(self):
+        # Looks go through the page cache, and reads for a program pass by it.
+        self.assertEqual(self.end(self.first()), 0)
+        self.drop_segments()
+        if self.segment_pages() != 0:
+            self.skipTest("the page cache keeps what it has of these files: a tmpfs?")
+        self.check_warm()
+        # Those of header and footer; a look for each file reads at least two.
+        self.assertLess(self.segment_pages(), FILES)
+
     def test_without_its_index_too(self):
         self.kill(self.first())
         (self.cache_directory / "index").unlink()
