@@ -51,9 +51,11 @@ class Mount:
 
 
 @contextmanager
-def mounted(bench: Bench, source: Path, latency_us: int, direct: bool = False) -> Iterator[Mount]:
+def mounted(bench: Bench, source: Path, latency_us: int, direct: bool = False, at: Path | None = None) -> Iterator[Mount]:
+    """`at`: where, for one that is to come again in the same place."""
     check_fuse()
-    path = Path(tempfile.mkdtemp(prefix="mount-", dir=bench.work))
+    path = at or Path(tempfile.mkdtemp(prefix="mount-", dir=bench.work))
+    path.mkdir(exist_ok=True)
     delays = [word for name in ("lookup", "open", "read", "getattr") for word in (f"--{name}-us", str(latency_us))]
     child = subprocess.Popen([bench.lagfs, "--foreground", *(["--direct"] if direct else []), *delays, source, path],
                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)

@@ -22,6 +22,8 @@ from pathlib import Path
 
 from bench_calls import measure_calls, measure_start, measure_system_calls
 from bench_contest import BenchError
+from bench_disk import measure_hits
+from bench_disk_jobs import measure_larger_than_memory, measure_second_job
 from bench_memory import measure_memory
 from bench_prefetch import measure_prefetch
 from bench_real import measure_loaders
@@ -34,6 +36,13 @@ from bench_slow import measure_data_loader, measure_first_epoch, measure_second_
 from bench_suite import Bench
 from demo_load import Load
 from demo_mount import DemoError
+
+def measure_disk(bench: Bench) -> Section:
+    section = Section("the disk tier")
+    for part in (measure_hits, measure_larger_than_memory, measure_second_job):
+        part(bench, section)
+    return section
+
 
 SUITES: dict[str, Callable[[Bench], Section]] = {
     "reads": measure_reads,
@@ -51,6 +60,7 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "prefetch": measure_prefetch,
     "sidecar": measure_sidecar,
     "node": measure_node,
+    "disk": measure_disk,
 }
 
 

@@ -1,6 +1,6 @@
 // cubeshim_bench: reads a set of files in one of several ways, or times single calls, with whatever is preloaded.
 // It measures one thing only; what is compared, and that both sides are timed in turn, is the job of run_bench.py.
-//   cubeshim_bench --set DIR [--reader posix|ifstream|fread|copy] [--processes N] [--passes N] [benchmark flags]
+//   cubeshim_bench --set DIR [--reader posix|ifstream|fread|copy|direct] [--processes N] [--passes N] [benchmark flags]
 //   cubeshim_bench --calls DIR [benchmark flags]
 // Gated (--gated), it waits for a line on stdin before each pass and prints one JSON object a pass, so that two of them
 // can be timed in turn, pass by pass.
@@ -76,8 +76,11 @@ void read_set(benchmark::State& state, const FileSet& set, const Options& option
   }
 }
 
-const std::map<std::string, ReaderKind> k_readers{
-    {"posix", ReaderKind::posix}, {"ifstream", ReaderKind::ifstream}, {"fread", ReaderKind::fread}, {"copy", ReaderKind::copy}};
+const std::map<std::string, ReaderKind> k_readers{{"posix", ReaderKind::posix},
+                                                  {"ifstream", ReaderKind::ifstream},
+                                                  {"fread", ReaderKind::fread},
+                                                  {"copy", ReaderKind::copy},
+                                                  {"direct", ReaderKind::direct}};
 
 void add_options(CLI::App& app, Options& options) {
   app.add_option("--set", options.set, "directory whose files are read");
@@ -91,6 +94,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--loops", options.team.loops, "how often one pass reads the set");
   app.add_option("--seed", options.team.seed, "of the order; with --calls, of the layout of memory");
   app.add_flag("--cold", options.team.cold, "the first pass is the first look at the files");
+  app.add_option("--arena", options.team.arena, "with --reader direct: the file that holds the set's files, or is to");
   app.add_option("--filler", options.team.filler, "a directory that is read once before all else");
   app.allow_extras();
 }
@@ -98,7 +102,7 @@ void add_options(CLI::App& app, Options& options) {
 // So that a cache is attached while single calls are timed, as it is in a job.
 void read_all(const std::string& directory) {
   const FileSet set = FileSet::list(directory, 0);
-  const auto reader = make_reader(ReaderKind::posix, set, nullptr);
+  const auto reader = make_reader(ReaderKind::posix, set, {});
   for (std::uint32_t i = 0; i < set.count(); ++i) reader->read(i);
 }
 

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
@@ -21,6 +22,8 @@ constexpr std::size_t k_line = 64;
 constexpr std::size_t k_on_page_from = 32 << 10;
 constexpr std::size_t k_huge_page = 2 << 20;
 constexpr int k_madv_collapse = 25;  // MADV_COLLAPSE, Linux 6.1; Debian 12's headers do not have it
+
+constexpr std::size_t on_page(std::size_t bytes) { return (bytes + k_page - 1) / k_page * k_page; }
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
   throw std::runtime_error(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
@@ -119,7 +122,56 @@ class CopyReader final : public BufferReader {
   const Arena& arena_;
 };
 
+class DirectReader final : public Reader {
+ public:
+  DirectReader(const FileSet& set, const DiskArena& arena)
+      : set_(set), arena_(arena), buffer_(static_cast<char*>(std::aligned_alloc(k_page, on_page(set.largest())))) {}
+  ~DirectReader() override { std::free(buffer_); }
+  DirectReader(const DirectReader&) = delete;
+  DirectReader& operator=(const DirectReader&) = delete;
+  std::span<const char> read(std::uint32_t index) override {
+    const std::size_t size = set_.files()[index].size;
+    const auto n = ::pread(arena_.fd(), buffer_, on_page(size), static_cast<off_t>(arena_.offset(index)));
+    if (n < 0 || static_cast<std::size_t>(n) < size) fail(set_.files()[index].path, "pread");
+    return {buffer_, size};
+  }
+
+ private:
+  const FileSet& set_;
+  const DiskArena& arena_;
+  char* buffer_;
+};
+
 }  // namespace
+
+DiskArena::DiskArena(const FileSet& set, const std::string& path) {
+  for (const File& file : set.files()) {
+    offsets_.push_back(bytes_);
+    bytes_ += on_page(file.size);
+  }
+  struct stat st {};
+  if (::stat(path.c_str(), &st) != 0 || static_cast<std::size_t>(st.st_size) != bytes_) write(set, path);
+  fd_ = ::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+  if (fd_ < 0) fail(path, "open");
+}
+
+void DiskArena::write(const FileSet& set, const std::string& path) const {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) fail(path, "open");
+  PosixReader reader(set);
+  std::vector<char> page(on_page(set.largest()));
+  for (std::uint32_t i = 0; i < set.count(); ++i) {
+    const auto bytes = reader.read(i);
+    std::memcpy(page.data(), bytes.data(), bytes.size());
+    const std::size_t whole = on_page(bytes.size());
+    if (::pwrite(fd, page.data(), whole, static_cast<off_t>(offsets_[i])) != static_cast<ssize_t>(whole)) fail(path, "pwrite");
+  }
+  if (::fdatasync(fd) != 0) fail(path, "fdatasync");
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(fd);
+}
+
+DiskArena::~DiskArena() { ::close(fd_); }
 
 Arena::Arena(const FileSet& set) {
   for (const File& file : set.files()) {
@@ -149,12 +201,13 @@ Arena::Arena(const FileSet& set) {
 
 Arena::~Arena() { ::munmap(begin_, bytes_); }
 
-std::unique_ptr<Reader> make_reader(ReaderKind kind, const FileSet& set, const Arena* arena) {
+std::unique_ptr<Reader> make_reader(ReaderKind kind, const FileSet& set, const Arenas& arenas) {
   switch (kind) {
     case ReaderKind::posix: return std::make_unique<PosixReader>(set);
     case ReaderKind::ifstream: return std::make_unique<IfstreamReader>(set);
     case ReaderKind::fread: return std::make_unique<FreadReader>(set);
-    case ReaderKind::copy: return std::make_unique<CopyReader>(set, *arena);
+    case ReaderKind::copy: return std::make_unique<CopyReader>(set, *arenas.memory);
+    case ReaderKind::direct: return std::make_unique<DirectReader>(set, *arenas.disk);
   }
   return nullptr;
 }

@@ -46,7 +46,8 @@ struct Team::Shared {
 
 Team::Team(const FileSet& set, const TeamOptions& options) : set_(set), options_(options) {
   if (options.processes < 1 || options.processes > k_most_processes) throw std::runtime_error("1 to 64 processes");
-  if (options.reader == ReaderKind::copy) arena_ = std::make_unique<Arena>(set);
+  if (options.reader == ReaderKind::copy) arenas_.memory = std::make_unique<Arena>(set);
+  if (options.reader == ReaderKind::direct) arenas_.disk = std::make_unique<DiskArena>(set, options.arena);
   void* const at = ::mmap(nullptr, sizeof(Shared) * k_most_processes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) throw std::runtime_error("mmap failed");
   shared_ = static_cast<Shared*>(at);
@@ -77,7 +78,7 @@ void Team::start(int number) {
 
 void Team::serve(int number, int commands, int answers) {
   try {
-    const auto reader = make_reader(options_.reader, set_, arena_.get());
+    const auto reader = make_reader(options_.reader, set_, arenas_);
     const auto order = set_.shuffled(options_.seed + static_cast<std::uint64_t>(number) * 7919);
     Shared& mine = shared_[number];
     char command = 0;
@@ -85,7 +86,7 @@ void Team::serve(int number, int commands, int answers) {
       if (command == k_prepare) {
         if (!options_.filler.empty()) {
           const FileSet filler = FileSet::list(options_.filler, 0);
-          digest_of(*make_reader(ReaderKind::posix, filler, nullptr), filler);
+          digest_of(*make_reader(ReaderKind::posix, filler, {}), filler);
         }
         if (!options_.cold) mine.digest = digest_of(*reader, set_);
       } else if (command == k_pass) {

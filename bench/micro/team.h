@@ -21,6 +21,7 @@ struct TeamOptions {
   std::uint64_t seed = 1;
   int loops = 1;       // times that a pass reads the set
   bool cold = false;   // the first pass is the first look at the files; the digest is taken after
+  std::string arena;   // of ReaderKind::direct: where the files lie, or are to
   std::string filler;  // a directory that is read once before all else (to fill a region)
 };
 
@@ -54,7 +55,7 @@ class Team {
 
   const FileSet& set_;
   TeamOptions options_;
-  std::unique_ptr<Arena> arena_;
+  Arenas arenas_;
   Shared* shared_ = nullptr;
   std::vector<Member> members_;
 };
