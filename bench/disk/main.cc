@@ -1,4 +1,5 @@
-// cubeshim_disk_bench index DIR: segment files that have footers and no data, a restart without an index, and look-ups in it.
+// cubeshim_disk_bench index DIR: segment files that have footers and no data; restarts without an index, the index's size, and
+// look-ups in it. It leaves what it made.
 // cubeshim_disk_bench read DIR: real records, read in random order with O_DIRECT and without, in turn.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -9,9 +10,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <exception>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "cache/disk/disk_store.h"
@@ -66,20 +71,92 @@ void make_segment(const std::string& directory, std::uint32_t number, std::uint6
   if (!write_footer(fd.get(), number, at, rows, false)) die("cannot write " + path);
 }
 
-std::uint64_t resident_bytes(const char* of) {
-  // The page cache's, whoever maps it.
-  const cube::base::UniqueFd fd(open(of, O_RDONLY | O_CLOEXEC));
+double cpu_now() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+// Of some rounds: median, least and most of the clock's time, and the median of the processor's.
+class Times {
+ public:
+  template <typename Body>
+  void add(Body&& body) {
+    const double wall = now(), cpu = cpu_now();
+    body();
+    wall_.push_back(now() - wall);
+    cpu_.push_back(cpu_now() - cpu);
+  }
+  std::string text(double scale, int digits, std::string_view unit) {
+    std::sort(wall_.begin(), wall_.end());
+    std::sort(cpu_.begin(), cpu_.end());
+    const auto scaled = [&](double value) { return fmt::format("{:.{}f}", value * scale, digits); };
+    return fmt::format("{} ({} - {}) {}, {} {} of CPU", scaled(wall_[wall_.size() / 2]), scaled(wall_.front()),
+                       scaled(wall_.back()), unit, scaled(cpu_[cpu_.size() / 2]), unit);
+  }
+
+ private:
+  std::vector<double> wall_, cpu_;
+};
+
+struct Pages {
+  std::uint64_t reserved = 0, cached = 0;  // bytes on the disk; in the page cache, whoever maps them
+};
+Pages pages_of(const std::string& of) {
+  const cube::base::UniqueFd fd(open(of.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat st {};
   fstat(fd.get(), &st);
   const auto mapping = cube::base::Mapping::shared(fd.get(), 0, static_cast<std::size_t>(st.st_size), PROT_READ);
-  if (!mapping) return 0;
+  if (!mapping) die("cannot map " + of);
   std::vector<unsigned char> pages(static_cast<std::size_t>(st.st_size) / k_page + 1);
   mincore(mapping->data(), mapping->size(), pages.data());
-  return k_page *
-         static_cast<std::uint64_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; }));
+  const auto cached = std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; });
+  return {static_cast<std::uint64_t>(st.st_blocks) * 512, static_cast<std::uint64_t>(cached) * k_page};
 }
 
-void bench_index(const std::string& parent, std::uint64_t files) {
+// What of the file this process has mapped and in memory, by /proc/self/smaps; with `advice`, after that.
+std::uint64_t mapped_bytes(const std::string& of, int advice = 0) {
+  std::uint64_t bytes = 0;
+  for (int pass = advice == 0 ? 1 : 0; pass < 2; ++pass) {
+    std::ifstream maps("/proc/self/smaps");
+    bool is_it = false;
+    for (std::string line; std::getline(maps, line);) {
+      unsigned long begin = 0, end = 0;
+      unsigned long long kib = 0;
+      if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+        is_it = line.ends_with(of);
+        if (is_it && pass == 0 && madvise(reinterpret_cast<void*>(begin), end - begin, advice) != 0) die("madvise");
+      } else if (is_it && pass == 1 && std::sscanf(line.c_str(), "Rss: %llu kB", &kib) == 1) {
+        bytes += kib << 10;
+      }
+    }
+  }
+  return bytes;
+}
+
+void drop_from_memory(const std::string& path) {
+  const cube::base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void sync_directory(const std::string& path) {
+  const cube::base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (syncfs(fd.get()) != 0) die("syncfs");
+}
+
+// Returns how many candidates there were, all in all.
+std::uint64_t look_up(const DiskStore& store, std::uint64_t from, std::uint64_t files, std::uint64_t count, Times& times) {
+  static std::mt19937_64 random(1);
+  std::vector<std::uint64_t> hashes(count);
+  for (auto& hash : hashes) hash = cube::base::hash_path(path_of(from + random() % files));
+  std::uint64_t found = 0;
+  times.add([&] {
+    for (const std::uint64_t hash : hashes) found += store.find(hash).count;
+  });
+  return found;
+}
+
+void bench_index(const std::string& parent, std::uint64_t files, int rounds) {
   constexpr std::uint64_t k_in_segment = 2300;
   const std::uint64_t segments = (files + k_in_segment - 1) / k_in_segment;
   const DiskOptions options{
@@ -91,50 +168,69 @@ void bench_index(const std::string& parent, std::uint64_t files) {
                  std::min(k_in_segment, files - n * k_in_segment));
   }
   const std::string index = directory + "/index";
-  std::filesystem::remove(index);
-  double begin = now();
-  auto store = open_store(options);
-  const double rebuild = now() - begin;
-  const std::uint64_t resident = resident_bytes(index.c_str());
-  const auto status = store->status();
-  fmt::print("files {}, in {} segment files, entries {}\n", files, segments, status.entries);
-  fmt::print("restart without an index {:.2f} s ({:.2f} s per 10 million)\n", rebuild,
-             rebuild * 1e7 / static_cast<double>(files));
-  fmt::print("index {:.1f} bytes a file of room, {:.1f} MiB resident\n",
-             static_cast<double>(store->status().used -
-                                 [&] {
-                                   std::uint64_t bytes = 0;
-                                   for (const auto& e : std::filesystem::directory_iterator(directory)) {
-                                     if (e.path().filename().string().starts_with("segment-"))
-                                       bytes += cube::cache::round_up_to(e.file_size(), k_page);
-                                   }
-                                   return bytes;
-                                 }()) /
-                 static_cast<double>(files),
-             static_cast<double>(resident) / (1 << 20));
-  store.reset();
-  begin = now();
-  store = open_store(options);
-  fmt::print("restart with the index {:.3f} s\n", now() - begin);
-  std::mt19937_64 random(1);
-  constexpr std::uint64_t k_lookups = 2'000'000;
-  std::vector<std::uint64_t> hashes(k_lookups);
-  for (const bool there : {true, false}) {
-    for (auto& hash : hashes) hash = cube::base::hash_path(path_of(random() % files + (there ? 0 : 10 * files)));
-    std::uint64_t found = 0;
-    begin = now();
-    for (const std::uint64_t hash : hashes) found += store->find(hash).count;
-    const double ns = (now() - begin) * 1e9 / static_cast<double>(k_lookups);
-    fmt::print("look-up of what is {}: {:.0f} ns, {:.4f} candidates\n", there ? "there" : "not there", ns,
-               static_cast<double>(found) / static_cast<double>(k_lookups));
+  const auto in_millions = static_cast<double>(files) / 1e6;
+  std::unique_ptr<DiskStore> store;
+  for (const bool is_cold : {false, true}) {
+    Times times;
+    for (int round = 0; round < rounds; ++round) {
+      store.reset();
+      std::filesystem::remove(index);
+      if (is_cold) {
+        sync_directory(directory);
+        for (const auto& entry : std::filesystem::directory_iterator(directory)) drop_from_memory(entry.path());
+      }
+      times.add([&] { store = open_store(options); });
+    }
+    if (store->status().entries != files) die("not all files came back");
+    fmt::print("restart without an index of this boot, {:.1f} million files, footers {}: {}\n", in_millions,
+               is_cold ? "on the disk" : "in memory", times.text(1, 2, "s"));
   }
+  Times again;
+  for (int round = 0; round < rounds; ++round) {
+    store.reset();
+    again.add([&] { store = open_store(options); });
+  }
+  fmt::print("restart with it: {}\n", again.text(1000, 2, "ms"));
+
+  constexpr std::uint64_t k_warm = 300'000, k_cold = 5'000;
+  const auto look_ups = [&](const char* how, std::uint64_t count) {
+    for (const bool there : {true, false}) {
+      Times times;
+      std::uint64_t found = 0;
+      for (int round = 0; round < rounds; ++round) found += look_up(*store, there ? 0 : 10 * files, files, count, times);
+      fmt::print("look-up of what is {}, {}: {}, {:.4f} candidates\n", there ? "there" : "not there", how,
+                 times.text(1e9 / static_cast<double>(count), 0, "ns"),
+                 static_cast<double>(found) / static_cast<double>(count) / rounds);
+    }
+  };
+  const auto tell = [&](const char* when) {
+    const Pages pages = pages_of(index);
+    fmt::print("index {}: {:.1f} bytes a file on the disk, {:.1f} in the page cache, {:.1f} in the process\n", when,
+               static_cast<double>(pages.reserved) / static_cast<double>(files),
+               static_cast<double>(pages.cached) / static_cast<double>(files),
+               static_cast<double>(mapped_bytes(index)) / static_cast<double>(files));
+  };
+  look_ups("in memory", k_warm);
+  tell("in use");
+  // As when memory is short.
+  const auto page_out = [&] {
+    sync_directory(directory);
+    mapped_bytes(index, MADV_PAGEOUT);
+    drop_from_memory(index);
+  };
+  page_out();
+  tell("paged out");
+  look_ups("paged out", k_cold);
+  tell("after these");
 }
 
 void bench_read(const std::string& parent, std::uint64_t files, std::uint64_t size) {
   DiskOptions options{.directory = parent, .size_bound = 4ULL << 30, .keep_free_percent = 1, .job = 1};
   const auto writer = open_store(options);
   const std::uint64_t room = 16 << 20;
-  auto* const segment = new (std::align_val_t{k_page}) std::byte[room];
+  const auto memory = cube::base::Mapping::anonymous(room);
+  if (!memory) die("no memory");
+  std::byte* const segment = memory->data();
   double writing = 0;
   std::uint64_t bytes = 0;
   for (std::uint64_t i = 0; i < files;) {
@@ -165,7 +261,8 @@ void bench_read(const std::string& parent, std::uint64_t files, std::uint64_t si
   std::vector<std::uint64_t> order(files);
   for (std::uint64_t i = 0; i < files; ++i) order[i] = i;
   std::shuffle(order.begin(), order.end(), std::mt19937_64(1));
-  auto* const buffer = new (std::align_val_t{k_page}) std::byte[16 << 20];
+  const auto room_to_read = cube::base::Mapping::anonymous(room);
+  if (!room_to_read) die("no memory");
   for (int round = 0; round < 3; ++round) {
     for (const bool is_direct : {true, false}) {
       options.is_direct = is_direct;
@@ -175,7 +272,7 @@ void bench_read(const std::string& parent, std::uint64_t files, std::uint64_t si
       for (const std::uint64_t i : order) {
         const std::string path = path_of(i);
         for (const auto& place : reader->find(cube::base::hash_path(path))) {
-          if (reader->read(place, path, {buffer, 16 << 20})) ++right;
+          if (reader->read(place, path, {room_to_read->data(), room})) ++right;
         }
       }
       const double us = (now() - from) * 1e6 / static_cast<double>(files);
@@ -187,20 +284,25 @@ void bench_read(const std::string& parent, std::uint64_t files, std::uint64_t si
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   CLI::App app("The disk tier's store, measured alone.");
   std::string directory;
   std::uint64_t files = 20'000'000, count = 4000, size = 110 << 10;
+  int rounds = 5;
   auto* const index = app.add_subcommand("index", "restart and look-ups with synthetic files");
   index->add_option("DIR", directory, "directory for the cache")->required()->check(CLI::ExistingDirectory);
   index->add_option("--files", files, "how many");
+  index->add_option("--rounds", rounds, "of each measurement")->check(CLI::PositiveNumber);
   auto* const read = app.add_subcommand("read", "random reads, with O_DIRECT and without");
   read->add_option("DIR", directory, "directory for the cache")->required()->check(CLI::ExistingDirectory);
   read->add_option("--files", count, "how many");
   read->add_option("--size", size, "bytes of each");
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);
-  if (index->parsed()) bench_index(directory, files);
+  if (index->parsed()) bench_index(directory, files, rounds);
   if (read->parsed()) bench_read(directory, count, size);
   return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "cubeshim_disk_bench: {}\n", error.what());
+  return 1;
 }

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "cache/base/file_limit.h"
-#include "cache/base/unique_fd.h"
 
 namespace cube::cache {
 
@@ -17,12 +16,12 @@ namespace sys = base::sys;
 
 namespace {
 
-constexpr int k_madv_populate_read = 22, k_madv_populate_write = 23;
+constexpr int k_madv_populate_write = 23;
 constexpr std::uint32_t k_most_rows = 1 << 20;
 constexpr std::uint64_t k_most_buckets = 1ULL << 31;
 constexpr std::uint32_t k_number_mask = 0xfffff, k_offset_mask = 0x3fffff;
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-// The kernel does not know MADV_POPULATE_* (Linux before 5.14): then we do without.
+// The kernel does not know MADV_POPULATE_WRITE (Linux before 5.14): then it is asked whether one can read.
 constinit std::atomic<bool> g_cannot_ask{false};
 
 // Half-octaves from 1 KiB to 8 MiB, octaves to 256 MiB.
@@ -34,10 +33,13 @@ constexpr std::uint64_t bytes_of_class(std::uint32_t c) {
 static_assert(bytes_of_class(26) == 8 << 20 && bytes_of_class(31) == k_most_disk_segment_bytes);
 
 constexpr std::uint32_t class_of(std::uint64_t bytes) {
-  std::uint32_t c = 0;
-  while (c < 31 && bytes_of_class(c) < bytes) ++c;
-  return c;
+  if (bytes <= 1024) return 0;
+  const auto octave = static_cast<std::uint32_t>(std::bit_width((bytes - 1) >> 10));
+  if (octave > 13) return std::min(13 + octave, 31U);
+  return bytes_of_class(2 * octave - 1) >= bytes ? 2 * octave - 1 : 2 * octave;
 }
+static_assert(class_of(1024) == 0 && class_of(1025) == 1 && class_of(1537) == 2 && class_of(2049) == 3);
+static_assert(class_of(8 << 20) == 26 && class_of((8 << 20) + 1) == 27 && class_of(k_most_disk_segment_bytes) == 31);
 
 std::uint64_t hash_of(const DiskIndexHeader& header) { return base::hash_bytes(&header, offsetof(DiskIndexHeader, hash)); }
 
@@ -122,7 +124,7 @@ base::Result<DiskIndex> DiskIndex::create(const char* path, const DiskGeometry& 
   sys::raw(SYS_flock, fd->get(), LOCK_SH | LOCK_NB);
   auto index = map(fd->get(), geometry);
   if (!index) return index;
-  if (const auto there = index->populate(0, geometry.table_at[1]); !there) return base::fail(there.error().value);
+  if (const auto there = index->populate(0, geometry.table_at[0]); !there) return base::fail(there.error().value);
   index->format(boot);
   return index;
 }
@@ -177,14 +179,21 @@ std::uint64_t DiskIndex::next_table_bytes() const {
   return end_of_tables(std::min(n + 1, DiskGeometry::k_tables)) - end_of_tables(n);
 }
 
-bool DiskIndex::can_touch(const void* at, bool for_writing) const {
-  if (g_cannot_ask.load(std::memory_order_relaxed)) return true;
+bool DiskIndex::can_read(const void* at) {
+  // The cheapest call that reads memory, a signal set of 8 bytes: where it cannot, it says so. It does nothing else, for there is
+  // no such `how`.
+  constexpr long k_no_how = -1;
+  return sys::raw(SYS_rt_sigprocmask, k_no_how, sys::arg(at), 0, 8) != -EFAULT;
+}
+
+bool DiskIndex::can_write(const void* at) {
+  if (g_cannot_ask.load(std::memory_order_relaxed)) return can_read(at);
   auto* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(at) / k_page * k_page);
-  const long error = sys::madvise(page, k_page, for_writing ? k_madv_populate_write : k_madv_populate_read);
+  const long error = sys::madvise(page, k_page, k_madv_populate_write);
   if (!sys::failed(error) || error == -EAGAIN || error == -EINTR) return true;
   if (error != -EINVAL && error != -ENOSYS) return false;
   g_cannot_ask.store(true, std::memory_order_relaxed);
-  return true;
+  return can_read(at);
 }
 
 bool DiskIndex::is_there() const {
@@ -211,21 +220,20 @@ bool DiskIndex::is_living(std::uint64_t word, DiskPlace& place) const {
   return true;
 }
 
-DiskIndex::Slot* DiskIndex::slot_for(std::uint64_t hash, bool guarded, std::uint64_t& expected) const {
+DiskIndex::Slot* DiskIndex::slot_for(std::uint64_t hash, std::uint64_t& expected) const {
   DiskPlace place;
   for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
     Slot* best = nullptr;
     int most_free = 0;
     for (const std::uint64_t b : {first_bucket(hash, t), second_bucket(hash, t)}) {
       DiskBucket& bucket = table(t)[b];
-      if (guarded && !can_touch(&bucket, true)) continue;
+      if (!can_write(&bucket)) continue;
       Slot* free_slot = nullptr;
       std::uint64_t free_word = 0;
       int free_slots = 0;
       for (auto& slot : bucket.slots) {
         const std::uint64_t word = slot.load(std::memory_order_acquire);
-        // While nobody else knows of the index there are no dead entries.
-        if (word != 0 && (!guarded || is_living(word, place))) continue;
+        if (word != 0 && is_living(word, place)) continue;
         ++free_slots;
         free_slot = &slot;
         free_word = word;
@@ -242,10 +250,10 @@ DiskIndex::Slot* DiskIndex::slot_for(std::uint64_t hash, bool guarded, std::uint
   return nullptr;
 }
 
-base::Result<void> DiskIndex::insert(std::uint64_t hash, std::uint64_t word, bool guarded) {
+base::Result<void> DiskIndex::insert(std::uint64_t hash, std::uint64_t word) {
   for (int attempt = 0; attempt < 16; ++attempt) {
     std::uint64_t expected = 0;
-    Slot* const slot = slot_for(hash, guarded, expected);
+    Slot* const slot = slot_for(hash, expected);
     if (slot == nullptr) return base::fail(ENOSPC);
     // Pairs with the load in visit. seq_cst, for the writer then looks at the record's mark (DiskStore::publish).
     if (slot->compare_exchange_strong(expected, word, std::memory_order_seq_cst)) return {};
@@ -253,14 +261,11 @@ base::Result<void> DiskIndex::insert(std::uint64_t hash, std::uint64_t word, boo
   return base::fail(ENOSPC);
 }
 
-base::Result<void> DiskIndex::insert(std::uint64_t hash, std::uint64_t word) { return insert(hash, word, true); }
-base::Result<void> DiskIndex::insert_unshared(std::uint64_t hash, std::uint64_t word) { return insert(hash, word, false); }
-
 bool DiskIndex::confirm(std::uint64_t hash, std::uint64_t word) {
   for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
     for (const std::uint64_t b : {first_bucket(hash, t), second_bucket(hash, t)}) {
       DiskBucket& bucket = table(t)[b];
-      if (!can_touch(&bucket, true)) continue;
+      if (!can_write(&bucket)) continue;
       for (auto& slot : bucket.slots) {
         std::uint64_t expected = word | k_tentative;
         if (slot.load(std::memory_order_relaxed) == expected)
@@ -278,7 +283,7 @@ bool DiskIndex::remove(std::uint64_t hash, std::uint32_t number, std::uint64_t o
   for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
     for (const std::uint64_t b : {first_bucket(hash, t), second_bucket(hash, t)}) {
       DiskBucket& bucket = table(t)[b];
-      if (!can_touch(&bucket, true)) continue;
+      if (!can_write(&bucket)) continue;
       for (auto& slot : bucket.slots) {
         std::uint64_t word = slot.load(std::memory_order_acquire);
         // Confirmed in the middle of it: once more.
@@ -293,6 +298,14 @@ bool DiskIndex::remove(std::uint64_t hash, std::uint32_t number, std::uint64_t o
   return found;
 }
 
+base::Result<base::UniqueFd> DiskIndex::reopen(const char* path) const {
+  auto fd = base::open_fd(path, O_RDWR | k_open_name);
+  if (!fd) return fd;
+  struct ::stat st {};
+  if (sys::failed(sys::fstat(fd->get(), &st)) || st.st_dev != device_ || st.st_ino != inode_) return base::fail(ESTALE);
+  return fd;
+}
+
 base::Result<void> DiskIndex::add_table(const char* path, std::uint32_t known) {
   if (tables() != known) return {};
   if (known >= DiskGeometry::k_tables) return base::fail(ENOSPC);
@@ -300,10 +313,8 @@ base::Result<void> DiskIndex::add_table(const char* path, std::uint32_t known) {
   const std::uint64_t to = end_of_tables(known + 1);
   if (path != nullptr) {
     if (to > base::file_size_limit()) return base::fail(EFBIG);
-    const auto fd = base::open_fd(path, O_RDWR | k_open_name);
+    const auto fd = reopen(path);
     if (!fd) return base::fail(fd.error().value);
-    struct ::stat st {};
-    if (sys::failed(sys::fstat(fd->get(), &st)) || st.st_dev != device_ || st.st_ino != inode_) return base::fail(ESTALE);
     const long error = sys::fallocate(fd->get(), 0, static_cast<std::int64_t>(from), static_cast<std::int64_t>(to - from));
     if (sys::failed(error)) return base::fail(static_cast<int>(-error));
   }

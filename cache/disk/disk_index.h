@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "cache/base/mapping.h"
+#include "cache/base/unique_fd.h"
 #include "cache/disk/disk_format.h"
 
 namespace cube::cache {
@@ -84,7 +85,7 @@ class DiskIndex {
  public:
   static constexpr std::uint64_t k_tentative = 1ULL << 47;
 
-  // Makes the file at `path`, with room for the rows and the first table.
+  // Makes the file at `path`, with room for the rows and the first table; an empty one, or for a DiskIndexBuilder.
   static base::Result<DiskIndex> create(const char* path, const DiskGeometry& geometry, std::uint64_t boot);
   // EBADMSG: it is not a sound one of this layout. ESTALE: nobody uses it, and it is of another boot.
   static base::Result<DiskIndex> open(const char* path, std::uint64_t boot);
@@ -113,15 +114,15 @@ class DiskIndex {
   // Calls visit(place, word) for each living entry that may be of this hash.
   template <typename Visit>
   void visit(std::uint64_t hash, Visit&& visit) const {
-    if (!can_touch(mapping_.data(), false)) return;
+    if (!can_read(mapping_.data())) return;
     for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
       for (const std::uint64_t b : {first_bucket(hash, t), second_bucket(hash, t)}) {
         const DiskBucket& bucket = table(t)[b];
-        if (!can_touch(&bucket, false)) continue;
+        if (!can_read(&bucket)) continue;
         for (const auto& slot : bucket.slots) {
           // Pairs with the compare-and-swap in insert.
           const std::uint64_t word = slot.load(std::memory_order_seq_cst);
-          if (word == 0 || (word >> 48) != (hash & 0xffff) || !can_touch(&row_of(number_in(word)), false)) continue;
+          if (word == 0 || (word >> 48) != (hash & 0xffff) || !can_read(&row_of(number_in(word)))) continue;
           if (DiskPlace place; is_living(word, place)) visit(place, word);
         }
       }
@@ -130,12 +131,6 @@ class DiskIndex {
 
   // ENOSPC: all buckets of this hash are full of living entries.
   base::Result<void> insert(std::uint64_t hash, std::uint64_t word);
-  // The same while nobody else knows of the file, all of which is in memory.
-  base::Result<void> insert_unshared(std::uint64_t hash, std::uint64_t word);
-  void prefetch(std::uint64_t hash) const {
-    __builtin_prefetch(&table(0)[first_bucket(hash, 0)], 1);
-    __builtin_prefetch(&table(0)[second_bucket(hash, 0)], 1);
-  }
   // Shows a tentative entry to all; false where it was removed meanwhile.
   bool confirm(std::uint64_t hash, std::uint64_t word);
   // True where there was one, confirmed or not.
@@ -145,6 +140,7 @@ class DiskIndex {
   std::uint32_t tables() const;
 
  private:
+  friend class DiskIndexBuilder;
   using Slot = std::atomic<std::uint64_t>;
 
   std::uint64_t end_of_tables(std::uint32_t n) const {
@@ -163,11 +159,14 @@ class DiskIndex {
   }
   static std::uint32_t number_in(std::uint64_t word) { return static_cast<std::uint32_t>((word >> 22) & 0xfffff); }
   bool is_living(std::uint64_t word, DiskPlace& place) const;
-  bool can_touch(const void* at, bool for_writing) const;
-  Slot* slot_for(std::uint64_t hash, bool guarded, std::uint64_t& expected) const;
-  base::Result<void> insert(std::uint64_t hash, std::uint64_t word, bool guarded);
+  // Without a signal, whatever lies behind the mapping.
+  static bool can_read(const void* at);
+  static bool can_write(const void* at);
+  Slot* slot_for(std::uint64_t hash, std::uint64_t& expected) const;
   static base::Result<DiskIndex> map(int fd, const DiskGeometry& geometry);
   base::Result<void> populate(std::uint64_t from, std::uint64_t to) const;
+  // ESTALE: another file lies there now.
+  base::Result<base::UniqueFd> reopen(const char* path) const;
   void format(std::uint64_t boot) const;
 
   base::Mapping mapping_;  // keeps a shared flock of its file for as long as it lives, without an fd

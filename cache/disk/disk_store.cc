@@ -26,11 +26,16 @@ constexpr std::uint64_t k_least_bound = 4 * k_mib;
 constexpr std::uint64_t k_usual_file = 32 << 10;
 // A rebuild of tens of millions of entries by somebody else; the program's first open waits for it, so not for longer.
 constexpr long k_wait_for_rebuild_ms = 5'000;
-constexpr std::size_t k_ahead = 16;
+constexpr std::size_t k_ahead = 16, k_files_ahead = 32;
 
 std::uint32_t pages_of(std::uint64_t bytes) { return static_cast<std::uint32_t>((bytes + k_page - 1) / k_page); }
 
 bool cannot_be_written(int error) { return error == EROFS || error == EACCES || error == EPERM; }
+
+std::uint64_t word_of(std::uint64_t hash, std::uint32_t number, const DiskFooterRow& row) {
+  return DiskIndex::word_of(hash, number, std::uint64_t{row.offset} * k_record_alignment,
+                            std::uint64_t{row.size} * k_record_alignment);
+}
 
 // A number for this process that no other has: it is a job of its own.
 std::uint64_t own_job() {
@@ -125,7 +130,7 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
   base::Result<void> ready;
   if (found && (found->is_shared() || fits(found->geometry()))) {
     index_ = std::make_unique<DiskIndex>(std::move(*found));
-    ready = reconcile(false);
+    ready = reconcile(nullptr);
   } else {
     ready = rebuild(wanted, boot);
   }
@@ -144,7 +149,10 @@ base::Result<void> DiskStore::rebuild(const DiskGeometry& geometry, std::uint64_
     return base::fail(created.error().value);
   }
   index_ = std::make_unique<DiskIndex>(std::move(*created));
-  if (const auto filled = reconcile(true); !filled) return filled;
+  if (const auto built = build(path.text); !built) {
+    sys::unlink(path.text);
+    return built;
+  }
   const long renamed = sys::raw(SYS_renameat2, AT_FDCWD, sys::arg(path.text), AT_FDCWD, sys::arg(final_path.text), 0);
   index_name_ = "index";
   if (sys::failed(renamed)) return base::fail(static_cast<int>(-renamed));
@@ -169,7 +177,7 @@ base::Result<void> DiskStore::attach_private(std::string& why) {
   if (!index) error = index.error().value;
   if (error == 0) {
     index_ = std::make_unique<DiskIndex>(std::move(*index));
-    if (const auto filled = reconcile(true); !filled) error = filled.error().value;
+    if (const auto built = build(nullptr); !built) error = built.error().value;
   }
   if (error == 0) return {};
   why = fmt::format("cannot use {}: {}", directory_.path(), text_of_error(error));
@@ -178,13 +186,33 @@ base::Result<void> DiskStore::attach_private(std::string& why) {
 
 base::Result<void> DiskStore::refresh() {
   try {
-    return is_private_ ? reconcile(false) : base::Result<void>();
+    return is_private_ ? reconcile(nullptr) : base::Result<void>();
   } catch (...) {
     return base::fail(ENOMEM);
   }
 }
 
-base::Result<void> DiskStore::reconcile(bool is_fresh) {
+base::Result<void> DiskStore::build(const char* path) {
+  auto builder = DiskIndexBuilder::create(*index_, path);
+  if (!builder) return base::fail(builder.error().value);
+  if (const auto filled = reconcile(&*builder); !filled) return filled;
+  while (true) {
+    const auto more = builder->end_pass();
+    if (!more) return base::fail(more.error().value);
+    if (!*more) return {};
+    const auto numbers = directory_.list_segments();
+    if (!numbers) return base::fail(numbers.error().value);
+    for (const std::uint32_t number : *numbers) {
+      const DiskSegmentRow& row = index_->row_of(number);
+      if (row.number() != number || row.state() != DiskSegmentState::sealed) continue;
+      const auto fd = directory_.open_segment(number, O_RDONLY);
+      if (!fd) continue;
+      if (const auto contents = read_footer(fd->get(), number)) add_rows(number, *contents, *builder);
+    }
+  }
+}
+
+base::Result<void> DiskStore::reconcile(DiskIndexBuilder* builder) {
   if (!index_->is_there()) return base::fail(EIO);
   const auto numbers = directory_.list_segments();
   if (!numbers) return base::fail(numbers.error().value);
@@ -195,10 +223,13 @@ base::Result<void> DiskStore::reconcile(bool is_fresh) {
     const bool is_there = std::binary_search(numbers->begin(), numbers->end(), row.number());
     if (!is_there || &index_->row_of(row.number()) != &row) row.set(0, DiskSegmentState::free);
   }
-  for (const std::uint32_t number : *numbers) {
+  for (std::size_t i = 0; i < numbers->size(); ++i) {
+    const std::uint32_t number = (*numbers)[i];
+    // After a reboot none of them is in memory: the disk is asked for many at a time.
+    if (builder != nullptr && i + k_files_ahead < numbers->size()) will_need_footer(directory_, (*numbers)[i + k_files_ahead]);
     const DiskSegmentRow& row = index_->row_of(number);
     const bool is_known = row.number() == number && row.state() == DiskSegmentState::sealed;
-    if (!is_known) load(number, is_fresh);
+    if (!is_known) load(number, builder);
   }
   if (!numbers->empty()) {
     auto& next = index_->header().next_number;
@@ -233,7 +264,7 @@ base::Result<SegmentContents> DiskStore::recover(int fd, std::uint32_t number) {
   return contents;
 }
 
-void DiskStore::load(std::uint32_t number, bool is_fresh) {
+void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
   DiskSegmentRow& row = index_->row_of(number);
   const bool is_row_of_it = row.number() == number && row.state() != DiskSegmentState::free;
   const auto leave = [&] {
@@ -257,12 +288,12 @@ void DiskStore::load(std::uint32_t number, bool is_fresh) {
     if (!contents && contents.error().value == EBADMSG) return leave();
   }
   if (!contents) return;
-  enter(number, *contents, contents->file_bytes, is_fresh);
+  enter(number, *contents, builder);
   // Not sealed by us, it may grow: the next refresh looks at it again.
   if (is_private_ && is_unsealed) row.set(number, DiskSegmentState::open);
 }
 
-void DiskStore::enter(std::uint32_t number, const SegmentContents& contents, std::uint64_t file_bytes, bool is_fresh) {
+void DiskStore::enter(std::uint32_t number, const SegmentContents& contents, DiskIndexBuilder* builder) {
   DiskSegmentRow& row = index_->row_of(number);
   const bool is_new = row.number() != number || row.state() == DiskSegmentState::free;
   if (is_new) {
@@ -275,30 +306,38 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents, std
   const auto dropped = std::count_if(contents.rows.begin(), contents.rows.end(), [](const auto& r) { return r.state != 0; });
   if (is_new || !contents.has_footer) row.dropped.store(static_cast<std::uint32_t>(dropped), std::memory_order_relaxed);
   row.records.store(static_cast<std::uint32_t>(contents.rows.size()), std::memory_order_relaxed);
-  row.pages.store(pages_of(file_bytes), std::memory_order_relaxed);
+  row.pages.store(pages_of(contents.file_bytes), std::memory_order_relaxed);
   row.set(number, DiskSegmentState::sealed);
+  if (builder != nullptr) return add_rows(number, contents, *builder);
+  for (const DiskFooterRow& r : contents.rows) {
+    if (r.state != 0) continue;
+    const std::uint64_t offset = std::uint64_t{r.offset} * k_record_alignment;
+    if (is_entered(r.path_hash, number, offset)) continue;
+    // Only with both: a change by another name must find it.
+    if (!insert(r.inode_hash, word_of(r.inode_hash, number, r))) return;
+    insert(r.path_hash, word_of(r.path_hash, number, r));
+  }
+}
+
+void DiskStore::add_rows(std::uint32_t number, const SegmentContents& contents, DiskIndexBuilder& builder) {
   const auto& rows = contents.rows;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (i + k_ahead < rows.size()) {
-      index_->prefetch(rows[i + k_ahead].path_hash);
-      index_->prefetch(rows[i + k_ahead].inode_hash);
+      builder.prefetch(rows[i + k_ahead].path_hash);
+      builder.prefetch(rows[i + k_ahead].inode_hash);
     }
     if (rows[i].state != 0) continue;
-    const std::uint64_t offset = std::uint64_t{rows[i].offset} * k_record_alignment;
-    const std::uint64_t bytes = std::uint64_t{rows[i].size} * k_record_alignment;
-    if (!is_fresh && is_entered(rows[i].path_hash, number, offset)) continue;
-    // Only with both: a change by another name must find it.
-    if (!insert(rows[i].inode_hash, DiskIndex::word_of(rows[i].inode_hash, number, offset, bytes), is_fresh)) return;
-    insert(rows[i].path_hash, DiskIndex::word_of(rows[i].path_hash, number, offset, bytes), is_fresh);
+    if (!builder.add(rows[i].inode_hash, word_of(rows[i].inode_hash, number, rows[i]))) return;
+    builder.add(rows[i].path_hash, word_of(rows[i].path_hash, number, rows[i]));
   }
 }
 
 // Under the directory's lock.
-bool DiskStore::insert(std::uint64_t hash, std::uint64_t word, bool is_fresh) {
+bool DiskStore::insert(std::uint64_t hash, std::uint64_t word) {
   while (true) {
     const std::uint32_t tables = index_->tables();
-    if (is_fresh ? index_->insert_unshared(hash, word).has_value() : index_->insert(hash, word).has_value()) return true;
-    if (!is_fresh && !is_private_ && !make_room(index_->next_table_bytes())) return false;
+    if (index_->insert(hash, word)) return true;
+    if (!is_private_ && !make_room(index_->next_table_bytes())) return false;
     const DiskDirectory::Path path = directory_.path_of(index_name_);
     if (!index_->add_table(is_private_ ? nullptr : path.text, tables)) return false;
   }

@@ -23,6 +23,7 @@
 
 #include "cache/disk/disk_directory.h"
 #include "cache/disk/disk_index.h"
+#include "cache/disk/index_builder.h"
 #include "cache/disk/segment_file.h"
 #include "cache/record.h"
 
@@ -113,13 +114,15 @@ class DiskStore {
   base::Result<void> rebuild(const DiskGeometry& geometry, std::uint64_t boot);
   DiskGeometry wanted_geometry() const;
 
-  // All files of the directory into the index; `is_fresh`: it is empty, and nobody else knows it.
-  base::Result<void> reconcile(bool is_fresh);
-  void load(std::uint32_t number, bool is_fresh);
+  // All files of the directory into the index; with a builder: into an empty one that nobody else knows.
+  base::Result<void> reconcile(DiskIndexBuilder* builder);
+  base::Result<void> build(const char* path);
+  void load(std::uint32_t number, DiskIndexBuilder* builder);
   base::Result<SegmentContents> recover(int fd, std::uint32_t number);
   bool is_entered(std::uint64_t hash, std::uint32_t number, std::uint64_t offset) const;
-  void enter(std::uint32_t number, const SegmentContents& contents, std::uint64_t file_bytes, bool is_fresh);
-  bool insert(std::uint64_t hash, std::uint64_t word, bool is_fresh);
+  void enter(std::uint32_t number, const SegmentContents& contents, DiskIndexBuilder* builder);
+  static void add_rows(std::uint32_t number, const SegmentContents& contents, DiskIndexBuilder& builder);
+  bool insert(std::uint64_t hash, std::uint64_t word);
 
   base::Result<void> read_head(const DiskPlace& place, Head& head) const;
   base::Result<std::size_t> read_bytes(const DiskPlace& place, std::span<std::byte> buffer) const;

@@ -117,7 +117,7 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
   const auto add = [&](std::uint64_t hash, std::uint64_t entry) {
     if (index_->insert(hash, entry)) return true;
     const auto lock = directory_.lock(k_wait_for_lock_ms);
-    return lock && insert(hash, entry, false);
+    return lock && insert(hash, entry);
   };
   // By path first, where only changes find it: as soon as it has its entry by inode, both are there.
   bool shown = add(row.path_hash, word | DiskIndex::k_tentative) &&

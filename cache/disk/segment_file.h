@@ -28,6 +28,8 @@ struct SegmentContents {
 
 // EBADMSG: no sound header, or no sound footer.
 base::Result<SegmentContents> read_footer(int fd, std::uint32_t number);
+// Has the disk bring what read_footer reads, and does not wait for it.
+void will_need_footer(const DiskDirectory& directory, std::uint32_t number);
 // Of a file without one. EBADMSG: no sound header.
 base::Result<SegmentContents> walk_records(int fd, std::uint32_t number);
 // Cuts the file behind it. `durable`: returns when all of the file is on the disk.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -56,6 +57,31 @@ class Damage : public testing::Test {
   void restore() {
     for (const auto& entry : std::filesystem::directory_iterator(f_.path())) std::filesystem::remove(entry);
     for (const auto& [path, content] : files_) tests::TempDir::write_file(path, content);
+  }
+  const std::string& content_of_index() const {
+    return std::find_if(files_.begin(), files_.end(), [&](const auto& f) { return f.first == index(); })->second;
+  }
+  // Some pages of its tables were not written in time, or hold something else altogether.
+  void tear(std::string& bytes) {
+    for (std::size_t page = k_page; page + k_page <= bytes.size(); page += k_page) {
+      if (random_() % 2 == 0) continue;
+      const std::uint64_t how = random_() % 4;
+      for (std::size_t at = page; at < page + k_page; at += sizeof(std::uint64_t)) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, bytes.data() + at, sizeof word);
+        if (how == 0) word = 0;
+        if (how == 1 && random_() % 2 == 0) word = 0;  // as it was before some entries came
+        if (how == 2) word = random_();
+        // Tags as they were, and places of other records.
+        if (how == 3 && word != 0) word = (word & ~std::uint64_t{0x3fffff}) | (random_() % (1 << 14));
+        std::memcpy(bytes.data() + at, &word, sizeof word);
+      }
+    }
+  }
+  static void set_boot(std::string& bytes, std::uint64_t boot) {
+    auto* const head = reinterpret_cast<DiskIndexHeader*>(bytes.data());
+    head->boot = boot;
+    head->hash = base::hash_bytes(head, offsetof(DiskIndexHeader, hash));
   }
   tests::Found look(DiskStore& store) const { return tests::look_for_files(store, contents_); }
   std::string index() const { return f_.path() + "/index"; }
@@ -140,6 +166,32 @@ TEST_F(Damage, AFlippedByteAnywhereIsNeverServed) {
   }
   EXPECT_GT(in_index, k_rounds / 50U);
   EXPECT_GT(right_, k_rounds * k_files);
+}
+
+TEST_F(Damage, ATornIndexOfAnotherBootIsBuiltAnewAndAllIsFound) {
+  for (int round = 0; round < k_rounds / 10; ++round) {
+    restore();
+    std::string torn = content_of_index();
+    tear(torn);
+    set_boot(torn, DiskIndex::current_boot() + 1);
+    ASSERT_TRUE(tests::TempDir::write_file(index(), torn));
+    check(round);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(right_, 2U * (k_rounds / 10) * (k_files - 2)) << "all but what was forgotten, each time";
+}
+
+TEST_F(Damage, ATornIndexOfThisBootServesNothingWrong) {
+  for (int round = 0; round < k_rounds / 10; ++round) {
+    restore();
+    std::string torn = content_of_index();
+    tear(torn);
+    ASSERT_TRUE(tests::TempDir::write_file(index(), torn));
+    check(round);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(right_, 0U);
+  EXPECT_LT(right_, 2U * (k_rounds / 10) * (k_files - 2)) << "nothing was torn, or it was not used";
 }
 
 TEST_F(Damage, ADamagedRecordIsDroppedCountedAndReportedOnce) {
