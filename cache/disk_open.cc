@@ -46,6 +46,7 @@ bool FileCache::open_from_disk(const OpenRequest& request, Lane lane, OpenOutcom
       case Fetch::Next::read: break;
     }
     std::memcpy(fetch.room(), record.data(), record.data_size);
+    fetch.note_from_disk();
     if (!fetch.publish()) return Verdict::refused;
     stats().count(Counter::hits_disk);
     return Verdict::taken;

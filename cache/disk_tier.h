@@ -9,7 +9,6 @@
 
 #include "cache/base/config.h"
 #include "cache/base/hash.h"
-#include "cache/base/mapping.h"
 #include "cache/disk/disk_store.h"
 #include "cache/disk/read_buffers.h"
 #include "cache/ram/layout.h"

@@ -27,6 +27,11 @@ std::string text_of(const std::vector<std::string>& prefixes) {
   for (const auto& prefix : prefixes) text += (text.empty() ? "" : ":") + prefix;
   return text;
 }
+std::string text_of(const std::vector<PackSetting>& packs) {
+  std::string text;
+  for (const auto& pack : packs) text += (text.empty() ? "" : ":") + pack.prefix + "=" + pack.file;
+  return text;
+}
 std::string text_of(Mode mode) { return mode == Mode::off ? "off" : mode == Mode::real_files ? "real" : "virtual"; }
 std::string text_of(const std::string& text) { return text; }
 std::string text_of(const RamSize& size) { return std::to_string(size.value) + (size.is_percent ? "%" : ""); }
