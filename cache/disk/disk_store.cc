@@ -135,6 +135,8 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
     ready = rebuild(wanted, boot);
   }
   if (!ready) return fail_with(ready.error().value);
+  // The bound may be lower than it was, or the disk fuller. Where that cannot be had, nothing is added: append() says so.
+  static_cast<void>(make_room(0));
   return {};
 }
 

@@ -38,6 +38,21 @@ TEST(DiskRoom, ABoundOf10MBIsKept) {
   EXPECT_GT(store->status().used, 8U << 20) << "and it is used";
 }
 
+TEST(DiskRoom, ALowerBoundIsKeptFromTheStart) {
+  DiskFixture f;
+  f.options.size_bound = 20 << 20;
+  f.options.job = 1;
+  append_files(*open_store(f.options), 0, 6000);
+  ASSERT_GT(bytes_in(f.path()), 12U << 20);
+  f.options.size_bound = 10 << 20;
+  f.options.job = 2;
+  const auto store = open_store(f.options);
+  EXPECT_LE(bytes_in(f.path()), (10U << 20) + (64U << 10));
+  EXPECT_GT(store->status().entries, 100U) << "no more than it takes";
+  EXPECT_LE(store->status().used, 10U << 20);
+  EXPECT_EQ(look_for_files(*store, 6000).wrong, 0U);
+}
+
 TEST(DiskRoom, WhatThisJobHasWrittenStays) {
   DiskFixture f;
   f.options.size_bound = 10 << 20;
