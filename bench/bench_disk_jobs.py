@@ -125,7 +125,7 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
                 if job == "DataLoader":
                     epochs_of(bench, job, "")
             speeds, reports, loads, sums = {}, {}, {}, set()
-            for number in range(bench.rounds(5, 3)):
+            for number in range(bench.rounds(5, 2)):
                 order = list(ways)[number % len(ways):] + list(ways)[:number % len(ways)]
                 for way in order:
                     data, at = ways[way]
