@@ -25,6 +25,7 @@ from bench_contest import BenchError
 from bench_disk import measure_hits
 from bench_disk_jobs import measure_larger_than_memory, measure_second_job
 from bench_memory import measure_memory
+from bench_packs import measure_packs
 from bench_prefetch import measure_prefetch
 from bench_real import measure_loaders
 from bench_reads import measure_full_region, measure_miss, measure_reads, measure_two_processes
@@ -58,6 +59,7 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "epoch1": measure_first_epoch,
     "dataloader": measure_data_loader,
     "prefetch": measure_prefetch,
+    "packs": measure_packs,
     "sidecar": measure_sidecar,
     "node": measure_node,
     "disk": measure_disk,

@@ -1,0 +1,170 @@
+"""Packs on the slow mount: a file of a pack against the same file as it is, what prefetching gets out of the mount, and how long
+torchvision's ImageFolder takes to find its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bench_contest import BenchError, Shim, alternate_cold, child_environment, ratios, spread
+from bench_report import Section, Table, Target
+from bench_sets import PLANS, make_set
+from bench_slow import LATENCY_US, mounted
+from bench_suite import Bench
+
+PYTHON = "/usr/bin/python3"  # that has torchvision
+READERS = 32
+BLOCK = 1 << 20
+SCAN = """
+import hashlib, sys, time
+from torchvision.datasets import ImageFolder
+began = time.monotonic()
+found = ImageFolder(sys.argv[1])
+took = time.monotonic() - began
+names = "".join(f"{path[len(sys.argv[1]):]} {label}\\n" for path, label in found.samples)
+print(took, len(found.samples), hashlib.sha256(names.encode()).hexdigest())
+"""
+
+
+def pack(bench: Bench, tree: Path, file: Path) -> None:
+    if not file.exists():
+        subprocess.run([bench.build / "cubeshim", "pack", "-q", tree, file], check=True, stdout=subprocess.DEVNULL)
+
+
+def packed_shim(bench: Bench, prefix: Path, file: Path, **more: str) -> Shim:
+    return bench.shim(prefix, more={"CUBESHIM_PACKS": f"{prefix}={file}", **more})
+
+
+def make_sources(bench: Bench) -> tuple[Path, Path, Path]:
+    """A directory with the mix and many small classes, and the pack of each beside it."""
+    folder = bench.work / "packs"
+    folder.mkdir(parents=True, exist_ok=True)
+    mix = make_set(folder, next(plan for plan in PLANS if plan.name == "mix"), bench.rounds(2000, 1000)).path
+    classes, files = bench.rounds(1000, 100), 100
+    scan = folder / f"scan-{classes}"
+    if not (folder / f"{scan.name}.cube").exists():
+        shutil.rmtree(scan, ignore_errors=True)
+        for number in range(classes):
+            one = scan / f"class_{number:04d}"
+            one.mkdir(parents=True)
+            for index in range(files):
+                (one / f"image_{index:05d}.jpg").touch()
+    for tree in (mix, scan):
+        pack(bench, tree, folder / f"{tree.name}.cube")
+    return folder, mix, scan
+
+
+def measure_reader(bench: Bench, section: Section, folder: Path, mix: Path, prefix: Path) -> None:
+    limit = bench.rounds(1000, 300)
+    with mounted(bench, folder, LATENCY_US, direct=True) as mount:
+        tree, file = mount.path / mix.name, mount.path / f"{mix.name}.cube"
+        found = alternate_cold(
+            [lambda: bench.reader("plain", tree, limit=limit, options=("--cold",), names=mix),
+             lambda: bench.reader("packed", prefix, packed_shim(bench, prefix, file), limit=limit, options=("--cold",), names=mix)],
+            bench.rounds(5, 3))
+    gain = ratios(found["plain"], found["packed"])
+    section.data["reader"] = {name: passes.us() for name, passes in found.items()}
+    section.tables.append(Table(
+        "A C reader, cold, of plain files and of a pack: microseconds a file",
+        f"{limit} files of the mix in random order on a mount with {LATENCY_US} us an operation and without page cache, wall time,"
+        " the cache of the shim empty: lookups, open, fstat, read and close of a file against one read of the pack.",
+        ("way", "us a file", "plain / packed"),
+        [("plain", spread(found["plain"].us()).text(0), ""), ("packed", spread(found["packed"].us()).text(0), gain.text())]))
+    section.targets.append(Target("packs: a C reader, cold, against plain files", ">= 4 x", f"{gain.text()} x", gain.median >= 4))
+
+
+def read_all(file: Path) -> float:
+    """MB/s of 32 threads that read blocks of 1 MB."""
+    size, began = file.stat().st_size, time.monotonic()
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        with ThreadPoolExecutor(READERS) as pool:
+            got = sum(len(data) for data in pool.map(lambda at: os.pread(fd, BLOCK, at), range(0, size, BLOCK)))
+    finally:
+        os.close(fd)
+    if got != size:
+        raise BenchError(f"{file}: {got} bytes read of {size}")
+    return size / 1e6 / (time.monotonic() - began)
+
+
+def warm_up(bench: Bench, prefix: Path, file: Path) -> float:
+    """MB/s of `cubeshim warmup` of all that the pack has."""
+    environment = child_environment(packed_shim(bench, prefix, file, CUBESHIM_RAM_KEEP="1"))
+    del environment["LD_PRELOAD"]
+    command = bench.build / "cubeshim"
+    try:
+        began = time.monotonic()
+        done = subprocess.run([command, "warmup", "--json", prefix], env=environment, check=True, capture_output=True, text=True)
+        seconds = time.monotonic() - began
+        return json.loads(done.stdout)["fetched_bytes"] / 1e6 / seconds
+    finally:
+        subprocess.run([command, "clear", "--name", environment["CUBESHIM_NAME"]], stdout=subprocess.DEVNULL)
+
+
+def measure_prefetching(bench: Bench, section: Section, folder: Path, mix: Path, prefix: Path) -> None:
+    plain, fetched = [], []
+    with mounted(bench, folder, LATENCY_US, direct=True) as mount:
+        file = mount.path / f"{mix.name}.cube"
+        for number in range(bench.rounds(7, 3)):
+            for way in (0, 1) if number % 2 == 0 else (1, 0):
+                if way == 0:
+                    plain.append(read_all(file))
+                else:
+                    fetched.append(warm_up(bench, prefix, file))
+    share = spread([a / b for a, b in zip(fetched, plain)])
+    section.data["prefetching"] = {"plain": plain, "fetched": fetched}
+    section.tables.append(Table(
+        "Prefetching from a pack: MB a second",
+        f"All of the mix's pack, {LATENCY_US} us an operation, no page cache: {READERS} threads that read it in blocks of 1 MB and throw"
+        " them away, and `cubeshim warmup`, which reads file by file into the cache, its start included.",
+        ("way", "MB/s", "of the threads'"),
+        [(f"{READERS} threads, pread", spread(plain).text(0), ""), ("warmup", spread(fetched).text(0), share.text())]))
+    section.targets.append(Target("packs: prefetching against the mount's own bandwidth", ">= 0.5 x", f"{share.text()} x", share.median >= 0.5))
+
+
+def scan(root: Path, shim: Shim | None) -> tuple[float, int, str]:
+    done = subprocess.run([PYTHON, "-W", "ignore", "-c", SCAN, root], env=child_environment(shim), check=True, capture_output=True, text=True)
+    seconds, files, digest = done.stdout.split()
+    return float(seconds), int(files), digest
+
+
+def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefix: Path) -> None:
+    seconds: dict[str, list[float]] = {"plain": [], "packed": []}
+    seen, operations = set(), {}
+    for number in range(bench.rounds(5, 3)):
+        # A mount of its own for each, so that the kernel knows no names yet.
+        for way in ("plain", "packed") if number % 2 == 0 else ("packed", "plain"):
+            with mounted(bench, folder, LATENCY_US) as mount:
+                packed = packed_shim(bench, prefix, mount.path / f"{tree.name}.cube") if way == "packed" else None
+                mount.reset()
+                took, files, digest = scan(prefix if packed else mount.path / tree.name, packed)
+                operations[way] = mount.counters()["total"]["count"] if isinstance(mount.counters().get("total"), dict) else 0
+            seconds[way].append(took)
+            seen.add((files, digest))
+    if len(seen) != 1:
+        raise BenchError("ImageFolder: not the same files in the tree and in the pack")
+    gain = spread([a / b for a, b in zip(seconds["plain"], seconds["packed"])])
+    section.data["scan"] = seconds
+    files = next(iter(seen))[0]
+    section.tables.append(Table(
+        "torchvision's ImageFolder: seconds until its files are known",
+        f"{files:,} files in {files // 100:,} classes, a fresh mount with {LATENCY_US} us an operation for each run (lookup, getattr, readdir,"
+        " read), wall time of the constructor.",
+        ("way", "s", "operations of the mount", "plain / packed"),
+        [(way, spread(found).text(), f"{operations[way]:,}", gain.text() if way == "packed" else "") for way, found in seconds.items()]))
+    section.targets.append(Target("packs: an ImageFolder scan against plain directories", ">= 20 x", f"{gain.text()} x", gain.median >= 20))
+
+
+def measure_packs(bench: Bench) -> Section:
+    section = Section("packs")
+    folder, mix, tree = make_sources(bench)
+    prefix = bench.work / "packed"  # that nobody makes
+    measure_reader(bench, section, folder, mix, prefix)
+    measure_prefetching(bench, section, folder, mix, prefix)
+    measure_scan(bench, section, folder, tree, prefix)
+    return section
