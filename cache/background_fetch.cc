@@ -13,8 +13,6 @@ BackgroundFetch::BackgroundFetch(FileCache& cache, std::string_view key, bool us
       fetch_(cache.ram_, cache.rules_, key, use_ring ? Lane::background_with_ring : Lane::background) {}
 
 BackgroundFetch::Begin BackgroundFetch::begin() {
-  // Whoever prefetches opens files, and these are none.
-  if (cache_->pack_of(key_) != nullptr) return Begin::cached;
   if (was_just_missed(*cache_->region_, hash_)) return Begin::demanded;
   Pin pin = cache_->ram_.find(key_, hash_);
   if (pin && cache_->needs_no_look(*pin)) {

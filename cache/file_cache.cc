@@ -203,7 +203,7 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   }
   if (open_from_disk(request, Lane::demand, outcome)) return outcome;
   outcome = fetch(request);
-  outcome.used_fd = static_cast<bool>(outcome.pin) && !is_packed(outcome.pin->stat);
+  outcome.used_fd = static_cast<bool>(outcome.pin);
   return outcome;
 }
 

@@ -42,6 +42,8 @@ class FileCache {
 
   // For some prefixes the origin is a pack. Before anybody opens anything.
   void use_packs(const PackMounts* packs) { packs_ = packs; }
+  const PackMounts* packs() const { return packs_; }
+  std::uint64_t max_file() const { return rules_.max_file; }
 
   OpenOutcome open(const OpenRequest& request);
   // A record that is there and fresh, for stat and access. No fetch.

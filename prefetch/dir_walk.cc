@@ -45,10 +45,24 @@ int DirWalk::enter(int parent, const char* name, int flags) {
   return 0;
 }
 
+int DirWalk::enter_packed() {
+  const cache::PackMount* const pack = packs_ != nullptr ? packs_->of(path_) : nullptr;
+  if (pack == nullptr) return ENOENT;
+  const auto directory = cache::PackDirectory::open(*pack, path_, /*follows=*/true, /*with_names=*/true);
+  if (!directory) return directory.error().value;
+  Level level;
+  level.packed.reset(*directory);
+  level.end = level.packed->end();
+  level.path_length = path_.size();
+  levels_.push_back(std::move(level));
+  return 0;
+}
+
 int DirWalk::begin(const std::string& root) {
   levels_.clear();
   enters_ = false;
   path_ = root;
+  if (const int error = enter_packed(); error != ENOENT) return error;
   return enter(AT_FDCWD, path_.c_str(), 0);
 }
 
@@ -59,12 +73,17 @@ DirWalk::Found DirWalk::next() {
     if (levels_.size() == k_most_levels) return {Found::refused, Refusal::too_long, ELOOP};
     // Not by path_, which may have become another's.
     const char* const name = path_.c_str() + levels_.back().path_length + 1;
-    const int error = enter(levels_.back().fd.get(), name, O_NOFOLLOW);
+    // In a pack nothing is moved.
+    const int error = levels_.back().packed != nullptr ? enter_packed() : enter(levels_.back().fd.get(), name, O_NOFOLLOW);
     if (error != 0) return {Found::refused, Refusal::unreadable, error};
   }
   while (!levels_.empty()) {
     Level& level = levels_.back();
     path_.resize(level.path_length);
+    if (level.at == level.end && level.packed != nullptr) {
+      levels_.pop_back();
+      continue;
+    }
     if (level.at == level.end) {
       const long n = sys::raw(SYS_getdents64, level.fd.get(), sys::arg(level.block.get()), k_block);
       if (n == -EINTR) continue;
@@ -76,7 +95,9 @@ DirWalk::Found DirWalk::next() {
       level.at = 0;
       level.end = static_cast<std::size_t>(n);
     }
-    const auto* const entry = reinterpret_cast<const Entry*>(level.block.get() + level.at);
+    const void* const here =
+        level.packed != nullptr ? static_cast<void*>(level.packed->at(level.at)) : level.block.get() + level.at;
+    const auto* const entry = static_cast<const Entry*>(here);
     const char* const name = reinterpret_cast<const char*>(entry) + offsetof(Entry, name);
     level.at += entry->length;
     if (std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0) continue;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/base/unique_fd.h"
+#include "cache/pack/pack_directory.h"
 #include "prefetch/refusals.h"
 
 namespace cube::prefetch {
@@ -21,6 +22,8 @@ class DirWalk {
     int error = 0;
   };
 
+  // Of the packs that the walk's thread has opened itself; null: none. Before begin().
+  void use_packs(const cache::PackMounts* packs) { packs_ = packs; }
   // 0, or the errno of the root.
   int begin(const std::string& root);
   bool is_walking() const { return !levels_.empty(); }
@@ -33,15 +36,21 @@ class DirWalk {
   static constexpr std::size_t k_block = 16 << 10;
   static constexpr std::size_t k_most_levels = 64;
 
+  struct Release {
+    void operator()(cache::PackDirectory* directory) const { directory->release(); }
+  };
   struct Level {
     base::UniqueFd fd;
     std::unique_ptr<std::byte[]> block;
+    std::unique_ptr<cache::PackDirectory, Release> packed;  // instead of both
     std::size_t at = 0, end = 0;
     std::size_t path_length = 0;
   };
   int enter(int parent, const char* name, int flags);
+  int enter_packed();
   Found look_at(Level& level, const char* name, unsigned char type);
 
+  const cache::PackMounts* packs_ = nullptr;
   std::vector<Level> levels_;
   std::string path_;
   bool enters_ = false;  // the directory told last

@@ -25,6 +25,10 @@
 
 #include "cache/file_stat.h"
 
+namespace cube::cache {
+class PackMounts;
+}
+
 namespace cube::prefetch {
 
 // Owned by the client, from submit() to ended() at the same place.
@@ -81,11 +85,19 @@ class FetchClient {
   ~FetchClient() = default;
 };
 
+// Where files lie in packs (threads only): the engine opens them anew in its own fd table. A file there takes one read, before
+// its room is asked for, and what a pack does not have is the origin's.
+struct PackedOrigin {
+  const cache::PackMounts* packs = nullptr;
+  std::uint64_t max_file = 0;  // of larger ones only the stat is wanted
+};
+
 struct EngineOptions {
   unsigned depth = 64;      // most fetches in flight
   int nice = 5;             // added to the niceness of the engine's threads
   unsigned idle_ms = 1000;  // threads that have had nothing to do for so long end
   std::size_t stack = 128 << 10;
+  PackedOrigin packed = {};
 };
 inline constexpr unsigned k_most_depth = 256;
 

@@ -31,6 +31,7 @@ PathSource::Next ListingSource::next(PlannedFile& file) {
     // What does not stay would be in the way of what is announced or listed for good reason.
     if (cache_.is_full()) {
       walk_ = {};
+      walk_.use_packs(packs_);
       waiting_.clear();
       return Next::none_yet;
     }

@@ -17,6 +17,11 @@ class ListingSource final : public PathSource {
   static constexpr std::uint32_t k_reader = UINT32_MAX;
 
   explicit ListingSource(cache::FileCache& cache) : cache_(cache) {}
+  // Of the thread that calls next().
+  void use_packs(const cache::PackMounts* packs) {
+    packs_ = packs;
+    walk_.use_packs(packs);
+  }
   Next next(PlannedFile& file) override;
 
  private:
@@ -24,6 +29,7 @@ class ListingSource final : public PathSource {
   bool next_of_walk(PlannedFile& file);
 
   cache::FileCache& cache_;
+  const cache::PackMounts* packs_ = nullptr;
   DirWalk walk_;
   std::deque<std::string> waiting_;
   std::unordered_set<std::uint64_t> known_;  // hashes of directories, each of which is fetched once

@@ -80,7 +80,7 @@ PathList::Verdict PathList::take_walked() {
   if (found.kind == DirWalk::Found::file) return Verdict::file;
   if (!options_.look_at_each) return Verdict::unknown;
   // A link: to a file is as good as one.
-  const auto stat = cache::stat_path(AT_FDCWD, path_.c_str(), 0);
+  const auto stat = look();
   if (stat && stat->is_regular()) return Verdict::file;
   refuse_line(stat ? Refusal::not_a_file : Refusal::missing, path_, stat ? 0 : stat.error().value);
   return Verdict::none;
@@ -99,6 +99,14 @@ PathList::Verdict PathList::take_line(std::string_view line) {
     return Verdict::none;
   }
   return line.front() == '/' ? take_path(line) : take_relative(line);
+}
+
+// At path_.
+base::Result<cache::FileStat> PathList::look() const {
+  const cache::PackMount* const pack = options_.packs != nullptr ? options_.packs->of(path_) : nullptr;
+  cache::PackMount::Found found;
+  if (pack != nullptr && pack->find(path_, /*follows=*/true, found)) return found.entry.stat;
+  return cache::stat_path(AT_FDCWD, path_.c_str(), 0);
 }
 
 bool PathList::is_covered(std::string_view path) const {
@@ -128,10 +136,10 @@ PathList::Verdict PathList::take_relative(std::string_view text) {
     return true;
   };
   if (place_ != SIZE_MAX && try_place(place_)) {
-    if (!options_.look_at_each || cache::stat_path(AT_FDCWD, path_.c_str(), 0)) return judge(text.ends_with('/'));
+    if (!options_.look_at_each || look()) return judge(text.ends_with('/'));
   }
   for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (i == place_ || !try_place(i) || !cache::stat_path(AT_FDCWD, path_.c_str(), 0)) continue;
+    if (i == place_ || !try_place(i) || !look()) continue;
     place_ = i;
     return judge(text.ends_with('/'));
   }
@@ -146,7 +154,7 @@ PathList::Verdict PathList::judge(bool is_directory) {
     return Verdict::none;
   }
   if (!is_directory && options_.look_at_each) {
-    const auto stat = cache::stat_path(AT_FDCWD, path_.c_str(), 0);
+    const auto stat = look();
     if (!stat) {
       const int error = stat.error().value;
       const bool missing = error == ENOENT || error == ENOTDIR;

@@ -37,7 +37,8 @@ struct PathListOptions {
   std::string list;
   std::vector<std::string> prefixes;  // normalised
   bool look_at_each = false;
-  std::string directory = {};  // where relative paths begin; empty: the list's own
+  std::string directory = {};                // where relative paths begin; empty: the list's own
+  const cache::PackMounts* packs = nullptr;  // that the thread has opened itself: what lies there is looked for there
 };
 
 struct PathEntry {
@@ -64,7 +65,9 @@ class PathList {
   void log() const;
 
  private:
-  PathList(PathListOptions options, ListReader reader) : options_(std::move(options)), reader_(std::move(reader)) {}
+  PathList(PathListOptions options, ListReader reader) : options_(std::move(options)), reader_(std::move(reader)) {
+    walk_.use_packs(options_.packs);
+  }
 
   enum class Verdict : std::uint8_t { none, unknown, file };
   Verdict take_line(std::string_view line);
@@ -74,6 +77,7 @@ class PathList {
   Verdict take_walked();
   void exclude(std::string_view text);
   bool is_covered(std::string_view path) const;
+  base::Result<cache::FileStat> look() const;
   void refuse_line(Refusal reason, std::string_view text, int error = 0) { refusals_.count(reason, text, reader_.line(), error); }
 
   PathListOptions options_;

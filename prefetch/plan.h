@@ -16,6 +16,7 @@ namespace cube::prefetch {
 class Plan final : public PathSource {
  public:
   explicit Plan(cache::FileCache& cache) : listings_(cache) {}
+  void use_packs(const cache::PackMounts* packs) { listings_.use_packs(packs); }
   void set_announcements(std::unique_ptr<Announcements> announcements) { announcements_ = std::move(announcements); }
   void set_list(std::unique_ptr<ListSource> list) { list_ = std::move(list); }
   Announcements* announcements() { return announcements_.get(); }

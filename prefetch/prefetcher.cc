@@ -59,6 +59,10 @@ std::unique_ptr<Prefetcher> Prefetcher::make(cache::FileCache& cache, Options op
   engine.nice = prefetcher->options_.nice;
   prefetcher->engine_ = make_engine(choice_of(prefetcher->options_.engine), engine, *prefetcher, why);
   if (prefetcher->engine_ == nullptr) return nullptr;
+  if (cache.packs() == nullptr || cache.packs()->is_empty()) return prefetcher;
+  engine.packed = {cache.packs(), cache.max_file()};
+  prefetcher->pack_engine_ = make_engine(EngineChoice::threads, engine, *prefetcher, why);
+  if (prefetcher->pack_engine_ == nullptr) return nullptr;
   return prefetcher;
 }
 
@@ -87,6 +91,7 @@ void Prefetcher::set_depth(unsigned depth) {
     depth_ = depth;
   }
   engine_->set_depth(depth);
+  if (pack_engine_ != nullptr) pack_engine_->set_depth(depth);
   pump();
 }
 
@@ -138,6 +143,10 @@ std::uint32_t Prefetcher::origin_of(const std::string& path) const {
   return static_cast<std::uint32_t>(at - prefixes.begin());
 }
 
+IoEngine& Prefetcher::engine_for(const std::string& path) const {
+  return pack_engine_ != nullptr && cache_.packs()->of(path) != nullptr ? *pack_engine_ : *engine_;
+}
+
 void Prefetcher::pump() {
   while (auto flight = next_flight()) begin(std::move(flight));
 }
@@ -147,7 +156,8 @@ void Prefetcher::begin(std::unique_ptr<Flight> flight) {
   const Begin what = flight->fetch.begin();
   if (what == Begin::fetch && !is_hopeless) {
     flight->origin = origin_of(flight->file.path);
-    engine_->submit(*flight.release());
+    IoEngine& engine = engine_for(flight->file.path);
+    engine.submit(*flight.release());
     return;
   }
   note_placed(*flight);
@@ -365,6 +375,7 @@ void Prefetcher::stop(unsigned patience_ms) {
     waiting_.clear();
   }
   if (engine_ != nullptr) engine_->stop(patience_ms);
+  if (pack_engine_ != nullptr) pack_engine_->stop(patience_ms);
 }
 
 }  // namespace cube::prefetch

@@ -96,6 +96,7 @@ class Prefetcher final : public FetchClient {
   bool has_room(const PlannedFile& file);
   bool may_use_ring(const PlannedFile& file) const { return options_.use_ring && !file.must_stay; }
   std::uint32_t origin_of(const std::string& path) const;
+  IoEngine& engine_for(const std::string& path) const;
   void begin(std::unique_ptr<Flight> flight);
   // The flight holds the place.
   void watch(const Flight& flight);
@@ -115,6 +116,7 @@ class Prefetcher final : public FetchClient {
   const Options options_;
   RingWatch watch_;
   std::unique_ptr<IoEngine> engine_;
+  std::unique_ptr<IoEngine> pack_engine_;  // where the job has packs: threads, for a file takes one call
   EventCount own_progress_;
   EventCount* const progress_;
   std::atomic<unsigned> in_flight_{0}, unended_{0}, unplaced_{0};

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "cache/pack/pack_mount.h"
 #include "prefetch/background_thread.h"
 #include "prefetch/callback_gate.h"
 #include "prefetch/engine_core.h"
@@ -53,9 +54,12 @@ class ThreadCore final : public EngineCore {
   void wake_one();
 
   bool take(Worker& worker);
-  void fetch_one(Worker& worker);
+  void fetch_one(Worker& worker, cache::PackScratch& scratch);
+  // False: the pack does not have it.
+  bool fetch_packed(Worker& worker, cache::PackScratch& scratch, FetchResult& result);
   void fetch_opened(Worker& worker, int fd, Links links, FetchResult& result);
 
+  std::unique_ptr<cache::PackMounts> packs_;  // of the threads' table; made before there is any of them
   std::mutex mutex_;
   std::condition_variable work_, keeping_;
   Worker workers_[k_most_depth];
@@ -71,6 +75,7 @@ class ThreadCore final : public EngineCore {
 void ThreadCore::keep() {
   const auto is_private = take_private_fd_table();
   lower_priority(options.nice);
+  if (is_private && options.packed.packs != nullptr) packs_ = options.packed.packs->opened_anew();
   std::unique_lock lock(mutex_);
   keeper_error_ = is_private ? 0 : is_private.error().value;
   keeping_.notify_all();
@@ -103,6 +108,7 @@ void ThreadCore::start_one(std::unique_lock<std::mutex>& lock) {
 }
 
 void ThreadCore::serve(Worker& worker) {
+  cache::PackScratch scratch;
   std::unique_lock lock(mutex_);
   --starting_;
   do {
@@ -111,7 +117,7 @@ void ThreadCore::serve(Worker& worker) {
     // One wakes the next, where there is more than it can take itself.
     if (queue.size() > 1) wake_one();
     lock.unlock();
-    while (take(worker)) fetch_one(worker);
+    while (take(worker)) fetch_one(worker, scratch);
     lock.lock();
     --running_;
   } while (!is_stopping_ && !worker.gate.is_closed() && wait_for_work(lock));
@@ -143,16 +149,48 @@ bool ThreadCore::take(Worker& worker) {
   return fetch != nullptr;
 }
 
-void ThreadCore::fetch_one(Worker& worker) {
+bool ThreadCore::fetch_packed(Worker& worker, cache::PackScratch& scratch, FetchResult& result) {
+  const cache::PackMount* const pack = packs_ != nullptr ? packs_->of(worker.path) : nullptr;
+  if (pack == nullptr) return false;
+  cache::PackMount::Content content;
+  const auto read = pack->read(worker.path, options.packed.max_file, scratch, content);
+  const int error = read ? 0 : read.error().value;
+  if (error == ENOENT) return false;
+  result.reads = 1;
+  result.ending = Ending::failed;
+  result.error = error;
+  // A directory's stat is there, too.
+  if (error != 0 && error != EISDIR) return true;
+  if (!worker.gate.enter()) return true;
+  const Room room = client.room_for(*worker.fetch, {content.stat, content.physical});
+  result.has_room = worker.has_room = room.is_given;
+  worker.gate.leave();
+  if (!room.is_given) {
+    result.ending = Ending::declined;
+    result.reason = room.reason;
+  } else if (error == 0 && content.data != nullptr) {
+    if (content.stat.size != 0) std::memcpy(room.data, content.data, content.stat.size);
+    result.bytes = content.stat.size;
+    result.ending = Ending::whole;
+  } else {
+    result.error = EFBIG;
+  }
+  return true;
+}
+
+void ThreadCore::fetch_one(Worker& worker, cache::PackScratch& scratch) {
   FetchResult result;
   Links links = Links::unknown;
-  result.opens = 1;
-  const auto fd = open_for_fetch(worker.path, links);
-  if (fd) {
-    fetch_opened(worker, *fd, links, result);
-  } else {
-    result.ending = Ending::failed;
-    result.error = fd.error().value;
+  base::Result<int> fd = base::fail(ENOENT);
+  if (!fetch_packed(worker, scratch, result)) {
+    result.opens = 1;
+    fd = open_for_fetch(worker.path, links);
+    if (fd) {
+      fetch_opened(worker, *fd, links, result);
+    } else {
+      result.ending = Ending::failed;
+      result.error = fd.error().value;
+    }
   }
   // Otherwise who closed the gate has ended it.
   const bool is_ours = worker.gate.enter();

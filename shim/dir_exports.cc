@@ -68,8 +68,8 @@ void export_rewinddir(DIR* directory) {
 }
 
 ssize_t export_getdents64(int fd, void* to, size_t n) {
-  shim::materialize(fd);
   if (const shim::OpenFileRef file = packed::acquire(fd)) return shim::to_c(packed::get_entries(*file, to, n));
+  shim::materialize(fd);
   return real::getdents64(fd, to, n);
 }
 

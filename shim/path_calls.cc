@@ -277,6 +277,7 @@ bool OpenPlan::open_packed(const cache::PackMount& pack, const char* path, bool 
 // Where the pack has none, the kernel may, unless it was told that a file is there.
 void OpenPlan::open_directory(const cache::PackMount& pack) {
   const int result = packed_directory::open(pack, path_.key(), flags_);
+  if (result >= 0 && process::config().prefetch) listings::note_listing(path_.key());
   const bool may_be_file = result == -ENOTDIR && (flags_ & (O_DIRECTORY | O_PATH)) == O_PATH;
   answered_ = false;
   if (result != -ENOENT && !may_be_file) answer(result);

@@ -54,6 +54,34 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
   return stat ? stat->inode : own;
 }
 
+// Whoever lists a directory of directories goes into them: their records are asked for at once, and come while it is at the
+// first of them.
+void ask_for_directories(const PackMount& mount, std::string_view path, std::string_view listing) {
+  constexpr std::uint32_t k_least = 4, k_most = 4096;
+  constexpr std::uint64_t k_most_bytes = 32 << 20;
+  char text[PATH_MAX];
+  std::memcpy(text, path.data(), path.size());
+  std::size_t length = path.size();
+  if (length != 0) text[length++] = '/';
+  std::uint32_t directories = 0;
+  std::string_view name;
+  PackName row;
+  for (PackListingReader reader(listing); reader.next(name, row);) directories += row.type == DT_DIR ? 1 : 0;
+  if (directories < k_least) return;
+  mount.reader().will_need_index();
+  std::uint64_t bytes = 0;
+  std::uint32_t asked = 0;
+  for (PackListingReader reader(listing); asked < k_most && bytes < k_most_bytes && reader.next(name, row);) {
+    if (row.type != DT_DIR || length + name.size() >= sizeof text) continue;
+    std::memcpy(text + length, name.data(), name.size());
+    const auto slot = mount.reader().locate(base::hash_path({text, length + name.size()}));
+    if (!slot) continue;
+    mount.reader().will_need(slot->offset, std::min<std::uint64_t>(slot->bytes, k_most_bytes));
+    bytes += slot->bytes;
+    ++asked;
+  }
+}
+
 }  // namespace
 
 base::Result<PackDirectory*> PackDirectory::open(const PackMount& mount, std::string_view path, bool follows, bool with_names) {
@@ -105,6 +133,7 @@ base::Result<PackDirectory*> PackDirectory::open(const PackMount& mount, std::st
   add("..", inode_above(mount, directory->path(), content.stat.inode), DT_DIR);
   PackListingReader reader(data);
   while (reader.next(name, row)) add(name, row.inode, row.type);
+  ask_for_directories(mount, found.name(), data);
   return directory;
 }
 

@@ -202,6 +202,16 @@ base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, Pa
   return result;
 }
 
+std::unique_ptr<PackMounts> PackMounts::opened_anew() const {
+  auto own = std::make_unique<PackMounts>();
+  for (const auto& mount : mounts_) {
+    std::string why;
+    auto again = PackMount::open({.prefix = mount->prefix(), .file = mount->reader().file()}, why);
+    if (again != nullptr && again->reader().identity() == mount->reader().identity()) own->add(std::move(again));
+  }
+  return own;
+}
+
 base::Result<void> PackMount::read_listing(std::string_view path, bool follows, PackScratch& scratch, Found& found,
                                            Content& content) const {
   constexpr std::uint64_t k_no_bound = 1ULL << 40;

@@ -77,6 +77,9 @@ class PackMounts {
  public:
   void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
   bool is_empty() const { return mounts_.empty(); }
+  // The same packs, for threads with an fd table of their own, where the numbers of these mean nothing: to be called there, and
+  // used by nobody else. One that is another file by now is left out. Allocates.
+  std::unique_ptr<PackMounts> opened_anew() const;
   // Null: none has it.
   const PackMount* of(std::string_view path) const {
     for (const auto& mount : mounts_) {

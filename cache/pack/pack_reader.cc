@@ -125,6 +125,21 @@ bool PackReader::read_frame(std::string& why) {
   return true;
 }
 
+void PackReader::will_need(std::uint64_t at, std::uint64_t n) const {
+  // What the kernel takes in one call depends on the mount; hardly any takes less.
+  constexpr std::uint64_t k_part = 128 << 10;
+  const int fd = fd_.load(std::memory_order_relaxed);
+  for (std::uint64_t done = 0; done < n; done += k_part)
+    base::sys::raw(SYS_readahead, fd, static_cast<long>(at + done), static_cast<long>(std::min(k_part, n - done)));
+}
+
+void PackReader::will_need_index() const {
+  // More is not fetched for a guess.
+  constexpr std::uint64_t k_most = 64 << 20;
+  if (header_.index_bytes > k_most || index_is_asked_for_.exchange(true, std::memory_order_relaxed)) return;
+  will_need(header_.index_begin, header_.index_bytes);
+}
+
 base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t n) const {
   const std::uint64_t bucket = pack_bucket(path_hash, header_.table_bits);
   const std::uint64_t begin = table_[bucket], end = table_[bucket + 1];

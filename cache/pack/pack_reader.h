@@ -39,12 +39,17 @@ class PackReader {
   // Some of it, unchecked; all that is asked for, or less at its end.
   base::Result<std::size_t> read_part(const PackEntry& entry, std::uint64_t from, std::byte* to, std::size_t n) const;
 
+  // Asks the kernel to fetch it without waiting, where the mount keeps pages: part of the file, or the index, once.
+  void will_need(std::uint64_t at, std::uint64_t n) const;
+  void will_need_index() const;
+
   // All records in the order of the file.
   PackScan scan() const { return {fd_.load(std::memory_order_relaxed), header_.records_begin, header_.records_end}; }
   // Reads the whole index: is it the one that was written?
   bool index_is_sound() const;
 
   const PackHeader& header() const { return header_; }
+  const std::string& file() const { return name_; }
   // Of this very file: the header alone does not tell packs of other bytes with the same sizes apart.
   std::uint64_t identity() const;
 
@@ -69,6 +74,7 @@ class PackReader {
   std::string name_;
   FileStat stat_{};  // of the file that was opened
   mutable std::atomic<int> fd_{-1};
+  mutable std::atomic<bool> index_is_asked_for_{false};
   PackHeader header_{};
   base::Mapping index_;
   const std::uint64_t* table_ = nullptr;
