@@ -1,84 +1,103 @@
 #include "cache/disk_flush.h"
 
 #include <algorithm>
-#include <iterator>
 
+#include "cache/base/clock.h"
 #include "cache/ram/segments.h"
 
 namespace cube::cache {
+namespace {
 
-DiskFlush::DiskFlush(FileCache& cache)
-    : cache_(cache), notes_(cache.region().layout().segment_count), counts_(cache.region().layout().segment_count) {
-  next_ = notes_.size();
+SegmentWord word_of(const SegmentRow& row) { return SegmentWord::unpack(row.word.load(std::memory_order_acquire)); }
+
+}  // namespace
+
+bool DiskFlush::has_news(std::uint32_t segment) const {
+  const SegmentRow& row = cache_.region().segment_row(segment);
+  const Note& note = notes_[segment];
+  const std::uint32_t fresh = row.fresh.load(std::memory_order_acquire);
+  return fresh != 0 && (fresh != note.seen || word_of(row).generation != note.generation);
 }
 
-bool DiskFlush::collect(const std::function<bool()>& may_go_on) {
-  const Region& region = cache_.region();
-  bool is_any = false;
-  for (std::uint32_t i = 0; i < notes_.size(); ++i) {
-    const SegmentRow& row = region.segment_row(i);
-    // Before the look into the index, so that what comes later is seen by the next pass; and before the look at the ring, whose
-    // segments may be used anew while they are written.
-    const std::uint32_t records = row.records.load(std::memory_order_acquire);
-    counts_[i] = row.is_ring.load(std::memory_order_relaxed) != 0 ? notes_[i].seen : records;
-    is_any = is_any || counts_[i] != notes_[i].seen;
-  }
-  if (!is_any) return false;
-  // Nothing is pinned after the time is over: the process may have given its row of pins to another by then.
-  cache_.ram().visit_all([&](std::uint32_t segment) { return counts_[segment] != notes_[segment].seen && may_go_on(); },
-                         [&](std::uint32_t segment, const Record& record) {
-                           // What came from there would be found to be there already, at the price of a read for each.
-                           if (record.is_stale() || record.is_from_disk()) return;
-                           const auto* const at = reinterpret_cast<const std::byte*>(&record);
-                           notes_[segment].offsets.push_back(static_cast<std::uint64_t>(at - region.segment(segment)));
-                         });
-  for (Note& note : notes_) {
-    // Each is found by its path and by its inode.
-    std::sort(note.offsets.begin(), note.offsets.end());
-    note.offsets.erase(std::unique(note.offsets.begin(), note.offsets.end()), note.offsets.end());
-    if (note.written.empty()) continue;
-    std::vector<std::uint64_t> left;
-    std::set_difference(note.offsets.begin(), note.offsets.end(), note.written.begin(), note.written.end(),
-                        std::back_inserter(left));
-    note.offsets = std::move(left);
-  }
-  next_ = 0;
-  return true;
+void DiskFlush::say_alive() {
+  cache_.region().header().disk_alive_ns.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
 }
 
-int DiskFlush::write_next() {
-  const auto i = static_cast<std::uint32_t>(next_);
-  Note& note = notes_[i];
+void DiskFlush::end() {
+  cache_.region().header().disk_alive_ns.store(0, std::memory_order_seq_cst);
+  cache_.ring().wake();
+}
+
+int DiskFlush::write(std::uint32_t segment) {
   const Region& region = cache_.region();
-  if (!note.offsets.empty()) {
-    const std::byte* const segment = region.segment(i);
+  SegmentRow& row = region.segment_row(segment);
+  const bool is_ring = row.is_ring.load(std::memory_order_acquire) != 0;
+  Pin claim;
+  std::uint32_t generation = word_of(row).generation;
+  // What is resident stays.
+  if (is_ring && !cache_.ram().hold(segment, generation, claim)) return 0;
+  Note& note = notes_[segment];
+  if (note.generation != generation) note = {.generation = generation, .seen = 0, .written = {}};
+  // Before the look at the records, so that what comes later is seen by the next pass.
+  const std::uint32_t fresh = row.fresh.load(std::memory_order_acquire);
+  // What was sealed a moment ago may still get what is on its way.
+  const bool grows = is_ring || word_of(row).state == SegmentState::open;
+  std::vector<std::uint64_t> offsets, written;
+  cache_.ram().visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
+    if (record.is_stale() || record.is_from_disk()) return;
+    if (grows) written.push_back(offset);
+    if (!std::binary_search(note.written.begin(), note.written.end(), offset)) offsets.push_back(offset);
+  });
+  if (!offsets.empty()) {
+    const std::byte* const start = region.segment(segment);
     // A run goes on behind its first segment.
-    const std::uint64_t bytes = region.layout().file_bytes - region.offset_of(segment);
-    const auto appended = cache_.disk()->store().append({segment, bytes}, note.offsets);
+    const std::uint64_t bytes = region.layout().file_bytes - region.offset_of(start);
+    const auto appended = cache_.disk()->store().append({start, bytes}, offsets);
     if (!appended) return appended.error().value;
   }
-  ++next_;
-  note.seen = counts_[i];
-  const auto state = SegmentWord::unpack(region.segment_row(i).word.load(std::memory_order_relaxed)).state;
-  if (state == SegmentState::open) {
-    note.written.insert(note.written.end(), note.offsets.begin(), note.offsets.end());
-    std::sort(note.written.begin(), note.written.end());
-  } else {
-    note.written = {};
-  }
-  note.offsets = {};
+  note.seen = fresh;
+  note.written = std::move(written);
+  // Release: pairs with the acquire in Ring::is_awaited.
+  row.flushed.store(fresh, std::memory_order_release);
   return 0;
 }
 
-std::int64_t DiskFlush::end_pass() {
+int DiskFlush::write_all(bool of_ring, const std::function<bool()>& may_go_on) {
+  const RegionHeader& header = cache_.region().header();
+  bool is_any = false;
+  int error = 0;
+  for (std::uint32_t i = 0; i < notes_.size() && error == 0; ++i) {
+    const bool is_ring = cache_.region().segment_row(i).is_ring.load(std::memory_order_relaxed) != 0;
+    if (is_ring != of_ring || !has_news(i)) continue;
+    if (!of_ring) error = write_all(/*of_ring=*/true, may_go_on);
+    if (error != 0 || !may_go_on()) break;
+    error = write(i);
+    if (error == 0) say_alive();
+    is_any = true;
+  }
+  // seq_cst: either we see that somebody waits, or he sees that the segment may be used.
+  if (of_ring && is_any && header.ring_waiting.load(std::memory_order_seq_cst) != 0) cache_.ring().wake();
+  return error;
+}
+
+base::Result<std::int64_t> DiskFlush::pass(const std::function<bool()>& may_go_on) {
+  if (!has_failed_) say_alive();
+  int error = write_all(/*of_ring=*/true, may_go_on);
+  if (error == 0) error = write_all(/*of_ring=*/false, may_go_on);
   std::int64_t left = 0;
-  for (; next_ < notes_.size(); ++next_) {
-    left += static_cast<std::int64_t>(notes_[next_].offsets.size());
-    notes_[next_].offsets = {};
+  for (std::uint32_t i = 0; i < notes_.size(); ++i) {
+    const std::uint32_t seen = word_of(cache_.region().segment_row(i)).generation == notes_[i].generation ? notes_[i].seen : 0;
+    if (has_news(i)) left += cache_.region().segment_row(i).fresh.load(std::memory_order_relaxed) - seen;
   }
   cache_.disk()->tell(cache_.region().header());
   cache_.region().header().disk_unwritten.store(static_cast<std::uint64_t>(left), std::memory_order_relaxed);
-  return left;
+  has_failed_ = error != 0;
+  if (!has_failed_) {
+    say_alive();
+    return left;
+  }
+  end();
+  return base::fail(error);
 }
 
 }  // namespace cube::cache

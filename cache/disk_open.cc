@@ -45,8 +45,8 @@ bool FileCache::open_from_disk(const OpenRequest& request, Lane lane, OpenOutcom
       case Fetch::Next::done: stats().count(Counter::hits_ram); return Verdict::taken;
       case Fetch::Next::read: break;
     }
-    std::memcpy(fetch.room(), record.data(), record.data_size);
     fetch.note_from_disk();
+    std::memcpy(fetch.room(), record.data(), record.data_size);
     if (!fetch.publish()) return Verdict::refused;
     stats().count(Counter::hits_disk);
     return Verdict::taken;

@@ -28,7 +28,7 @@ bool is_recent(const FileTime& time, std::uint64_t now_ns, std::uint64_t seconds
 Fetch::Fetch(RamTier& tier, const FetchRules& rules, std::string_view key, Lane lane)
     : tier_(&tier), rules_(rules), lane_(lane), watch_(tier.region()), began_ns_(base::wall_ns()) {
   content_.path = key;
-  content_.prefetched = lane != Lane::demand;
+  content_.prefetched = lane == Lane::background || lane == Lane::background_with_ring;
   content_.fetched_ns = began_ns_;
   content_.verified_ns = base::boot_ns();
 }
@@ -57,12 +57,14 @@ Fetch::Next Fetch::accept(const FileStat& stat, bool physical) {
 base::Result<RamTier::Reservation> Fetch::reserve(std::uint64_t size) {
   const std::size_t path_length = content_.path.size();
   if (lane_ == Lane::demand) return tier_->reserve(path_length, size);
+  const bool has_ring = lane_ != Lane::background;
   if (!tier_->is_full()) {
     auto resident = tier_->reserve(path_length, size);
-    if (resident || lane_ != Lane::background_with_ring) return resident;
+    if (resident || !has_ring) return resident;
   }
-  if (lane_ != Lane::background_with_ring) return base::fail(ENOSPC);
-  return tier_->reserve_in_ring(path_length, size);
+  if (lane_ == Lane::demand_with_ring) return tier_->reserve_shared(path_length, size);
+  if (lane_ == Lane::background_with_ring) return tier_->reserve_in_ring(path_length, size);
+  return base::fail(ENOSPC);
 }
 
 bool Fetch::wants_second_look() const {

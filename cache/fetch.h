@@ -17,8 +17,9 @@ struct FetchRules {
   base::ConsistencyKind consistency = base::ConsistencyKind::immutable;
 };
 
-// Who waits for it. In the background what is fetched is noted as such, and goes to the ring where nothing else has room.
-enum class Lane : std::uint8_t { demand, background, background_with_ring };
+// Who waits for it, and whether it may go to the ring where nothing else has room. In the background what is fetched is noted as
+// such.
+enum class Lane : std::uint8_t { demand, demand_with_ring, background, background_with_ring };
 
 class Fetch {
  public:

@@ -84,6 +84,15 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
   }
   disk_ = *disk;
   disk_->tell(header);
+  // What has no room in memory passes through it, from the disk or on its way there.
+  make_ring(config.ring);
+  if (!ram_.ring().is_made())
+    base::log(base::LogLevel::info, "CUBESHIM_RAM is too small for a ring: the disk serves and gets what fits into memory");
+}
+
+void FileCache::make_ring(const base::RamSize& size) {
+  const RegionLayout& layout = region_->layout();
+  ram_.ring().make(size.is_percent ? layout.file_bytes * size.value / 100 : size.value);
 }
 
 bool FileCache::fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room) {
@@ -174,6 +183,7 @@ void FileCache::note_opened(const Record& record, bool waited_for_prefetch) {
 
 OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t hash) {
   const bool has_room = !ram_.is_full() || ram_.find_of_others(request.key, hash);
+  const bool has_ring = disk_ != nullptr && ram_.ring().is_made();
   // Without room, and without anybody who may be about to bring it, it is the origin's at once.
   if (!has_room && !ram_.ring().is_made()) return open_uncached(request, Counter::bypassed_full);
 
@@ -195,14 +205,17 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   outcome.pin.release();
   // From here on the program waits for the origin, not for a prefetch.
   const DemandWait wait(region_->own_process());
-  if (!has_room) {
-    note_miss(*region_, hash);
+  if (!has_room) note_miss(*region_, hash);
+  if ((has_room || has_ring) && open_from_disk(request, has_ring ? Lane::demand_with_ring : Lane::demand, outcome))
+    return outcome;
+  // What nobody would write to the disk need not pass through the ring.
+  const bool may_pass = has_ring && ram_.ring().has_disk_writer();
+  if (!has_room && !may_pass) {
     // It is not going to be there for those who wait for their turn: they need not open it one after the other.
     ticket = {};
     return open_uncached(request, Counter::bypassed_full);
   }
-  if (open_from_disk(request, Lane::demand, outcome)) return outcome;
-  outcome = fetch(request);
+  outcome = fetch(request, may_pass ? Lane::demand_with_ring : Lane::demand);
   outcome.used_fd = static_cast<bool>(outcome.pin);
   return outcome;
 }
@@ -286,7 +299,7 @@ OpenOutcome FileCache::hand_over(OriginFile&& file, Counter reason) {
   return outcome;
 }
 
-OpenOutcome FileCache::fetch(const OpenRequest& request) {
+OpenOutcome FileCache::fetch(const OpenRequest& request, Lane lane) {
   if (const PackMount* const pack = pack_of(request.key); pack != nullptr) return fetch_packed(*pack, request);
   base::Stats& stats = this->stats();
   const std::uint64_t began = base::monotonic_ns();
@@ -297,7 +310,7 @@ OpenOutcome FileCache::fetch(const OpenRequest& request) {
     return std::move(outcome);
   };
   request.before_kernel_open();
-  Fetch fetch(ram_, rules_, request.key);
+  Fetch fetch(ram_, rules_, request.key, lane);
   auto file = OriginFile::open(request.path, request.flags, stats);
   if (!file) return fail(file.error().value);
   switch (fetch.accept(file->stat(), file->is_physical(request.key))) {
@@ -316,10 +329,10 @@ OpenOutcome FileCache::fetch(const OpenRequest& request) {
     if (read.error().value == EINTR) return fail(EINTR);
     return hand_over(std::move(*file), Counter::bypassed_busy);
   }
-  if (is_on_disk) fetch.note_from_disk();
   // The bytes on the disk are those of this stat, whatever has become of the file meanwhile.
   if (!is_on_disk && fetch.wants_second_look() && !file->is_unchanged(stats))
     return hand_over(std::move(*file), Counter::bypassed_busy);
+  if (is_on_disk) fetch.note_from_disk();
   if (!fetch.publish()) return hand_over(std::move(*file), fetch.reason());
   stats.count(is_on_disk ? Counter::hits_disk : Counter::misses);
   if (!is_on_disk) stats.miss_latency.add(base::monotonic_ns() - began);

@@ -80,6 +80,12 @@ class FileCache {
   // Is anything prefetched on this node?
   bool is_prefetching() const { return region_->header().prefetch_wanted.load(std::memory_order_relaxed) != 0; }
   Ring& ring() { return ram_.ring(); }
+  // If there is none yet.
+  void make_ring(const base::RamSize& size);
+  // Leaves room in it for what programs fetch, before it is used for what is prefetched.
+  void prepare_ring() {
+    if (disk_ != nullptr) ram_.prepare_shared();
+  }
   // Is there no room for what is to stay?
   bool is_full() const { return ram_.is_full(); }
   // Bytes that the ring has room for.
@@ -100,7 +106,7 @@ class FileCache {
   // The bytes of the file with this stat, from the disk.
   bool fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room);
   void note_opened(const Record& record, bool waited_for_prefetch);
-  OpenOutcome fetch(const OpenRequest& request);
+  OpenOutcome fetch(const OpenRequest& request, Lane lane);
   // Is it of the pack that this process sees there, or of the origin where it sees none?
   bool has_right_source(const Record& record) const;
   // The pack that the path lies in; null: none.

@@ -7,6 +7,7 @@
 #include "cache/base/clock.h"
 #include "cache/disk_flush.h"
 #include "cache/ram/robust_lock.h"
+#include "cache/ram/segments.h"
 #include "prefetch/background_thread.h"
 #include "prefetch/event_count.h"
 
@@ -14,7 +15,8 @@ namespace cube::prefetch {
 namespace {
 
 constexpr std::uint64_t k_ms = 1'000'000;
-constexpr std::uint64_t k_between_passes_ns = 250 * k_ms, k_look_for_turn_ns = 500 * k_ms, k_after_error_ns = 10'000 * k_ms;
+constexpr std::uint64_t k_between_passes_ns = 250 * k_ms, k_between_reaps_ns = 1000 * k_ms, k_look_for_turn_ns = 500 * k_ms,
+                        k_after_error_ns = 10'000 * k_ms;
 constexpr std::size_t k_stack = 256 << 10;
 
 }  // namespace
@@ -33,22 +35,47 @@ struct DiskFlusher::State {
     const std::uint64_t until = until_ns.load(std::memory_order_acquire);
     return until == 0 || base::monotonic_ns() < until;
   }
+  void wait_for_news(std::uint32_t seen) const;
   void run();
   void write();
 };
 
+// Until a segment of the region has news, or the stop, whose count has been looked at before.
+void DiskFlusher::State::wait_for_news(std::uint32_t seen) const {
+  cache::RegionHeader& header = cache.region().header();
+  const timespec limit{0, k_between_passes_ns};
+  // Who is killed here leaves it too high: a few calls that wake nobody.
+  header.disk_sleeps.fetch_add(1, std::memory_order_seq_cst);
+  if (!stopping()) base::sys::futex_wait(&header.disk_news, seen, &limit);
+  header.disk_sleeps.fetch_sub(1, std::memory_order_relaxed);
+}
+
 void DiskFlusher::State::write() {
   cache::DiskFlush flush(cache);
+  std::uint64_t next_reap_ns = 0;
   while (true) {
     const std::uint32_t seen = events.now();
+    const std::uint32_t news = cache.region().header().disk_news.load(std::memory_order_seq_cst);
     const bool is_last = stopping();
+    // Claims of who was killed would keep segments of the ring from being used.
+    if (const std::uint64_t now = base::monotonic_ns(); !is_last && now >= next_reap_ns && cache.ring().is_in_use()) {
+      cache.region().reap();
+      next_reap_ns = now + k_between_reaps_ns;
+    }
     const auto left = flush.pass([this] { return has_time(); });
     if (is_last) {
       if (left && *left > 0) base::log(base::LogLevel::info, "{} files had no time to be written to the disk", *left);
       break;
     }
-    if (!stopping()) events.wait(seen, left ? k_between_passes_ns : k_after_error_ns);
+    if (stopping()) continue;
+    // What comes is no reason to ask a disk again that has just refused.
+    if (left) {
+      wait_for_news(news);
+    } else {
+      events.wait(seen, k_after_error_ns);
+    }
   }
+  flush.end();
   // Without its footer a file is recovered by the next job; with it, that costs nothing. The kernel would let the process end
   // only when the thread has done waiting for the disk, so it does not begin to.
   if (has_time()) cache.disk()->store().seal(/*durable=*/false);
@@ -97,6 +124,7 @@ DiskFlusher* DiskFlusher::start(cache::FileCache& cache) {
 
 void DiskFlusher::ask_to_stop(std::uint64_t until_ns) {
   state_->until_ns.store(until_ns, std::memory_order_seq_cst);
+  cache::tell_disk(state_->cache.region().header());
   state_->events.notify();
 }
 

@@ -21,10 +21,6 @@ constexpr std::uint64_t k_most_listed = (1ULL << 48) - 1;
 
 std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & ~k_most_listed; }
 
-std::uint64_t ring_bytes(const base::RamSize& size, const cache::RegionLayout& layout) {
-  return size.is_percent ? layout.file_bytes * size.value / 100 : size.value;
-}
-
 }  // namespace
 
 // Each file under way takes an fd of those that the process may have, and the socket, lists and rings take some.
@@ -83,7 +79,8 @@ void Lead::end() {
 // Not before there is something to prefetch, for what is the ring's does not hold what stays.
 void Lead::make_ring() {
   if (std::exchange(has_ring_, true)) return;
-  cache_.ring().make(ring_bytes(config_.ring, cache_.region().layout()));
+  cache_.make_ring(config_.ring);
+  cache_.prepare_ring();
 }
 
 bool Lead::begin() {

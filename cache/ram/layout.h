@@ -15,7 +15,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 4;
+inline constexpr std::uint32_t k_layout_version = 5;
 inline constexpr std::uint32_t k_process_slots = 256;
 inline constexpr std::uint32_t k_job_rows = 32;
 inline constexpr std::uint32_t k_flight_slots = 1024;
@@ -69,8 +69,13 @@ struct RegionHeader {
   std::atomic<std::uint32_t> ring_segments;    // how many of the last segments are the ring; 0: there is none
   std::atomic<std::uint32_t> ring_wakeups;     // futex: room in the ring
   std::atomic<std::uint32_t> ring_waiting;     // the leader waits for room
-  // The disk (disk_flush.h). Who writes to it holds the mutex; the rest is for the report.
+  std::atomic<std::uint64_t> ring_filling;     // generation:32 | segment + 1:32 that programs' own fetches fill; 0: none yet
+  // The disk (disk_flush.h). Who writes to it holds the mutex, and says now and then that he does.
   pthread_mutex_t disk_writer;
+  std::atomic<std::uint64_t> disk_alive_ns;  // monotonic clock, coarse; 0: nothing is written
+  std::atomic<std::uint32_t> disk_news;      // futex: a segment has got its last record
+  std::atomic<std::uint32_t> disk_sleeps;    // the writer waits for that
+  // For the report.
   std::atomic<std::uint32_t> disk_told;  // its trouble was told
   std::atomic<std::uint64_t> disk_capacity, disk_used, disk_entries;
   std::atomic<std::uint64_t> disk_unwritten;  // records that had no time at the last exit
@@ -117,6 +122,8 @@ struct SegmentRow {
   std::atomic<std::uint64_t> used_bytes;  // by records
   std::atomic<std::uint32_t> is_ring;     // it was leased by the ring, and for the ring it stays
   std::atomic<std::uint32_t> has_memory;  // nothing takes that away again
+  std::atomic<std::uint32_t> fresh;       // confirmed records that are not from the disk
+  std::atomic<std::uint32_t> flushed;     // of the ring: so many of these are on the disk, or will not be
 };
 
 // Files that are open for writing, by device and inode (writers.h).
@@ -151,6 +158,6 @@ struct alignas(64) IndexBucket {
 };
 
 static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
-static_assert(sizeof(SegmentRow) == 40 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
+static_assert(sizeof(SegmentRow) == 48 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
 
 }  // namespace cube::cache

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <new>
 
 #include "cache/base/clock.h"
@@ -172,8 +173,18 @@ void RamTier::let_go_of_window(Pool pool) {
     cube::cache::release_lease(*region_, window->segment);
   } else {
     seal_segment(*region_, window->segment);
+    tell_disk(region_->header());
   }
   window.reset();
+}
+
+base::Result<void> RamTier::show_window(Pool pool, std::uint32_t segment) {
+  std::shared_ptr<Window>& window = window_of(pool);
+  if (window != nullptr && window->segment == segment) return {};
+  auto opened = open_window(segment, 1);
+  if (!opened) return base::fail(opened.error().value);
+  window = std::move(*opened);
+  return {};
 }
 
 base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
@@ -263,6 +274,73 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
   return base::fail(ENOSPC);
 }
 
+base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_length, std::uint64_t data_size) {
+  const std::uint64_t segment_bytes = region_->layout().segment_bytes;
+  if (data_size >= segment_bytes || most_bytes(path_length, data_size) > segment_bytes) return base::fail(ENOSPC);
+  const MutexGuard guard(&mutex_);
+  if (!guard) return base::fail(EBUSY);
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    const Ring::Filling filling = ring_.filling();
+    // The claim first, then the look: from here on it is not used anew, whoever closes it.
+    if (Pin claim(filling.is_any ? claim_on(filling.segment) : nullptr, nullptr); filling.is_any && ring_.is_open(filling)) {
+      if (const auto shown = show_window(Pool::shared, filling.segment); !shown) return base::fail(shown.error().value);
+      SegmentRow& row = region_->segment_row(filling.segment);
+      std::uint32_t fill = row.fill.load(std::memory_order_relaxed);
+      RecordPlan plan = plan_record(fill, path_length, data_size, RecordShape::compact);
+      while (plan.end <= segment_bytes &&
+             !row.fill.compare_exchange_weak(fill, static_cast<std::uint32_t>(plan.end), std::memory_order_acq_rel)) {
+        plan = plan_record(fill, path_length, data_size, RecordShape::compact);
+      }
+      if (plan.end <= segment_bytes) {
+        Reservation reservation;
+        reservation.window_ = window_of(Pool::shared);
+        reservation.plan_ = plan;
+        reservation.fill_before_ = fill;
+        reservation.tier_ = this;
+        reservation.claim_ = std::move(claim);
+        reservation.has_claim_ = true;
+        return reservation;
+      }
+    }
+    if (const auto next = ring_.next_filling(filling); !next) return base::fail(next.error().value);
+  }
+  return base::fail(ENOSPC);
+}
+
+void RamTier::prepare_shared() {
+  const MutexGuard guard(&mutex_);
+  if (const Ring::Filling filling = ring_.filling(); guard && !filling.is_any) static_cast<void>(ring_.next_filling(filling));
+}
+
+const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset) const {
+  const std::byte* const at = region_->segment(segment) + offset;
+  // It may be a hole, or be written just now: each field is read once, and the path only as far as the region goes.
+  if (reinterpret_cast<const Record*>(at)->magic != Record::k_magic) return nullptr;
+  Record head;
+  std::memcpy(static_cast<void*>(&head), at, sizeof head);
+  const std::uint64_t room = region_->layout().file_bytes - region_->offset_of(at);
+  if (head.magic != Record::k_magic || head.path_length >= PATH_MAX || head.path_length >= room - sizeof head) return nullptr;
+  if (head.record_size > room || head.record_size < sizeof head || head.record_size % k_record_alignment != 0) return nullptr;
+  const std::uint32_t generation =
+      SegmentWord::unpack(region_->segment_row(segment).word.load(std::memory_order_acquire)).generation &
+      Index::k_generation_mask;
+  const std::string_view path(reinterpret_cast<const char*>(at) + sizeof head, head.path_length);
+  const bool is_found = index_.visit(base::hash_path(path), [&](const RecordPlace& place) {
+    return place.segment == segment && place.offset == offset && place.generation == generation;
+  });
+  return is_found ? reinterpret_cast<const Record*>(at) : nullptr;
+}
+
+bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const {
+  Pin own(claim_on(segment), nullptr);
+  // seq_cst, as in pin().
+  const SegmentWord word = SegmentWord::unpack(region_->segment_row(segment).word.load(std::memory_order_seq_cst));
+  if (!word.is_readable()) return false;
+  generation = word.generation;
+  claim = std::move(own);
+  return true;
+}
+
 base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place, const Record& record) {
   return index_.insert(hash, place, [&](const RecordPlace& other) {
     std::atomic<std::uint32_t>* counter = nullptr;
@@ -331,6 +409,9 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
   // Release: pairs with the acquire in Record::is_stale.
   const bool confirmed = record.stale.compare_exchange_strong(unconfirmed, 0, std::memory_order_acq_rel);
   if (!confirmed && pin->is_prefetched()) ring_.take_back(*pin);
+  // Now that it may be written to the disk, and while it has a claim.
+  if (confirmed && !pin->is_from_disk())
+    region_->segment_row(reservation.window_->segment).fresh.fetch_add(1, std::memory_order_seq_cst);
   reservation.window_.reset();
   return confirmed && !pin->is_stale();
 }
@@ -442,6 +523,7 @@ void RamTier::release_lease() {
   if (!guard) return;
   if (const auto& window = window_of(Pool::resident); window != nullptr) cube::cache::release_lease(*region_, window->segment);
   window_of(Pool::resident).reset();
+  window_of(Pool::shared).reset();
   let_go_of_window(Pool::ring);
 }
 

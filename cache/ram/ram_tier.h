@@ -60,7 +60,7 @@ class Pin {
   const Record* record_ = nullptr;
 };
 
-enum class Pool : std::uint8_t { resident, ring };
+enum class Pool : std::uint8_t { resident, ring, shared };
 
 class RamTier {
   struct Window;
@@ -98,7 +98,12 @@ class RamTier {
 
   // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name. EFBIG: a segment of the ring does not hold it.
   base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size, RecordShape shape = RecordShape::by_size);
+  // For who leads the prefetching, in a segment of its own.
   base::Result<Reservation> reserve_in_ring(std::size_t path_length, std::uint64_t data_size);
+  // For anybody, in the segment of the ring that all fill. ENOSPC: none for now, or it is too large for any.
+  base::Result<Reservation> reserve_shared(std::size_t path_length, std::uint64_t data_size);
+  // Gets that segment, before who prefetches takes all there is.
+  void prepare_shared();
   // Puts the record into the index, where changes of the file find it but nobody else does. ENOSPC: the index has no room.
   base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
   // Shows it to all, unless it was marked meanwhile; false then. Unconfirmed, it is never found.
@@ -115,18 +120,26 @@ class RamTier {
   // The origin was asked and the record is still right.
   void mark_verified(const Record& record, std::uint64_t now_ns);
 
-  // Each record that can be found, pinned, unless wanted(segment) says no; some twice. visit(segment, record).
-  template <typename Wanted, typename Visit>
-  void visit_all(Wanted&& wanted, Visit&& visit) const {
-    index_.visit_all([&](const RecordPlace& place) {
-      if (place.segment >= region_->layout().segment_count || !wanted(place.segment)) return;
-      std::atomic<std::uint32_t>* counter = nullptr;
-      const Record* const record = pin(place, counter);
-      if (record == nullptr) return;
-      const Pin held(counter, record);
-      visit(place.segment, *record);
-    });
+  // Each record of this segment that can be found or is about to be, in its order. visit(offset, record). The segment stays as
+  // it is meanwhile: it is resident, or the caller holds it.
+  template <typename Visit>
+  void visit_segment(std::uint32_t segment, Visit&& visit) const {
+    const SegmentRow& row = region_->segment_row(segment);
+    const std::uint64_t segment_bytes = region_->layout().segment_bytes;
+    // A run has one record.
+    const bool is_run = row.run_length.load(std::memory_order_acquire) > 1;
+    const std::uint64_t end =
+        is_run ? segment_bytes : std::min<std::uint64_t>(row.fill.load(std::memory_order_acquire), segment_bytes);
+    for (std::uint64_t at = 0; at + sizeof(Record) <= end;) {
+      const Record* const record = published_at(segment, at);
+      if (record != nullptr) visit(at, *record);
+      if (is_run) return;
+      // Room that was given out and is not filled yet, or never will be, says nothing of its length.
+      at += record != nullptr ? record->record_size : k_record_alignment;
+    }
   }
+  // A claim on a segment that can be read, as it is now; `generation` is set. The claim stands for no record.
+  bool hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const;
 
   // Has a file of this device ever been cached? Says yes rather too often.
   bool knows_device(std::uint64_t device) const;
@@ -162,6 +175,9 @@ class RamTier {
   bool change_marks(const Record& record, Change&& change) const;
   bool mark_changed(const Record& record);
   std::atomic<std::uint32_t>* claim_on(std::uint32_t segment) const;
+  // The record that the index has there. Null: there is none.
+  const Record* published_at(std::uint32_t segment, std::uint64_t offset) const;
+  base::Result<void> show_window(Pool pool, std::uint32_t segment);
   void set_full(int error);
   base::Result<std::shared_ptr<Window>> open_window(std::uint32_t segment, std::uint32_t count);
   base::Result<Reservation> reserve_run(std::size_t path_length, std::uint64_t data_size);
@@ -185,7 +201,7 @@ class RamTier {
   Ring ring_;
   // Error-checking: a signal handler that exits in the middle of a fetch must not wait for itself.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-  std::shared_ptr<Window> windows_[2];  // of the segments being filled; guarded by mutex_
+  std::shared_ptr<Window> windows_[3];  // of the segments being filled; guarded by mutex_
   std::atomic<std::uint64_t> room_{0};  // bytes left in the resident one
 };
 

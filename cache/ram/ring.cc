@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "cache/base/clock.h"
 #include "cache/ram/index.h"
 #include "cache/ram/segments.h"
 
@@ -16,7 +17,10 @@ SegmentWord word_of(const SegmentRow& row, std::memory_order order = std::memory
   return SegmentWord::unpack(row.word.load(order));
 }
 
-// Open without an owner: left by a leader that is gone.
+// One that has not come round for so long hangs in the disk, or was killed.
+constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
+
+// Open without an owner: left by a leader that is gone, or for all programs to fill.
 bool is_closed(const SegmentWord& word) {
   return word.state == SegmentState::sealed || (word.state == SegmentState::open && word.owner == k_no_owner);
 }
@@ -49,7 +53,8 @@ bool Ring::clear_bit(const Record& record) {
 bool Ring::note_opened(const Record& record) { return clear_bit(record); }
 
 bool Ring::want_again(const Record& record) {
-  if (!holds(record)) return false;
+  // The first open of others is not noted.
+  if (!holds(record) || !record.is_prefetched()) return false;
   const std::uint64_t place = region_->offset_in_data(&record) / k_unread_grain;
   std::atomic<std::uint64_t>& word = region_->unread_bits()[place / 64];
   const std::uint64_t bit = 1ULL << (place % 64);
@@ -92,10 +97,73 @@ bool Ring::is_in_use() const {
   return false;
 }
 
-bool Ring::is_used_up(std::uint32_t segment) const {
+bool Ring::is_spent(std::uint32_t segment) const {
   const SegmentRow& row = region_->segment_row(segment);
-  return is_closed(word_of(row)) && row.unread.load(std::memory_order_seq_cst) == 0 &&
-         row.is_ring.load(std::memory_order_acquire) != 0;
+  if (!is_closed(word_of(row)) || row.unread.load(std::memory_order_seq_cst) != 0) return false;
+  return row.is_ring.load(std::memory_order_acquire) != 0 && !is_awaited(row);
+}
+
+bool Ring::is_used_up(std::uint32_t segment) const {
+  if (!is_spent(segment)) return false;
+  // What programs fill is left to them, unless it is the only one.
+  const Filling now = filling();
+  return !now.is_any || now.segment != segment || !is_open(now) || end_segment() - first_segment() == 1;
+}
+
+bool Ring::is_awaited(const SegmentRow& row) const {
+  // Acquire: pairs with the release of who has written them (DiskFlush).
+  return row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) && has_disk_writer();
+}
+
+bool Ring::has_disk_writer() const {
+  const std::uint64_t seen = region_->header().disk_alive_ns.load(std::memory_order_relaxed);
+  return seen != 0 && base::coarse_monotonic_ns() < seen + k_writer_is_gone_ns;
+}
+
+Ring::Filling Ring::filling() const {
+  Filling filling = Filling::unpack(region_->header().ring_filling.load(std::memory_order_seq_cst));
+  // Whatever the region says.
+  if (filling.segment >= region_->layout().segment_count) filling.is_any = false;
+  return filling;
+}
+
+bool Ring::is_open(const Filling& filling) const {
+  // seq_cst, as in RamTier::pin: who takes it away changes the word first and looks at the claims then.
+  const SegmentWord word = word_of(region_->segment_row(filling.segment), std::memory_order_seq_cst);
+  return word.state == SegmentState::open && word.owner == k_no_owner && word.generation == filling.generation &&
+         owns(filling.segment);
+}
+
+base::Result<void> Ring::next_filling(const Filling& full) {
+  RegionHeader& header = region_->header();
+  std::uint64_t before = header.ring_filling.load(std::memory_order_seq_cst);
+  if (before != full.pack()) return {};
+  if (full.is_any) {
+    next_ = full.segment + 1;
+    tell_disk(header);
+  }
+  auto leased = lease();
+  // Then the same once more: others of the ring may be waiting for their readers for long.
+  if (!leased && full.is_any && is_spent(full.segment) && take_used_up(full.segment)) leased = full.segment;
+  if (!leased) {
+    before = header.ring_filling.load(std::memory_order_seq_cst);
+    if (before != full.pack()) return {};
+    return base::fail(leased.error().value);
+  }
+  SegmentRow& row = region_->segment_row(*leased);
+  const SegmentWord own = word_of(row);
+  const SegmentWord shared{SegmentState::open, k_no_owner, own.generation};
+  swap_word(row, own, shared);
+  // Another may have been quicker: his is filled first, and ours is free for all.
+  const bool is_ours = header.ring_filling.compare_exchange_strong(before, Filling{*leased, own.generation, true}.pack(),
+                                                                   std::memory_order_seq_cst);
+  if (!is_ours) swap_word(row, shared, {SegmentState::sealed, k_no_owner, own.generation});
+  // Nobody fills it any more: it need not be spared. Where it was taken once more, the generation is another.
+  if (is_ours && full.is_any) {
+    swap_word(region_->segment_row(full.segment), {SegmentState::open, k_no_owner, full.generation},
+              {SegmentState::sealed, k_no_owner, full.generation});
+  }
+  return {};
 }
 
 bool Ring::is_pinned(std::uint32_t segment) const {
@@ -114,7 +182,7 @@ bool Ring::take_used_up(std::uint32_t segment) {
   if (!swap_word(row, before, evicting)) return false;
   // seq_cst on both sides: who pins raises his counter first and looks at the word then (RamTier::pin), we the other way round.
   // Who wants to see a record again says so with a claim on it (want_again).
-  if (is_pinned(segment) || row.unread.load(std::memory_order_seq_cst) != 0) {
+  if (is_pinned(segment) || row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row)) {
     swap_word(row, evicting, {SegmentState::sealed, k_no_owner, before.generation});
     return false;
   }
@@ -125,6 +193,8 @@ bool Ring::take_used_up(std::uint32_t segment) {
   std::fill_n(region_->unread_bits() + words * segment, words, 0);
   row.unread.store(0, std::memory_order_relaxed);
   row.fill.store(0, std::memory_order_relaxed);
+  row.fresh.store(0, std::memory_order_relaxed);
+  row.flushed.store(0, std::memory_order_relaxed);
   SegmentWord after{SegmentState::open, region_->own_slot(), before.generation + 1};
   if (after.generation == 0) after.generation = 1;
   swap_word(row, evicting, after);

@@ -1,13 +1,16 @@
-// The ring: the last segments of the region, through which prefetched records pass once the rest, which keeps what it has,
-// is full. Also the note of each prefetched record's first open, in the ring or not.
+// The ring: the last segments of the region, through which records pass once the rest, which keeps what it has, is full: those
+// that are prefetched, and where there is a disk those that programs fetch. Also the note of each prefetched record's first open,
+// in the ring or not.
 //
-// Only the prefetcher that leads writes here; anybody reads. A segment is used anew when each of its records has been opened
-// or given up, and nobody has a claim on it. Its records are never mapped by programs (RecordShape::compact), for a forked
-// child's mapping has no claim.
-// What was there before the ring was made stays: programs may have mapped it.
-// Invariants: the ring's place is settled once and for all by make(); a segment that somebody has pinned keeps its bytes.
-// Thread safety: note_opened by anybody, async-signal-safe, no system call but to wake a leader that waits; the rest by one
-// thread at a time of the process that leads.
+// The prefetcher that leads fills segments of its own; what programs fetch goes to one segment of the node, OPEN without an
+// owner, where each takes its room by a compare-and-swap of the fill while it has a claim on the segment
+// (RamTier::reserve_shared): who dies there leaves a hole and nothing else. A segment is used anew when each of its prefetched
+// records has been opened or given up, all are on the disk, if somebody writes there, and nobody has a claim on it. Its records
+// are never mapped by programs (RecordShape::compact), for a forked child's mapping has no claim. What was there before the ring
+// was made stays: programs may have mapped it. Invariants: the ring's place is settled once and for all by make(); a segment that
+// somebody has pinned keeps its bytes. Thread safety: note_opened by anybody, async-signal-safe, no system call but to wake a
+// leader that waits; lease, filling and next_filling by one thread of a process at a time; the rest by one thread of the process
+// that leads.
 #pragma once
 
 #include <algorithm>
@@ -35,6 +38,25 @@ class Ring {
   void make(std::uint64_t bytes);
   // A segment to fill, OPEN and ours, with memory. ENOSPC: none for now.
   base::Result<std::uint32_t> lease();
+  // Where programs' fetches go. Packed, for RegionHeader::ring_filling.
+  struct Filling {
+    std::uint32_t segment = 0, generation = 0;
+    bool is_any = false;
+    static Filling unpack(std::uint64_t word) {
+      return {static_cast<std::uint32_t>(word) - 1, static_cast<std::uint32_t>(word >> 32),
+              static_cast<std::uint32_t>(word) != 0};
+    }
+    std::uint64_t pack() const { return is_any ? std::uint64_t{generation} << 32 | (segment + 1) : 0; }
+  };
+  Filling filling() const;
+  // Is it still to be filled? Who has a claim on it may rely on that.
+  bool is_open(const Filling& filling) const;
+  // Another one in the place of this, unless somebody has been quicker. ENOSPC: none for now.
+  base::Result<void> next_filling(const Filling& full);
+
+  // Does somebody write what comes into memory to a disk, and get on with it?
+  bool has_disk_writer() const;
+
   // Bytes of segments that lease() would give. `is_pinned`: there would be more if nobody had its files open.
   std::uint64_t room(bool* is_pinned = nullptr) const;
   // Before the record can be found.
@@ -72,7 +94,11 @@ class Ring {
   }
 
  private:
+  // All of it has been read, and is on the disk.
+  bool is_spent(std::uint32_t segment) const;
   bool is_used_up(std::uint32_t segment) const;
+  // The disk is to have it first.
+  bool is_awaited(const SegmentRow& row) const;
   bool is_pinned(std::uint32_t segment) const;
   // Nobody has a claim: EVICTING, a look at all claims, then ours, of the next generation.
   bool take_used_up(std::uint32_t segment);

@@ -1,9 +1,9 @@
 // The life of a segment: FREE -> OPEN (leased by one process, which alone writes to it) -> SEALED (immutable).
 // A process that leaves a half-full segment leaves it OPEN without an owner, and another leases the rest.
-// In the ring (ring.h) also SEALED -> EVICTING -> OPEN, of the next generation.
-// A record larger than a segment takes a run: its first segment and TAIL segments behind it.
-// Invariants: the state, the owner and the generation change by one compare-and-swap; a generation is never 0.
-// Thread safety: all of it, between threads and processes.
+// In the ring (ring.h) also SEALED -> EVICTING -> OPEN, of the next generation; and there one that is OPEN without an owner may
+// be filled by all. A record larger than a segment takes a run: its first segment and TAIL segments behind it. Invariants: the
+// state, the owner and the generation change by one compare-and-swap; a generation is never 0. Thread safety: all of it, between
+// threads and processes.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,8 @@ base::Result<void> lease_free(Region& region, std::uint32_t segment);
 // Gets memory for one of the next `ahead` free segments, so that who leases it need not wait for that (4-10 ms, where a
 // virtual machine has to ask its host). False: all of them have it.
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
+// Who writes to the disk may look whether a segment has news.
+void tell_disk(RegionHeader& header);
 // The owner is done with it: nothing will be added.
 void seal_segment(Region& region, std::uint32_t segment);
 // The owner of a run gives it back; nothing of it was published.

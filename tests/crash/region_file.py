@@ -25,7 +25,7 @@ class Layout:
         """Name, where it begins, how long it is: the parts that hold no lock."""
         return {
             "pins": (self.pins, 4 * self.segment_count * PROCESS_SLOTS),
-            "segment table": (self.segments, 40 * self.segment_count),
+            "segment table": (self.segments, 48 * self.segment_count),
             "writers": (self.writers, 64 * WRITER_STRIPES),
             "own writers": (self.own_writers, 8 * OWN_WRITERS * PROCESS_SLOTS),
             "flights": (self.flights, 16 * FLIGHT_SLOTS),

@@ -1,4 +1,5 @@
 """A second job finds on the disk what the first has read, however that ended; and a disk in trouble harms nobody."""
+import json
 import os
 import shutil
 import resource
@@ -140,6 +141,108 @@ class Warm(DiskCase):
         done = subprocess.run(["/usr/bin/python3", "-c", script], env=self.environment(), capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(self.counters()["read"], 0)
+        self.tried()
+
+
+# Reads all files with four processes, each a quarter of them, as often as it is told.
+WORKERS = """
+import os, sys, zlib
+sums = [line.split() for line in open(sys.argv[2])]
+for epoch in range(int(sys.argv[3])):
+    for n in range(4):
+        if os.fork() == 0:
+            for name, crc in sums[n::4]:
+                with open(f'{sys.argv[1]}/{name}', 'rb') as f: assert zlib.crc32(f.read()) == int(crc), name
+            os._exit(0)
+    for n in range(4): assert os.wait()[1] == 0
+"""
+
+
+class LargerThanMemory(DiskCase):
+    """80 files of 800 kB, and memory for 20 of them."""
+    size = 800_000
+    ram = {"RAM": "16M"}
+
+    def all_to_disk(self, **more):
+        job, right = self.start(**self.ram, **more)
+        self.assertEqual(right, FILES)
+        # What came faster than the disk took it is the next epoch's.
+        epochs = 1
+        while self.entries() < FILES and epochs < 100:
+            self.assertEqual(self.again(job), FILES)
+            epochs += 1
+        self.assertEqual(self.entries(), FILES, f"after {epochs} epochs")
+        self.kill(job)
+        self.assertEqual(self.complaints(), [])
+        return epochs
+
+    def check(self, report, counts, times=1):
+        self.assertEqual((counts["open"], counts["read"]), (0, 0), counts)
+        self.assertEqual(sum(report["hits"].values()), times * FILES, report)
+        self.assertTrue(report["hits"]["disk"] >= FILES, report)
+        self.assertEqual((report["misses"], sum(report["bypassed"].values())), (0, 0), report)
+
+    def test_all_of_it_comes_from_the_disk(self):
+        self.all_to_disk()
+        self.reset()
+        job, right = self.start(**self.ram)
+        self.assertEqual((right, self.again(job)), (FILES, FILES))
+        self.assertEqual(self.end(job), 0)
+        self.check(json.loads(self.report.read_text()), self.counters(), times=2)
+        self.tried()
+
+    def test_in_the_job_that_has_written_it_too(self):
+        job, right = self.start(**self.ram)
+        for _ in range(100):
+            if self.entries() >= FILES:
+                break
+            self.assertEqual(self.again(job), FILES)
+        self.reset()
+        self.assertEqual(self.again(job), FILES)
+        counts = self.counters()
+        self.assertEqual((counts["open"], counts["read"]), (0, 0), counts)
+        self.assertEqual(self.end(job), 0)
+        self.tried()
+
+    def run_workers(self, epochs, **more):
+        done = subprocess.run(["/usr/bin/python3", "-c", WORKERS, self.origin.root, self.work / "sums", str(epochs)],
+                              env=self.environment(**more), capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_forked_readers_fill_it_and_are_served(self):
+        more = {"RAM": "32M", "RING": "16M"}
+        for _ in range(50):
+            if self.entries() >= FILES:
+                break
+            self.run_workers(1, **more)
+        self.assertEqual(self.entries(), FILES)
+        self.reset()
+        self.run_workers(2, **more)
+        counts = self.counters()
+        self.assertEqual((counts["open"], counts["read"]), (0, 0), counts)
+        self.tried()
+
+    def test_with_a_listed_prefetch(self):
+        (self.work / "list").write_text("".join(f"{self.origin.root}/{name}\n" for name in self.files))
+        more = {"PREFETCH": 1, "PREFETCH_LIST": self.work / "list"}
+        self.all_to_disk(**more)
+        self.reset()
+        job, right = self.start(**self.ram, **more)
+        self.assertEqual((right, self.again(job)), (FILES, FILES))
+        self.assertEqual(self.end(job), 0)
+        self.assertEqual(self.counters()["read"], 0, self.report.read_text())
+        self.tried()
+
+    def test_a_full_disk_holds_nobody_up(self):
+        job, right = self.start(DISK="24M", **self.ram)
+        for _ in range(3):
+            self.assertEqual(self.again(job), FILES)
+        self.assertEqual(right, FILES)
+        self.assertTrue(self.entries() > 10, self.entries())
+        self.assertEqual(self.end(job), 0)
+        said = self.complaints()
+        self.assertEqual(len(said), 1, said)
+        self.assertRegex(said[0], "is full")
         self.tried()
 
 
