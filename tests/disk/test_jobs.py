@@ -144,6 +144,24 @@ class Warm(DiskCase):
         self.tried()
 
 
+class Writer(DiskCase):
+    def test_one_process_of_the_node_has_the_thread_until_it_is_gone(self):
+        first, right = self.start()
+        self.assertEqual(right, FILES)
+        self.wait_for_disk(first, FILES)
+        second, right = self.start()
+        self.assertEqual(right, FILES)
+        threads = lambda job: len(os.listdir(f"/proc/{job.pid}/task"))
+        self.assertEqual((threads(first), threads(second)), (2, 1))
+        self.end(first, by=9)
+        deadline = time.monotonic() + 60
+        while threads(second) == 1 and time.monotonic() < deadline:
+            self.assertEqual(self.again(second), FILES)
+        self.assertEqual(threads(second), 2)
+        self.assertEqual(self.end(second), 0)
+        self.tried()
+
+
 # Reads all files with four processes, each a quarter of them, as often as it is told.
 WORKERS = """
 import os, sys, zlib
