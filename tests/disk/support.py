@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 
 _path = pathlib.Path(__file__).parents[1] / "crash" / "support.py"
 _spec = importlib.util.spec_from_file_location("crash_support", _path)
@@ -183,15 +184,18 @@ class DiskCase(crash.FaultCase):
         return pages
 
     def wait_for_disk(self, job, entries):
-        """Until that many are on the disk. They are shown in the index just after a write, which the kernel tells of; so there is
-        always one more to come: a file is said to have changed, is read and written again."""
+        """Until that many are on the disk. They are shown in the index just after a write, which the kernel tells of. Where no more
+        comes within a second, a file is said to have changed, is read and written again."""
         # Not to be woken in place of the writer, just before it shows what it has written.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        deadline = time.monotonic() + PATIENCE_S
         with Writes(self.cache_directory) as writes:
             while self.entries() < entries:
-                self.change(job, 1)
-                if not writes.wait(PATIENCE_S):
+                if time.monotonic() > deadline:
                     self.fail(f"not {entries} files on the disk: {self.entries()}, {self.complaints()}")
+                # Not while it is about to be shown: it would be taken out again.
+                if not writes.wait(1) and self.entries() < entries:
+                    self.change(job, 1)
 
     def counters(self):
         """Operations on data files since the last call of reset()."""
