@@ -71,39 +71,50 @@ base::Result<base::UniqueFd> DiskDirectory::open_segment(std::uint32_t number, i
   return fd;
 }
 
-base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const std::string& name, bool is_read_only,
-                                                std::string& why) {
-  DiskDirectory directory;
-  directory.path_ = fmt::format("{}/cubeshim-{}-{}", parent, sys::geteuid(), name);
-  const auto refuse = [&](int error, std::string text) {
-    why = std::move(text);
-    return base::fail(error);
-  };
-  if (directory.path_.size() > k_longest) {
-    return refuse(ENAMETOOLONG, fmt::format("CUBESHIM_DISK_DIR is too long: {} bytes with the name of the cache, it takes {}",
-                                            directory.path_.size(), k_longest));
-  }
-  const char* const path = directory.path_.c_str();
-  if (!is_read_only) {
-    const long made = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(path), 0700);
-    if (sys::failed(made) && made != -EEXIST) {
-      const int error = static_cast<int>(-made);
-      return refuse(error, fmt::format("CUBESHIM_DISK_DIR={}: {}; it takes a directory on a local disk that can be written to",
-                                       parent, text_of_error(error)));
-    }
-  }
-  const auto fd = base::open_fd(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+base::Result<void> DiskDirectory::name_it(const std::string& parent, const std::string& name, std::string& why) {
+  path_ = fmt::format("{}/cubeshim-{}-{}", parent, sys::geteuid(), name);
+  if (path_.size() <= k_longest) return {};
+  why = fmt::format("CUBESHIM_DISK_DIR is too long: {} bytes with the name of the cache, it takes {}", path_.size(), k_longest);
+  return base::fail(ENAMETOOLONG);
+}
+
+base::Result<void> DiskDirectory::find_it(std::string& why) {
+  const auto fd = base::open_fd(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (!fd) {
-    const int error = fd.error().value;
-    return refuse(error, fmt::format("cannot open {}: {}", directory.path_, text_of_error(error)));
+    why = fmt::format("cannot open {}: {}", path_, text_of_error(fd.error().value));
+    return base::fail(fd.error().value);
   }
   struct ::stat st {};
   sys::fstat(fd->get(), &st);
   if (st.st_uid != sys::geteuid() || (st.st_mode & 022) != 0) {
-    return refuse(
-        EPERM, fmt::format("{} is refused: it must be a directory of this user that nobody else may write to", directory.path_));
+    why = fmt::format("{} is refused: it must be a directory of this user that nobody else may write to", path_);
+    return base::fail(EPERM);
   }
-  directory.owner_ = st.st_uid;
+  owner_ = st.st_uid;
+  return {};
+}
+
+base::Result<DiskDirectory> DiskDirectory::look(const std::string& parent, const std::string& name, std::string& why) {
+  DiskDirectory directory;
+  if (const auto named = directory.name_it(parent, name, why); !named) return base::fail(named.error().value);
+  if (const auto found = directory.find_it(why); !found) return base::fail(found.error().value);
+  return directory;
+}
+
+base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const std::string& name, bool is_read_only,
+                                                std::string& why) {
+  DiskDirectory directory;
+  if (const auto named = directory.name_it(parent, name, why); !named) return base::fail(named.error().value);
+  if (!is_read_only) {
+    const long made = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(directory.path_.c_str()), 0700);
+    if (sys::failed(made) && made != -EEXIST) {
+      const int error = static_cast<int>(-made);
+      why = fmt::format("CUBESHIM_DISK_DIR={}: {}; it takes a directory on a local disk that can be written to", parent,
+                        text_of_error(error));
+      return base::fail(error);
+    }
+  }
+  if (const auto found = directory.find_it(why); !found) return base::fail(found.error().value);
   if (const auto checked = directory.check_version(is_read_only, why); !checked) return base::fail(checked.error().value);
   return directory;
 }

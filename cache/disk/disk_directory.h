@@ -31,6 +31,8 @@ class DiskDirectory {
   // On failure, `why` is one line for the user.
   static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name, bool is_read_only,
                                           std::string& why);
+  // The same of whatever version, if it is there (ENOENT).
+  static base::Result<DiskDirectory> look(const std::string& parent, const std::string& name, std::string& why);
 
   // Short, for it lies on the stack of the program's smallest threads and of its signal handlers.
   static constexpr std::size_t k_longest = 1000;
@@ -53,9 +55,12 @@ class DiskDirectory {
   };
   base::Result<Room> room() const;
   const std::string& path() const { return path_; }
+  // Of this library's version? One that has none gets it, unless it is to be left as it is.
+  base::Result<void> check_version(bool is_read_only, std::string& why) const;
 
  private:
-  base::Result<void> check_version(bool is_read_only, std::string& why) const;
+  base::Result<void> name_it(const std::string& parent, const std::string& name, std::string& why);
+  base::Result<void> find_it(std::string& why);
   std::string path_;
   uid_t owner_ = 0;
 };

@@ -26,22 +26,6 @@ namespace {
 constexpr std::size_t k_samples = 32;
 constexpr int k_deepest = 8;
 
-const char* file_system_name(long type) {
-  switch (static_cast<unsigned long>(type)) {
-    case 0x65735546: return "FUSE";
-    case NFS_SUPER_MAGIC: return "NFS";
-    case 0x01021994: return "tmpfs";
-    case 0xef53: return "ext4";
-    case 0x58465342: return "XFS";
-    case BTRFS_SUPER_MAGIC: return "btrfs";
-    case OVERLAYFS_SUPER_MAGIC: return "overlayfs";
-    case CEPH_SUPER_MAGIC: return "Ceph";
-    case 0x0bd00bd0: return "Lustre";
-    case 0xff534d42: return "CIFS";
-    default: return "a file system";
-  }
-}
-
 // Some regular files below a directory, the first that are found.
 void find_samples(const std::string& directory, int depth, std::vector<std::string>& samples) {
   DIR* const stream = opendir(directory.c_str());
@@ -107,6 +91,22 @@ void check_prefix(const std::string& prefix, Findings& findings) {
 }
 
 }  // namespace
+
+const char* file_system_name(long type) {
+  switch (static_cast<unsigned long>(type)) {
+    case 0x65735546: return "FUSE";
+    case NFS_SUPER_MAGIC: return "NFS";
+    case 0x01021994: return "tmpfs";
+    case 0xef53: return "ext4";
+    case 0x58465342: return "XFS";
+    case BTRFS_SUPER_MAGIC: return "btrfs";
+    case OVERLAYFS_SUPER_MAGIC: return "overlayfs";
+    case CEPH_SUPER_MAGIC: return "Ceph";
+    case 0x0bd00bd0: return "Lustre";
+    case 0xff534d42: return "CIFS";
+    default: return "a file system";
+  }
+}
 
 void check_settings(const base::ParsedConfig& parsed, Findings& findings) {
   for (const auto& error : parsed.errors) say(findings, Health::broken, "the default is used instead", "{}", error);

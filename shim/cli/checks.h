@@ -23,6 +23,8 @@ void say(Findings& findings, Health health, std::string advice, fmt::format_stri
   findings.push_back({health, fmt::format(format, static_cast<Args&&>(args)...), std::move(advice)});
 }
 
+// "ext4", of statfs's f_type.
+const char* file_system_name(long type);
 void check_settings(const base::ParsedConfig& parsed, Findings& findings);
 // Is there, is a directory, can be read; of which file system; what a file costs there.
 void check_prefixes(const base::Config& config, Findings& findings);
@@ -30,6 +32,8 @@ void check_prefixes(const base::Config& config, Findings& findings);
 void check_memory(const base::Config& config, Findings& findings);
 // What is there under the region's name.
 void check_region(const base::Config& config, Findings& findings);
+// The directory on disk, if there is to be one: whether it can be used, its room, what is in it.
+void check_disk(const base::Config& config, Findings& findings);
 // Whether and how files can be fetched before they are asked for.
 void check_prefetch(const base::Config& config, Findings& findings);
 // System calls that a sandbox may refuse, and limits of this process.

@@ -1,10 +1,18 @@
-// cubeshim clear: takes a region away that was kept, or left by processes that were killed.
+// cubeshim clear: takes away what a cache has left: its region, its socket, its directory on disk.
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <memory>
 
 #include "cache/base/sys.h"
+#include "cache/base/unique_fd.h"
+#include "cache/disk/disk_care.h"
 #include "cache/ram/process_slots.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/settings.h"
@@ -17,51 +25,106 @@ struct Clear {
   bool force = false;
 };
 
-int clear(const Clear& clear) {
-  const auto parsed = clear.settings.parse();
-  for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
-  if (!parsed.errors.empty()) return 2;
+enum class Done { removed, nothing, failed };
+
+Done clear_region(const base::Config& config, bool force) {
   std::string why;
-  cache::Region* const region = look_at_region(parsed.config, why);
-  if (region == nullptr && why.empty()) {
-    fmt::print("nothing to clear: there is no cache named {} in {}\n", parsed.config.name, parsed.config.ram_dir);
-    return 0;
-  }
-  if (region == nullptr && !clear.force) {
+  cache::Region* const region = look_at_region(config, why);
+  if (region == nullptr && why.empty()) return Done::nothing;
+  if (region == nullptr && !force) {
     fmt::print(stderr, "cubeshim: {}\n", why);
-    return 1;
+    return Done::failed;
   }
   if (region != nullptr) {
     const std::uint32_t users = region->count_processes();
-    if (users != 0 && !clear.force) {
+    if (users != 0 && !force) {
       fmt::print(stderr, "cubeshim: {} is used by {} processes: end them, or give --force (they go on, and cache nothing new)\n",
                  region->path(), users);
-      return 1;
+      return Done::failed;
     }
     const auto removed = region->retire();
     if (!removed) {
       fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", region->path(), strerrordesc_np(removed.error().value));
-      return 1;
+      return Done::failed;
     }
     fmt::print("removed {} ({})\n", region->path(), in_units(region->header().used_bytes.load()));
-    return 0;
+    return Done::removed;
   }
-  const std::string path = cache::Region::path_of(parsed.config.ram_dir, parsed.config.name);
+  const std::string path = cache::Region::path_of(config.ram_dir, config.name);
   const long removed = base::sys::unlink(path.c_str());
   if (base::sys::failed(removed)) {
     fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", path, strerrordesc_np(static_cast<int>(-removed)));
-    return 1;
+    return Done::failed;
   }
   fmt::print("removed {}, which was no region of this version\n", path);
+  return Done::removed;
+}
+
+// On which the job announced what it would read. Whoever was killed has left it.
+Done clear_socket(const base::Config& config) {
+  const std::string path = cache::Region::path_of(config.ram_dir, config.name) + ".sock";
+  sockaddr_un address{};
+  struct ::stat st {};
+  if (path.size() >= sizeof address.sun_path || lstat(path.c_str(), &st) != 0 || !S_ISSOCK(st.st_mode) || st.st_uid != geteuid())
+    return Done::nothing;
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  const base::UniqueFd client(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const bool is_dead =
+      connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno == ECONNREFUSED;
+  if (!is_dead) return Done::nothing;
+  if (unlink(path.c_str()) != 0) {
+    fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", path, strerrordesc_np(errno));
+    return Done::failed;
+  }
+  fmt::print("removed {}, on which nobody listened\n", path);
+  return Done::removed;
+}
+
+Done clear_disk(const base::Config& config, bool force) {
+  if (config.disk_dir.empty()) return Done::nothing;
+  const auto fail_with = [](const std::string& line) {
+    fmt::print(stderr, "cubeshim: {}\n", line);
+    return Done::failed;
+  };
+  std::string why;
+  const auto directory = cache::DiskDirectory::look(config.disk_dir, config.name, why);
+  if (!directory && directory.error().value == ENOENT) return Done::nothing;
+  if (!directory) return fail_with(why);
+  if (!force && !directory->check_version(true, why)) return fail_with(why + ", or give --force");
+  const auto removed = cache::remove_disk(*directory, force);
+  if (!removed && removed.error().value == EBUSY)
+    return fail_with(fmt::format("{} is used by a job: end it, or give --force (it goes on, and keeps nothing on the disk)",
+                                 directory->path()));
+  if (!removed) return fail_with(fmt::format("cannot remove {}: {}", directory->path(), strerrordesc_np(removed.error().value)));
+  fmt::print("removed {} ({} segments, {})\n", directory->path(), removed->segments, in_units(removed->bytes));
+  if (removed->has_others) fmt::print("{} is still there: it has other files\n", directory->path());
+  return Done::removed;
+}
+
+int clear(const Clear& clear) {
+  const auto parsed = clear.settings.parse();
+  for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
+  if (!parsed.errors.empty()) return 2;
+  const base::Config& config = parsed.config;
+  // Who uses the region may use the disk, too: nothing goes if that may not.
+  const Done region = clear_region(config, clear.force);
+  if (region == Done::failed) return 1;
+  const Done rest[] = {clear_socket(config), clear_disk(config, clear.force)};
+  if (std::find(std::begin(rest), std::end(rest), Done::failed) != std::end(rest)) return 1;
+  const bool is_any = region == Done::removed || std::find(std::begin(rest), std::end(rest), Done::removed) != std::end(rest);
+  if (!is_any)
+    fmt::print("nothing to clear: there is no cache named {} in {}{}\n", config.name, config.ram_dir,
+               config.disk_dir.empty() ? std::string() : " or " + config.disk_dir);
   return 0;
 }
 
 }  // namespace
 
 void add_clear(CLI::App& app, int& status) {
-  CLI::App* const command = app.add_subcommand("clear", "Remove a cache that was kept or left behind");
+  CLI::App* const command = app.add_subcommand("clear", "Remove a cache that was kept or left behind, on disk too");
   const auto options = std::make_shared<Clear>();
-  options->settings.add_to(*command, Settings::Which::of_the_region);
+  options->settings.add_to(*command, Settings::Which::of_the_places);
   command->add_flag("--force", options->force, "Also one that is in use, or that this version cannot read");
   command->callback([options, &status] { status = clear(*options); });
 }

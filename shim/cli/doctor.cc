@@ -26,6 +26,7 @@ int doctor(const Doctor& doctor) {
   check_prefixes(parsed.config, findings);
   check_memory(parsed.config, findings);
   check_region(parsed.config, findings);
+  check_disk(parsed.config, findings);
   check_prefetch(parsed.config, findings);
   check_kernel(findings);
   if (doctor.json) {

@@ -64,14 +64,17 @@ std::string part_of(const CommandText& command) {
   std::string text =
       fmt::format(".SS \"cubeshim {} {}\"\n{}", command.name, escaped(command.usage()), filled(command.help + "."));
   text += rows_of(command.positionals) + rows_of(own);
-  // Where there are but two, they are named; all are described once.
+  // Where there are but a few, they are named; all are described once.
   constexpr std::size_t k_few = 3;
   if (settings.size() > k_few) {
     text += ".PP\nIt takes all SETTINGS.\n";
   } else if (!settings.empty()) {
     text += ".PP\nOf the SETTINGS it takes ";
-    for (std::size_t i = 0; i < settings.size(); ++i)
-      text += fmt::format("{}\\fB{}\\fR", i == 0 ? "" : " and ", escaped(settings[i].names.back()));
+    for (std::size_t i = 0; i < settings.size(); ++i) {
+      // A line each, for they must not be long.
+      const char* const before = i == 0 ? "" : i + 1 < settings.size() ? ",\n" : " and\n";
+      text += fmt::format("{}\\fB{}\\fR", before, escaped(settings[i].names.back()));
+    }
     text += ".\n";
   }
   return text;

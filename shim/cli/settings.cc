@@ -31,7 +31,10 @@ std::string value_name(std::string_view takes) {
   return takes.find("path") != std::string_view::npos ? "PATH" : "VALUE";
 }
 
-bool is_of_the_region(std::string_view variable) { return variable == "CUBESHIM_NAME" || variable == "CUBESHIM_RAM_DIR"; }
+bool is_of(Settings::Which which, std::string_view variable) {
+  if (which == Settings::Which::all || variable == "CUBESHIM_NAME" || variable == "CUBESHIM_RAM_DIR") return true;
+  return which == Settings::Which::of_the_places && variable == "CUBESHIM_DISK_DIR";
+}
 
 }  // namespace
 
@@ -45,7 +48,7 @@ std::string option_name(std::string_view variable) {
 
 void Settings::add_to(CLI::App& command, Which which) {
   for (const auto& row : base::config_rows()) {
-    if (which == Which::of_the_region && !is_of_the_region(row.variable)) continue;
+    if (!is_of(which, row.variable)) continue;
     const auto help = fmt::format("{} Takes {}{}.", row.help, row.takes,
                                   row.default_text.empty() ? "" : fmt::format("; the default is {}", row.default_text));
     if (row.variable == k_prefixes) {

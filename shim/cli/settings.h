@@ -20,7 +20,7 @@ class Settings {
  public:
   // What the help calls them.
   static constexpr const char* k_group = "Settings (each is a variable, too: --ram-dir is CUBESHIM_RAM_DIR)";
-  enum class Which { all, of_the_region };  // which directory, which name
+  enum class Which { all, of_the_region, of_the_places };  // which directory and name; the disk, too
   void add_to(CLI::App& command, Which which);
 
   // What was given as an option: variable and value.

@@ -1,7 +1,9 @@
 """The `cubeshim` command, as a user types it."""
 import ctypes
 import json
+import os
 import resource
+import socket
 import struct
 import unittest
 from pathlib import Path
@@ -116,6 +118,115 @@ class Clear(Case):
         self.assertIn(b"is not a sound region", done.stderr)
         self.assertEqual(self.command("clear", "--force", "--name", self.name).returncode, 0)
         self.assertFalse(self.region.exists())
+
+
+    def test_takes_a_socket_away_that_a_killed_job_left(self):
+        path = Path(f"{self.region}.sock")
+        self.addCleanup(lambda: path.unlink(missing_ok=True))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            self.assertIn(b"nothing to clear", self.command("clear", "--name", self.name).stdout)
+            self.assertTrue(path.exists(), "somebody listens")
+        self.assertIn(f"removed {path}".encode(), self.command("clear", "--name", self.name).stdout)
+        self.assertFalse(path.exists())
+
+
+class Disk(Case):
+    """What a job has left on a disk, under a name of its own."""
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.data.parent / "disk"
+        self.disk.mkdir()
+        self.cache = self.disk / f"cubeshim-{os.geteuid()}-{self.name}"
+        self.options = ["--disk-dir", self.disk, "--name", self.name]
+
+    def run_job(self, then=":"):
+        """Reads the file, and ends when it is on its way to the disk."""
+        wait = f'exec 3<"{self.file}"; until compgen -G "{self.cache}/segment-*" >/dev/null; do :; done; {then}'
+        done = self.run_program("bash", "-c", wait, options=["--disk-dir", self.disk, "--disk", "64M"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def clear(self, *words):
+        return self.command("clear", *self.options, *words)
+
+    def doctor(self):
+        done = self.command("doctor", "--json", "-p", self.data, "--ram", "32M", *self.options)
+        found = [f for f in json.loads(done.stdout) if str(self.disk) in f["what"]]
+        return done.returncode, [(f["health"], f["what"]) for f in found]
+
+    def test_clear_removes_it(self):
+        self.run_job()
+        done = self.clear()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"removed {self.cache} (1 segments, ".encode(), done.stdout)
+        self.assertEqual(list(self.disk.iterdir()), [])
+        self.assertIn(f"in /dev/shm or {self.disk}".encode(), self.clear().stdout)
+
+    def test_clear_leaves_what_is_not_ours(self):
+        self.run_job()
+        other = self.cache / "notes"
+        other.write_text("mine")
+        done = self.clear()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"is still there: it has other files", done.stdout)
+        self.assertEqual(list(self.cache.iterdir()), [other])
+
+    def test_clear_refuses_while_a_job_uses_it(self):
+        # In a directory for regions of its own, the job's region is not looked at.
+        other = self.data.parent / "ram"
+        other.mkdir()
+        words = " ".join(f"'{word}'" for word in (COMMAND, "clear", *self.options, "--ram-dir", other))
+        said = self.run_job(f"{words} 2>&1; echo $?; {words} --force; echo $?").decode().splitlines()
+        self.assertIn(f"{self.cache} is used by a job", said[0])
+        self.assertEqual((said[1], said[-1]), ("1", "0"), said)
+        self.assertFalse(self.cache.exists())
+
+    def test_clear_needs_force_for_another_version(self):
+        self.run_job()
+        (self.cache / "version").write_text("cubeshim disk 99\n")
+        done = self.clear()
+        self.assertEqual((done.returncode, done.stderr.count(b"\n")), (1, 1))
+        self.assertIn(b"'cubeshim disk 99'", done.stderr)
+        self.assertIn(b"--force", done.stderr)
+        self.assertEqual(self.clear("--force").returncode, 0)
+        self.assertFalse(self.cache.exists())
+
+    def test_doctor_says_what_is_there(self):
+        status, found = self.doctor()
+        self.assertEqual((status, [health for health, _ in found]), (0, ["ok"]), found)
+        self.assertIn("may be added", found[0][1])
+        self.run_job()
+        status, found = self.doctor()
+        self.assertEqual((status, [health for health, _ in found]), (0, ["ok", "ok"]), found)
+        self.assertIn(f"{self.cache} is there: 1 files, ", found[1][1])
+        self.assertIn("1 of 1 segments whole", found[1][1])
+
+    def test_doctor_finds_damage(self):
+        self.run_job()
+        segment, = self.cache.glob("segment-*")
+        content = segment.read_bytes()
+        segment.write_bytes(content[:-1])
+        before = sorted(path.name for path in self.cache.iterdir())
+        status, found = self.doctor()
+        self.assertEqual((status, [health for health, _ in found]), (0, ["ok", "ok", "warn"]), found)
+        self.assertIn("0 of 1 segments whole", found[1][1])
+        self.assertIn(segment.name, found[2][1])
+        self.assertEqual((segment.read_bytes(), sorted(path.name for path in self.cache.iterdir())), (content[:-1], before))
+
+    def test_doctor_says_what_cannot_be_used(self):
+        self.cache.mkdir(mode=0o700)
+        (self.cache / "version").write_text("cubeshim disk 99\n")
+        _, found = self.doctor()
+        self.assertEqual([health for health, _ in found], ["ok", "warn"], found)
+        self.assertIn("'cubeshim disk 99'", found[1][1])
+        self.cache.chmod(0o777)
+        self.assertIn("is refused", self.doctor()[1][1][1])
+        self.options[1] = self.disk / "none"
+        status, found = self.doctor()
+        self.assertEqual((status, found), (0, [("warn", f"CUBESHIM_DISK_DIR={self.disk}/none: No such file or directory")]))
 
 
 class Doctor(Case):
