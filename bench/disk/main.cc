@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <exception>
 #include <filesystem>
@@ -303,6 +304,6 @@ int main(int argc, char** argv) try {
   if (read->parsed()) bench_read(directory, count, size);
   return 0;
 } catch (const std::exception& error) {
-  fmt::print(stderr, "cubeshim_disk_bench: {}\n", error.what());
+  std::fprintf(stderr, "cubeshim_disk_bench: %s\n", error.what());
   return 1;
 }
