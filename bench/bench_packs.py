@@ -1,14 +1,10 @@
-"""Packs on the slow mount: a file of a pack against the same file as it is, what prefetching gets out of the mount, and how long
-torchvision's ImageFolder takes to find its files."""
+"""Packs on the slow mount: a file of a pack against the same file as it is, and how long torchvision's ImageFolder takes to find
+its files."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import subprocess
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench_contest import BenchError, Shim, alternate_cold, child_environment, ratios, spread
@@ -18,8 +14,6 @@ from bench_slow import LATENCY_US, mounted
 from bench_suite import Bench
 
 PYTHON = "/usr/bin/python3"  # that has torchvision
-READERS = 32
-BLOCK = 1 << 20
 SCAN = """
 import hashlib, sys, time
 from torchvision.datasets import ImageFolder
@@ -78,55 +72,6 @@ def measure_reader(bench: Bench, section: Section, folder: Path, mix: Path, pref
     section.targets.append(Target("packs: a C reader, cold, against plain files", ">= 4 x", f"{gain.text()} x", gain.median >= 4))
 
 
-def read_all(file: Path) -> float:
-    """MB/s of 32 threads that read blocks of 1 MB."""
-    size, began = file.stat().st_size, time.monotonic()
-    fd = os.open(file, os.O_RDONLY)
-    try:
-        with ThreadPoolExecutor(READERS) as pool:
-            got = sum(len(data) for data in pool.map(lambda at: os.pread(fd, BLOCK, at), range(0, size, BLOCK)))
-    finally:
-        os.close(fd)
-    if got != size:
-        raise BenchError(f"{file}: {got} bytes read of {size}")
-    return size / 1e6 / (time.monotonic() - began)
-
-
-def warm_up(bench: Bench, prefix: Path, file: Path) -> float:
-    """MB/s of `cubeshim warmup` of all that the pack has."""
-    environment = child_environment(packed_shim(bench, prefix, file, CUBESHIM_RAM_KEEP="1"))
-    del environment["LD_PRELOAD"]
-    command = bench.build / "cubeshim"
-    try:
-        began = time.monotonic()
-        done = subprocess.run([command, "warmup", "--json", prefix], env=environment, check=True, capture_output=True, text=True)
-        seconds = time.monotonic() - began
-        return json.loads(done.stdout)["fetched_bytes"] / 1e6 / seconds
-    finally:
-        subprocess.run([command, "clear", "--name", environment["CUBESHIM_NAME"]], stdout=subprocess.DEVNULL)
-
-
-def measure_prefetching(bench: Bench, section: Section, folder: Path, mix: Path, prefix: Path) -> None:
-    plain, fetched = [], []
-    with mounted(bench, folder, LATENCY_US, direct=True) as mount:
-        file = mount.path / f"{mix.name}.cube"
-        for number in range(bench.rounds(7, 3)):
-            for way in (0, 1) if number % 2 == 0 else (1, 0):
-                if way == 0:
-                    plain.append(read_all(file))
-                else:
-                    fetched.append(warm_up(bench, prefix, file))
-    share = spread([a / b for a, b in zip(fetched, plain)])
-    section.data["prefetching"] = {"plain": plain, "fetched": fetched}
-    section.tables.append(Table(
-        "Prefetching from a pack: MB a second",
-        f"All of the mix's pack, {LATENCY_US} us an operation, no page cache: {READERS} threads that read it in blocks of 1 MB and throw"
-        " them away, and `cubeshim warmup`, which reads file by file into the cache, its start included.",
-        ("way", "MB/s", "of the threads'"),
-        [(f"{READERS} threads, pread", spread(plain).text(0), ""), ("warmup", spread(fetched).text(0), share.text())]))
-    section.targets.append(Target("packs: prefetching against the mount's own bandwidth", ">= 0.5 x", f"{share.text()} x", share.median >= 0.5))
-
-
 def scan(root: Path, shim: Shim | None) -> tuple[float, int, str]:
     done = subprocess.run([PYTHON, "-W", "ignore", "-c", SCAN, root], env=child_environment(shim), check=True, capture_output=True, text=True)
     seconds, files, digest = done.stdout.split()
@@ -165,6 +110,5 @@ def measure_packs(bench: Bench) -> Section:
     folder, mix, tree = make_sources(bench)
     prefix = bench.work / "packed"  # that nobody makes
     measure_reader(bench, section, folder, mix, prefix)
-    measure_prefetching(bench, section, folder, mix, prefix)
     measure_scan(bench, section, folder, tree, prefix)
     return section

@@ -73,10 +73,7 @@ int warmup(Warmup& warmup) {
   note_interrupts();
   const std::uint64_t began = base::monotonic_ns();
   std::unique_ptr<NamedPaths> paths;
-  if (warmup.input.prepare(prefixes_or_all(target.parsed.config), why)) {
-    for (auto& list : warmup.input.lists) list.packs = target.cache != nullptr ? target.cache->packs() : nullptr;
-    paths = NamedPaths::open(warmup.input, why);
-  }
+  if (warmup.input.prepare(prefixes_or_all(target.parsed.config), why)) paths = NamedPaths::open(warmup.input, why);
   bool is_well = paths != nullptr;
   if (is_well && (warmup.check || warmup.dry_run)) {
     look(warmup, target, *paths, skipped, report);

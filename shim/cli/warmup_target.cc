@@ -28,24 +28,6 @@ std::string nothing_to_load_into(const base::Config& config, bool is_there) {
 
 }  // namespace
 
-namespace {
-
-// As the job sees them. Never freed: the cache goes on looking at them.
-bool use_packs(const base::Config& config, WarmupTarget& target) {
-  if (config.packs.empty()) return true;
-  auto* const packs = new cache::PackMounts;
-  target.cache->use_packs(packs);
-  for (const auto& pack : config.packs) {
-    auto mount = cache::PackMount::open(pack, target.why);
-    target.is_broken = mount == nullptr;
-    if (target.is_broken) return false;
-    packs->add(std::move(mount));
-  }
-  return true;
-}
-
-}  // namespace
-
 WarmupTarget find_target(const Settings& settings, bool only_look) {
   WarmupTarget target;
   target.parsed = settings.parse();
@@ -69,7 +51,6 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
   const auto cache = cache::FileCache::attach(config, job, /*create=*/!is_running && !only_look, target.why);
   if (cache) {
     target.cache = *cache;
-    if (!use_packs(config, target)) return target;
   } else {
     target.is_broken = !target.why.empty();
     if (!target.is_broken) target.why = nothing_to_load_into(config, false);

@@ -91,14 +91,6 @@ class Prefetching(unittest.TestCase):
             errors = job.communicate("\n", timeout=60)[1]
         self.assertEqual((job.returncode, errors.count("cubeshim: warn: a pack of CUBESHIM_PACKS is damaged")), (0, 1), errors)
 
-    def test_warmup(self):
-        self.environment |= {"CUBESHIM_RAM_KEEP": "1"}
-        self.addCleanup(subprocess.run, [COMMAND, "clear", "--name", self.environment["CUBESHIM_NAME"]], stdout=subprocess.DEVNULL)
-        done = subprocess.run([COMMAND, "warmup", "--json", str(self.prefix / "a")], env=self.environment, capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
-        report = self.run_gated("", 0, READ_ALL)
-        self.assertEqual((report["misses"], report["hits"]["ram"]), (0, COUNT), report)
-
 
 if __name__ == "__main__":
     unittest.main()
