@@ -46,13 +46,16 @@ class MemoryGroup:
     def __enter__(self) -> MemoryGroup:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type | None, *_: object) -> None:
         # What its processes have left in memory goes to the parent; the group itself only when they have.
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return self.path.rmdir()
             except OSError:
+                if kind is not None:
+                    # Why it ends is what is to be told.
+                    return
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
