@@ -83,12 +83,13 @@ void DiskFlusher::State::write() {
 
 void DiskFlusher::State::run() {
   lower_priority(5);
-  while (!stopping()) {
+  // Once in any case: a job may be over before its thread has had a turn.
+  do {
     const std::uint32_t seen = events.now();
     if (const cache::RobustLock lock(&cache.region().header().disk_writer, 0); lock) return write();
     // Not by waiting for the lock, for which one could not be stopped.
     if (!stopping()) events.wait(seen, k_look_for_turn_ns);
-  }
+  } while (!stopping());
 }
 
 DiskFlusher* DiskFlusher::start(cache::FileCache& cache) {
