@@ -49,7 +49,8 @@ demo: deps-demo all
 
 # Lint, sanitizers, both compilers, all tests. The last line is the runner's.
 test: deps-test lint all
-	cmake -S . -B $(BUILD)-clang -G Ninja -DCMAKE_CXX_COMPILER=clang++-$(CLANG) -DCMAKE_C_COMPILER=clang-$(CLANG) -DCUBESHIM_WERROR=ON
+	cmake -S . -B $(BUILD)-clang -G Ninja -DCMAKE_CXX_COMPILER=clang++-$(CLANG) -DCMAKE_C_COMPILER=clang-$(CLANG) -DCUBESHIM_WERROR=ON \
+	  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_C_FLAGS_DEBUG=-O0
 	cmake --build $(BUILD)-clang -j $(JOBS)
 	cmake -S . -B $(BUILD)-asan -G Ninja -DCMAKE_CXX_COMPILER=clang++-$(CLANG) -DCMAKE_C_COMPILER=clang-$(CLANG) -DCUBESHIM_SANITIZE=address,undefined
 	cmake --build $(BUILD)-asan -j $(JOBS)

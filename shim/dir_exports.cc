@@ -95,7 +95,7 @@ class EntryList {
   bool add(const struct ::dirent& entry) {
     if (size_ == room_) {
       const std::size_t room = room_ == 0 ? 64 : 2 * room_;
-      void* const grown = std::realloc(static_cast<void*>(entries_), room * sizeof *entries_);
+      void* const grown = std::realloc(static_cast<void*>(entries_), room * sizeof(void*));
       if (grown == nullptr) return false;
       entries_ = static_cast<struct ::dirent**>(grown);
       room_ = room;
@@ -109,7 +109,7 @@ class EntryList {
   std::size_t hand_over(struct ::dirent*** list, Compare compare) {
     using Order = int (*)(const void*, const void*);
     if (compare != nullptr && size_ != 0)
-      std::qsort(static_cast<void*>(entries_), size_, sizeof *entries_, reinterpret_cast<Order>(compare));
+      std::qsort(static_cast<void*>(entries_), size_, sizeof(void*), reinterpret_cast<Order>(compare));
     *list = std::exchange(entries_, nullptr);
     return std::exchange(size_, 0);
   }
