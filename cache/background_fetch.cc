@@ -45,8 +45,10 @@ Fetch::Next BackgroundFetch::accept(const FileStat& stat, bool physical) {
   }
   if (pin) cache_->ram_.mark_stale(key_);
   const Fetch::Next next = fetch_.accept(stat, physical);
-  if (next != Fetch::Next::read || !cache_->fill_from_disk(key_, stat, fetch_.room())) return next;
-  fetch_.note_from_disk();
+  if (next != Fetch::Next::read) return next;
+  const auto hash = cache_->fill_from_disk(key_, stat, fetch_.room());
+  if (!hash) return next;
+  fetch_.note_from_disk(*hash);
   // Nobody need read it; where it cannot be shown after all, a program will fetch it.
   publish();
   return Fetch::Next::done;

@@ -45,7 +45,7 @@ bool FileCache::open_from_disk(const OpenRequest& request, Lane lane, OpenOutcom
       case Fetch::Next::done: stats().count(Counter::hits_ram); return Verdict::taken;
       case Fetch::Next::read: break;
     }
-    fetch.note_from_disk();
+    fetch.note_from_disk(record.data_hash);
     std::memcpy(fetch.room(), record.data(), record.data_size);
     if (!fetch.publish()) return Verdict::refused;
     stats().count(Counter::hits_disk);

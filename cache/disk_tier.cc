@@ -29,12 +29,17 @@ DiskTier::Verdict DiskTier::compare(const Record& record, const FileStat& stat) 
   return may_be_racy(record) ? Verdict::refused : Verdict::taken;
 }
 
-bool DiskTier::fill(std::string_view key, const FileStat& stat, std::byte* room) {
-  return visit(key, [&](const Record& record) {
+std::optional<std::uint64_t> DiskTier::fill(std::string_view key, const FileStat& stat, std::byte* room) {
+  std::optional<std::uint64_t> hash;
+  visit(key, [&](const Record& record) {
     const Verdict verdict = compare(record, stat);
-    if (verdict == Verdict::taken) std::memcpy(room, record.data(), stat.size);
+    if (verdict == Verdict::taken) {
+      std::memcpy(room, record.data(), stat.size);
+      hash = record.data_hash;
+    }
     return verdict;
   });
+  return hash;
 }
 
 void DiskTier::content_changed(std::string_view key, const FileStat* stat) {

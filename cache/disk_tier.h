@@ -4,6 +4,7 @@
 // Thread safety: all of it. fill, visit and the changes take no lock, and allocate by mmap alone.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,8 +21,8 @@ class DiskTier {
   // Never freed. On failure, `why` is one line for the user.
   static base::Result<DiskTier*> open(const base::Config& config, const base::ProcessId& job, std::string& why);
 
-  // stat.size bytes to `room`; false: there are none for it.
-  bool fill(std::string_view key, const FileStat& stat, std::byte* room);
+  // stat.size bytes to `room`, and the hash that they were checked by; nothing: there are none for it.
+  std::optional<std::uint64_t> fill(std::string_view key, const FileStat& stat, std::byte* room);
 
   enum class Verdict : std::uint8_t {
     taken,    // the last one

@@ -95,8 +95,8 @@ void FileCache::make_ring(const base::RamSize& size) {
   ram_.ring().make(size.is_percent ? layout.file_bytes * size.value / 100 : size.value);
 }
 
-bool FileCache::fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room) {
-  return disk_ != nullptr && disk_->fill(key, stat, room);
+std::optional<std::uint64_t> FileCache::fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room) {
+  return disk_ != nullptr ? disk_->fill(key, stat, room) : std::nullopt;
 }
 
 FileCache::FileCache(Region& region, const base::Config& config)
@@ -322,7 +322,8 @@ OpenOutcome FileCache::fetch(const OpenRequest& request, Lane lane) {
       return outcome;
     case Fetch::Next::read: break;
   }
-  const bool is_on_disk = fill_from_disk(request.key, file->stat(), fetch.room());
+  const auto hash_on_disk = fill_from_disk(request.key, file->stat(), fetch.room());
+  const bool is_on_disk = hash_on_disk.has_value();
   if (const auto read = is_on_disk ? base::Result<void>() : file->read_whole(fetch.room(), stats); !read) {
     // The program has taken a signal that was to end its waiting: were the file handed over, its own read would begin to
     // wait anew.
@@ -332,7 +333,7 @@ OpenOutcome FileCache::fetch(const OpenRequest& request, Lane lane) {
   // The bytes on the disk are those of this stat, whatever has become of the file meanwhile.
   if (!is_on_disk && fetch.wants_second_look() && !file->is_unchanged(stats))
     return hand_over(std::move(*file), Counter::bypassed_busy);
-  if (is_on_disk) fetch.note_from_disk();
+  if (hash_on_disk) fetch.note_from_disk(*hash_on_disk);
   if (!fetch.publish()) return hand_over(std::move(*file), fetch.reason());
   stats.count(is_on_disk ? Counter::hits_disk : Counter::misses);
   if (!is_on_disk) stats.miss_latency.add(base::monotonic_ns() - began);

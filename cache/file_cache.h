@@ -6,6 +6,7 @@
 // async-signal-safe.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -103,8 +104,8 @@ class FileCache {
   void attach_disk(const base::Config& config, const base::ProcessId& job);
   // The whole file, if the disk has it and the origin's stat says that it may be served. True: the outcome is there.
   bool open_from_disk(const OpenRequest& request, Lane lane, OpenOutcome& outcome);
-  // The bytes of the file with this stat, from the disk.
-  bool fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room);
+  // The bytes of the file with this stat, from the disk; their hash.
+  std::optional<std::uint64_t> fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room);
   void note_opened(const Record& record, bool waited_for_prefetch);
   OpenOutcome fetch(const OpenRequest& request, Lane lane);
   // Is it of the pack that this process sees there, or of the origin where it sees none?

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 
@@ -92,6 +93,7 @@ struct RecordContent {
   bool physical = false;
   bool prefetched = false;
   bool from_disk = false;
+  std::optional<std::uint64_t> data_hash = {};  // where the data has been checked by it; else it is made
   std::uint64_t fetched_ns = 0;   // wall clock: when the fetch began
   std::uint64_t verified_ns = 0;  // base::boot_ns
   std::uint32_t views = 0;        // besides that of who publishes it

@@ -17,29 +17,39 @@ namespace sys = base::sys;
 namespace {
 
 constexpr int k_madv_populate_write = 23;
-constexpr std::uint32_t k_most_rows = 1 << 20;
+constexpr std::uint32_t k_most_rows = 1 << 18;
 constexpr std::uint64_t k_most_buckets = 1ULL << 31;
-constexpr std::uint32_t k_number_mask = 0xfffff, k_offset_mask = 0x3fffff;
+constexpr std::uint32_t k_number_mask = 0x3ffff, k_offset_mask = 0x3fffff, k_class_mask = 0x7f;
+// Other slots than those of this are another index.
+constexpr std::uint32_t k_index_version = 2;
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 // The kernel does not know MADV_POPULATE_WRITE (Linux before 5.14): then it is asked whether one can read.
 constinit std::atomic<bool> g_cannot_ask{false};
 
-// Half-octaves from 1 KiB to 8 MiB, octaves to 256 MiB.
+// From 1 KiB to 16 MiB eight sizes an octave, so that at most an eighth is read too much; to 256 MiB four.
+constexpr std::uint32_t k_fine_octaves = 14, k_fine = 8, k_coarse = 4;
+constexpr std::uint32_t k_first_coarse = k_fine_octaves * k_fine;
 constexpr std::uint64_t bytes_of_class(std::uint32_t c) {
-  if (c > 26) return std::uint64_t{8 << 20} << (c - 26);
-  const std::uint64_t octave = std::uint64_t{1024} << (c / 2);
-  return c % 2 == 0 ? octave : octave + octave / 2;
+  const bool is_fine = c < k_first_coarse;
+  const std::uint32_t steps = is_fine ? k_fine : k_coarse;
+  const std::uint32_t octave = is_fine ? c / k_fine : k_fine_octaves + (c - k_first_coarse) / k_coarse;
+  const std::uint32_t step = is_fine ? c % k_fine : (c - k_first_coarse) % k_coarse;
+  return (std::uint64_t{1024} << octave) / steps * (steps + step + 1);
 }
-static_assert(bytes_of_class(26) == 8 << 20 && bytes_of_class(31) == k_most_disk_segment_bytes);
+static_assert(bytes_of_class(0) == 1152 && bytes_of_class(127) == k_most_disk_segment_bytes);
 
+// The smallest that holds them.
 constexpr std::uint32_t class_of(std::uint64_t bytes) {
   if (bytes <= 1024) return 0;
-  const auto octave = static_cast<std::uint32_t>(std::bit_width((bytes - 1) >> 10));
-  if (octave > 13) return std::min(13 + octave, 31U);
-  return bytes_of_class(2 * octave - 1) >= bytes ? 2 * octave - 1 : 2 * octave;
+  const std::uint64_t last = bytes - 1;
+  const auto octave = static_cast<std::uint32_t>(std::bit_width(last >> 10)) - 1;
+  const std::uint64_t begin = std::uint64_t{1024} << octave;
+  const bool is_fine = octave < k_fine_octaves;
+  const auto step = static_cast<std::uint32_t>((last - begin) / (begin / (is_fine ? k_fine : k_coarse)));
+  return std::min(is_fine ? octave * k_fine + step : k_first_coarse + (octave - k_fine_octaves) * k_coarse + step, 127U);
 }
-static_assert(class_of(1024) == 0 && class_of(1025) == 1 && class_of(1537) == 2 && class_of(2049) == 3);
-static_assert(class_of(8 << 20) == 26 && class_of((8 << 20) + 1) == 27 && class_of(k_most_disk_segment_bytes) == 31);
+static_assert(class_of(1024) == 0 && class_of(1152) == 0 && class_of(1153) == 1 && class_of(2048) == 7 && class_of(2049) == 8);
+static_assert(class_of(16 << 20) == 111 && class_of((16 << 20) + 1) == 112 && class_of(k_most_disk_segment_bytes) == 127);
 
 std::uint64_t hash_of(const DiskIndexHeader& header) { return base::hash_bytes(&header, offsetof(DiskIndexHeader, hash)); }
 
@@ -93,7 +103,7 @@ base::Result<DiskIndex> DiskIndex::map(int fd, const DiskGeometry& geometry) {
 void DiskIndex::format(std::uint64_t boot) const {
   DiskIndexHeader& head = header();
   head.magic = DiskIndexHeader::k_magic;
-  head.version = k_disk_version;
+  head.version = k_index_version;
   head.header_bytes = sizeof(DiskIndexHeader);
   head.boot = boot;
   head.geometry = geometry_;
@@ -152,7 +162,7 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
   alignas(DiskIndexHeader) std::byte bytes[sizeof(DiskIndexHeader)];
   if (sys::pread(fd->get(), bytes, sizeof bytes, 0) != static_cast<long>(sizeof bytes)) return base::fail(EBADMSG);
   const auto& head = *reinterpret_cast<const DiskIndexHeader*>(bytes);
-  if (head.magic != DiskIndexHeader::k_magic || head.version != k_disk_version || head.header_bytes != sizeof(DiskIndexHeader) ||
+  if (head.magic != DiskIndexHeader::k_magic || head.version != k_index_version || head.header_bytes != sizeof(DiskIndexHeader) ||
       head.hash != hash_of(head)) {
     return base::fail(EBADMSG);
   }
@@ -203,7 +213,7 @@ bool DiskIndex::is_there() const {
 }
 
 std::uint64_t DiskIndex::word_of(std::uint64_t hash, std::uint32_t number, std::uint64_t offset, std::uint64_t bytes) {
-  return ((hash & 0xffff) << 48) | (std::uint64_t{class_of(bytes)} << 42) | (std::uint64_t{number & k_number_mask} << 22) |
+  return ((hash & 0xffff) << 48) | (std::uint64_t{class_of(bytes)} << 40) | (std::uint64_t{number & k_number_mask} << 22) |
          ((offset / k_record_alignment) & k_offset_mask);
 }
 
@@ -216,7 +226,7 @@ bool DiskIndex::is_living(std::uint64_t word, DiskPlace& place) const {
   if (is != DiskSegmentState::open && is != DiskSegmentState::sealed) return false;
   place.number = static_cast<std::uint32_t>(state >> 32);
   place.offset = (word & k_offset_mask) * k_record_alignment;
-  place.bytes_at_most = bytes_of_class(static_cast<std::uint32_t>((word >> 42) & 31));
+  place.bytes_at_most = bytes_of_class(static_cast<std::uint32_t>((word >> 40) & k_class_mask));
   return true;
 }
 
@@ -277,7 +287,7 @@ bool DiskIndex::confirm(std::uint64_t hash, std::uint64_t word) {
 }
 
 bool DiskIndex::remove(std::uint64_t hash, std::uint32_t number, std::uint64_t offset) {
-  constexpr std::uint64_t k_place = (1ULL << 42) - 1;
+  constexpr std::uint64_t k_place = (1ULL << 40) - 1;
   const std::uint64_t wanted = word_of(hash, number, offset, 0) & k_place;
   bool found = false;
   for (std::uint32_t t = 0, n = tables(); t < n; ++t) {

@@ -1,6 +1,6 @@
 // From a 64-bit hash to records in segment files: one file mapped by all processes of the node, of a header, a row for each
 // segment file, and tables of buckets of one cache line. There is one table until it is full; then a second gets room, and so on.
-// A slot is one word - tag:16 | tentative:1 | size class:5 | segment:20 | offset:22, in units of 64 bytes - and 0 is empty. It
+// A slot is one word - tag:16 | tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes - and 0 is empty. It
 // is published by one compare-and-swap. A slot whose row is not of that segment any more is dead and may be taken over.
 // A tentative slot is found by changes of its file, and by nobody else, until confirm().
 // Invariants: whatever bytes the file holds, nothing outside the mapping is touched, and an index of another layout, or of
@@ -157,7 +157,7 @@ class DiskIndex {
     // Another than the first, so that no entry is seen twice.
     return b != first_bucket(hash, t) ? b : (b + 1) % n;
   }
-  static std::uint32_t number_in(std::uint64_t word) { return static_cast<std::uint32_t>((word >> 22) & 0xfffff); }
+  static std::uint32_t number_in(std::uint64_t word) { return static_cast<std::uint32_t>((word >> 22) & 0x3ffff); }
   bool is_living(std::uint64_t word, DiskPlace& place) const;
   // Without a signal, whatever lies behind the mapping.
   static bool can_read(const void* at);
