@@ -94,9 +94,9 @@ struct RecordContent {
   bool prefetched = false;
   bool from_disk = false;
   std::optional<std::uint64_t> data_hash = {};  // where the data has been checked by it; else it is made
-  std::uint64_t fetched_ns = 0;   // wall clock: when the fetch began
-  std::uint64_t verified_ns = 0;  // base::boot_ns
-  std::uint32_t views = 0;        // besides that of who publishes it
+  std::uint64_t fetched_ns = 0;                 // wall clock: when the fetch began
+  std::uint64_t verified_ns = 0;                // base::boot_ns
+  std::uint32_t views = 0;                      // besides that of who publishes it
 };
 // The data of a file, stat.size bytes, is already in its place. `plan` is what plan_record gave.
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);
