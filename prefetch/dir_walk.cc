@@ -8,6 +8,7 @@
 #include <new>
 #include <string_view>
 
+#include "cache/base/file_io.h"
 #include "cache/base/high_fd.h"
 
 namespace cube::prefetch {
@@ -15,15 +16,6 @@ namespace cube::prefetch {
 namespace sys = base::sys;
 
 namespace {
-
-// As getdents64 writes it.
-struct Entry {
-  std::uint64_t inode;
-  std::int64_t next;
-  unsigned short length;
-  unsigned char type;
-  char name[1];
-};
 
 unsigned char type_of(int directory, const char* name) {
   struct ::stat st {};
@@ -97,8 +89,8 @@ DirWalk::Found DirWalk::next() {
     }
     const void* const here =
         level.packed != nullptr ? static_cast<void*>(level.packed->at(level.at)) : level.block.get() + level.at;
-    const auto* const entry = static_cast<const Entry*>(here);
-    const char* const name = reinterpret_cast<const char*>(entry) + offsetof(Entry, name);
+    const auto* const entry = static_cast<const base::DirectoryEntry*>(here);
+    const char* const name = reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name);
     level.at += entry->length;
     if (std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0) continue;
     return look_at(level, name, entry->type);

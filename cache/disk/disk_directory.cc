@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cache/base/clock.h"
+#include "cache/base/file_io.h"
 #include "cache/base/file_limit.h"
 #include "cache/disk/disk_format.h"
 
@@ -28,15 +29,6 @@ constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 constexpr std::size_t k_block = 32 << 10;
 
 std::string version_line() { return fmt::format("cubeshim disk {}\n", k_disk_version); }
-
-// As getdents64 writes it.
-struct Entry {
-  std::uint64_t inode;
-  std::int64_t next;
-  unsigned short length;
-  unsigned char type;
-  char name[1];
-};
 
 bool parse_segment(std::string_view name, std::uint32_t& number) {
   if (name.size() != k_prefix.size() + k_digits || !name.starts_with(k_prefix)) return false;
@@ -191,10 +183,11 @@ base::Result<std::vector<std::uint32_t>> DiskDirectory::list_segments() const {
     if (sys::failed(n)) return base::fail(static_cast<int>(-n));
     if (n == 0) break;
     for (long at = 0; at < n;) {
-      const auto* const entry = reinterpret_cast<const Entry*>(block.get() + at);
+      const auto* const entry = reinterpret_cast<const base::DirectoryEntry*>(block.get() + at);
       at += entry->length;
       std::uint32_t number = 0;
-      if (parse_segment(reinterpret_cast<const char*>(entry) + offsetof(Entry, name), number)) numbers.push_back(number);
+      if (parse_segment(reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name), number))
+        numbers.push_back(number);
     }
   }
   std::sort(numbers.begin(), numbers.end());

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/base/file_io.h"
 #include "cache/base/memory_limits.h"
 
 namespace cube::cache {
@@ -93,17 +94,7 @@ base::Result<bool> DiskIndexBuilder::end_pass() {
 base::Result<void> DiskIndexBuilder::write_window(std::uint64_t bytes) const {
   const auto fd = index_->reopen(path_);
   if (!fd) return base::fail(fd.error().value);
-  const std::byte* next = slots_;
-  std::uint64_t at = index_->geometry().table_at[0] + begin_;
-  while (bytes > 0) {
-    const long n = sys::pwrite(fd->get(), next, bytes, static_cast<std::int64_t>(at));
-    if (n == -EINTR) continue;
-    if (n <= 0) return base::fail(n == 0 ? EIO : static_cast<int>(-n));
-    next += n;
-    at += static_cast<std::uint64_t>(n);
-    bytes -= static_cast<std::uint64_t>(n);
-  }
-  return {};
+  return base::write_at(fd->get(), slots_, bytes, index_->geometry().table_at[0] + begin_);
 }
 
 }  // namespace cube::cache

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/file_io.h"
 #include "cache/base/file_limit.h"
 
 namespace cube::cache {
@@ -24,19 +25,6 @@ using AlignedBytes = std::unique_ptr<std::byte[], FreeAligned>;
 
 AlignedBytes allocate(std::uint64_t bytes) {
   return AlignedBytes(new (std::align_val_t{k_record_alignment}, std::nothrow) std::byte[bytes]);
-}
-
-base::Result<void> write_fully(int fd, const void* from, std::uint64_t bytes, std::uint64_t at) {
-  const auto* next = static_cast<const std::byte*>(from);
-  while (bytes > 0) {
-    const long n = sys::pwrite(fd, next, bytes, static_cast<std::int64_t>(at));
-    if (n == -EINTR) continue;
-    if (n <= 0) return base::fail(n == 0 ? EIO : static_cast<int>(-n));
-    next += n;
-    at += static_cast<std::uint64_t>(n);
-    bytes -= static_cast<std::uint64_t>(n);
-  }
-  return {};
 }
 
 // Size, times and header: what both ways of reading begin with.
@@ -89,16 +77,9 @@ class Window {
 }  // namespace
 
 base::Result<void> read_fully(int fd, void* to, std::uint64_t bytes, std::uint64_t at) {
-  auto* next = static_cast<std::byte*>(to);
-  while (bytes > 0) {
-    const long n = sys::pread(fd, next, bytes, static_cast<std::int64_t>(at));
-    if (n == -EINTR) continue;
-    if (n <= 0) return base::fail(n == 0 ? EIO : static_cast<int>(-n));
-    next += n;
-    at += static_cast<std::uint64_t>(n);
-    bytes -= static_cast<std::uint64_t>(n);
-  }
-  return {};
+  const auto got = base::read_at(fd, to, bytes, at);
+  if (!got) return base::fail(got.error().value);
+  return *got == bytes ? base::Result<void>() : base::fail(EIO);
 }
 
 base::Result<SegmentContents> read_footer(int fd, std::uint32_t number) {
@@ -169,8 +150,8 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
   trailer.hash = hash_of(trailer);
   const std::uint64_t at = trailer_offset(trailer.rows_at, rows.size());
   if (at + sizeof trailer > base::file_size_limit()) return base::fail(EFBIG);
-  auto written = write_fully(fd, rows.data(), rows.size_bytes(), trailer.rows_at);
-  if (written) written = write_fully(fd, &trailer, sizeof trailer, at);
+  auto written = base::write_at(fd, rows.data(), rows.size_bytes(), trailer.rows_at);
+  if (written) written = base::write_at(fd, &trailer, sizeof trailer, at);
   if (!written) return base::fail(written.error().value);
   const std::uint64_t file_bytes = at + sizeof trailer;
   // Only now does the trailer stand at the end, where a restart looks for it.
@@ -206,7 +187,7 @@ base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory
   header.hash = hash_of(header);
   alignas(DiskHeader) std::byte page[k_disk_header_bytes] = {};
   *reinterpret_cast<DiskHeader*>(page) = header;
-  if (const auto written = write_fully(fd->get(), page, sizeof page, 0); !written) return give_up(written.error().value);
+  if (const auto written = base::write_at(fd->get(), page, sizeof page, 0); !written) return give_up(written.error().value);
   SegmentWriter writer;
   auto mapping = base::Mapping::shared(fd->get(), 0, k_page, PROT_NONE);
   if (!mapping) return give_up(mapping.error().value);

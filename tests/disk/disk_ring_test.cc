@@ -59,6 +59,16 @@ struct DiskRingTest : testing::Test {
   void open_all() {
     for (std::size_t i = 0; i < paths.size(); ++i) EXPECT_TRUE(open(*cache, paths[i], i)) << paths[i];
   }
+  // The writer comes round often enough for all to pass through the ring.
+  void open_all_and_write(DiskFlush& flush) {
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      if (i % 10 == 0) {
+        ASSERT_TRUE(flush.pass([] { return true; }));
+      }
+      EXPECT_TRUE(open(*cache, paths[i], i));
+    }
+    ASSERT_TRUE(flush.pass([] { return true; }));
+  }
   std::uint64_t count(Counter counter) const { return cache->stats().counters[static_cast<std::size_t>(counter)].load(); }
   std::uint64_t on_disk() const { return cache->disk()->store().status().entries; }
 };
@@ -72,13 +82,7 @@ TEST_F(DiskRingTest, WithoutAWriterNothingPassesThrough) {
 
 TEST_F(DiskRingTest, AWriterThatComesRoundGetsAllOfIt) {
   DiskFlush flush(*cache);
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    if (i % 10 == 0) {
-      ASSERT_TRUE(flush.pass([] { return true; }));
-    }
-    EXPECT_TRUE(open(*cache, paths[i], i));
-  }
-  ASSERT_TRUE(flush.pass([] { return true; }));
+  ASSERT_NO_FATAL_FAILURE(open_all_and_write(flush));
   EXPECT_EQ(on_disk(), paths.size());
   EXPECT_EQ(count(Counter::misses), paths.size());
   EXPECT_EQ(count(Counter::bypassed_full), 0U);
@@ -105,13 +109,7 @@ TEST_F(DiskRingTest, WhatIsNotWrittenYetStays) {
 
 TEST_F(DiskRingTest, AChangedFileIsSeenAtOnceWhereverItIs) {
   DiskFlush flush(*cache);
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    if (i % 10 == 0) {
-      ASSERT_TRUE(flush.pass([] { return true; }));
-    }
-    EXPECT_TRUE(open(*cache, paths[i], i));
-  }
-  ASSERT_TRUE(flush.pass([] { return true; }));
+  ASSERT_NO_FATAL_FAILURE(open_all_and_write(flush));
   for (const std::size_t i : {std::size_t{0}, paths.size() / 2, paths.size() - 1}) {
     const auto before = stat_path(AT_FDCWD, paths[i].c_str(), 0);
     ASSERT_TRUE(before);

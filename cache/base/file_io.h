@@ -1,0 +1,48 @@
+// Whole reads and writes at a place of a file, by raw calls, and what getdents64 gives of a directory. Thread safety and
+// async-signal safety: all of it.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/base/sys.h"
+
+namespace cube::base {
+
+// How much there was, which is less than `n` only at the end of the file.
+inline Result<std::size_t> read_at(int fd, void* to, std::size_t n, std::uint64_t at) {
+  std::size_t got = 0;
+  while (got < n) {
+    const long part = sys::pread(fd, static_cast<std::byte*>(to) + got, n - got, static_cast<std::int64_t>(at + got));
+    if (part == -EINTR) continue;
+    if (sys::failed(part)) return fail(static_cast<int>(-part));
+    if (part == 0) break;
+    got += static_cast<std::size_t>(part);
+  }
+  return got;
+}
+
+// EIO: the kernel takes none of it, and says no error.
+inline Result<void> write_at(int fd, const void* from, std::size_t n, std::uint64_t at) {
+  while (n != 0) {
+    const long part = sys::pwrite(fd, from, n, static_cast<std::int64_t>(at));
+    if (part == -EINTR) continue;
+    if (part <= 0) return fail(part == 0 ? EIO : static_cast<int>(-part));
+    from = static_cast<const std::byte*>(from) + part;
+    n -= static_cast<std::size_t>(part);
+    at += static_cast<std::uint64_t>(part);
+  }
+  return {};
+}
+
+// As getdents64 writes it.
+struct DirectoryEntry {
+  std::uint64_t inode;
+  std::int64_t next;
+  unsigned short length;
+  unsigned char type;
+  char name[1];
+};
+
+}  // namespace cube::base
