@@ -192,7 +192,7 @@ const std::vector<ConfigRow>& config_rows() {
 }
 
 namespace {
-constexpr std::string_view k_default_disk = "100%";
+const ConfigRow& row_of(std::string_view variable) { return *std::ranges::find(config_rows(), variable, &ConfigRow::variable); }
 }  // namespace
 
 ParsedConfig parse_config(const Lookup& lookup) {
@@ -203,15 +203,15 @@ ParsedConfig parse_config(const Lookup& lookup) {
 #undef CUBE_CONFIG
   for (const auto& pack : parsed.config.packs) parsed.config.prefixes.push_back(pack.prefix);
   keep_outermost(parsed.config.prefixes);
-  const auto text_of = [&](const char* variable) {
-    const char* const text = lookup(variable);
-    return std::string_view(text == nullptr ? "" : text);
-  };
-  const std::string_view disk = text_of("CUBESHIM_DISK");
-  // The default asks for nothing.
-  if (!disk.empty() && disk != k_default_disk && text_of("CUBESHIM_DISK_DIR").empty()) {
+  // The default asks for nothing, and who gave a wrong size or a wrong directory has been told so.
+  RamSize no_bound;
+  Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);
+  if (parsed.config.disk_dir.empty() && parsed.config.disk != no_bound) {
+    parsed.config.disk = no_bound;
+    const char* const directory = lookup("CUBESHIM_DISK_DIR");
+    if (directory != nullptr && *directory != '\0') return parsed;
     parsed.errors.push_back(fmt::format("CUBESHIM_DISK=\"{}\" has no effect: CUBESHIM_DISK_DIR is not set; it takes {}",
-                                        for_a_line(disk), "the absolute path of a directory on a local disk"));
+                                        for_a_line(lookup("CUBESHIM_DISK")), row_of("CUBESHIM_DISK_DIR").takes));
   }
   return parsed;
 }

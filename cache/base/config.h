@@ -19,6 +19,7 @@ enum class Mode { virtual_files, real_files, off };
 struct RamSize {
   bool is_percent = true;
   std::uint64_t value = 25;
+  bool operator==(const RamSize&) const = default;
 };
 
 enum class ConsistencyKind { immutable, ttl, open };

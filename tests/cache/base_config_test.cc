@@ -131,6 +131,8 @@ TEST(Config, ADiskHasADirectoryAndABound) {
   const auto alone = parse_one("CUBESHIM_DISK", "10G").errors;
   ASSERT_EQ(alone.size(), 1U);
   EXPECT_NE(alone[0].find("CUBESHIM_DISK=\"10G\" has no effect: CUBESHIM_DISK_DIR is not set"), std::string::npos) << alone[0];
+  EXPECT_EQ(parse_one("CUBESHIM_DISK", "10G").config.disk, parse_one("CUBESHIM_NAME", "x").config.disk);
+  EXPECT_EQ(parse_one("CUBESHIM_DISK", "3M").errors.size(), 1U) << "a wrong size has one line, not one about the directory too";
 }
 
 TEST(Config, RamTakesBytesAndPercent) {

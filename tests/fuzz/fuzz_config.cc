@@ -112,7 +112,9 @@ void run(std::string_view text) {
     const bool is_wrong = std::any_of(parsed.errors.begin(), parsed.errors.end(), [&](const std::string& line) {
       return line.starts_with(std::string(row.variable) + "=\"");
     });
-    const bool is_default = texts.at(std::string(row.variable)) == defaults->at(std::string(row.variable));
+    // The prefix of a pack is served as if it had been named among the prefixes.
+    const bool has_packs = row.variable == "CUBESHIM_PREFIXES" && !parsed.config.packs.empty();
+    const bool is_default = has_packs || texts.at(std::string(row.variable)) == defaults->at(std::string(row.variable));
     wrong += is_wrong ? 1 : 0;
     FUZZ_CHECK(!is_wrong || (is_default && given != variables.end()), "%s", row.variable.data());
     FUZZ_CHECK(is_default || given != variables.end(), "%s", row.variable.data());
