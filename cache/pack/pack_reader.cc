@@ -184,13 +184,28 @@ base::Result<PackEntry> PackReader::read_record(const PackSlot& slot, std::strin
 base::Result<PackEntry> PackReader::read_record_once(const PackSlot& slot, std::string_view path, std::byte* to) const {
   const auto got = read_bytes(to, slot.bytes, slot.offset);
   if (!got) return base::fail(got.error().value);
+  return check_record(slot, path, to, *got);
+}
+
+base::Result<PackEntry> PackReader::check_record(const PackSlot& slot, std::string_view path, const std::byte* bytes,
+                                                 std::size_t got) {
   PackEntry entry;
   std::string_view there;
-  if (*got != slot.bytes || !read_pack_head(to, *got, slot.offset, slot.offset + slot.bytes, entry, there))
+  if (got < slot.bytes || !read_pack_head(bytes, slot.bytes, slot.offset, slot.offset + slot.bytes, entry, there))
     return base::fail(EBADMSG);
-  if (entry.bytes != slot.bytes || !data_is_sound(*reinterpret_cast<const Record*>(to))) return base::fail(EBADMSG);
+  if (entry.bytes != slot.bytes || !data_is_sound(*reinterpret_cast<const Record*>(bytes))) return base::fail(EBADMSG);
   if (there != path) return base::fail(ENOENT);
   return entry;
+}
+
+base::Result<std::size_t> PackReader::read_span(std::uint64_t at, std::size_t n, std::byte* to) const {
+  if (at >= header_.records_end) return std::size_t{0};
+  n = static_cast<std::size_t>(std::min<std::uint64_t>(n, header_.records_end - at));
+  return read_and_revive([&]() -> base::Result<std::size_t> {
+    const auto got = read_bytes(to, n, at);
+    if (got && *got != n) return base::fail(EBADMSG);
+    return got;
+  });
 }
 
 base::Result<void> PackReader::read(const PackEntry& entry, std::byte* to) const {

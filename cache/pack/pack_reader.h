@@ -5,8 +5,8 @@
 // rename.
 // Its fd is not needed for what it reads to be right: where a read does not give what it should, and the number leads to
 // another file (a program may close what it does not know), the pack is opened again.
-// Thread safety: all const functions, by any number of threads. find, locate, read_record, read and read_part allocate
-// nothing and are async-signal-safe.
+// Thread safety: all const functions, by any number of threads. find, locate, read_record, read_span, read and read_part
+// allocate nothing and are async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -33,6 +33,13 @@ class PackReader {
   base::Result<PackSlot> locate(std::uint64_t path_hash, std::uint64_t n = 0) const;
   // The whole record with one read, header and data checked. ENOENT: it is another path's. `to`: slot.bytes, aligned to 8.
   base::Result<PackEntry> read_record(const PackSlot& slot, std::string_view path, std::byte* to) const;
+
+  // The same for several at once. So many bytes of the records as they lie there, unchecked, or less at the end of the last; then
+  // one record among them, `got` bytes from its begin on (aligned to 8), checked as read_record does. Where that gives EBADMSG,
+  // the fd may have led to another file: read_record finds out.
+  base::Result<std::size_t> read_span(std::uint64_t at, std::size_t n, std::byte* to) const;
+  static base::Result<PackEntry> check_record(const PackSlot& slot, std::string_view path, const std::byte* bytes,
+                                              std::size_t got);
 
   // All data of an entry with one read; EBADMSG where it is not what was packed.
   base::Result<void> read(const PackEntry& entry, std::byte* to) const;

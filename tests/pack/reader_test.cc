@@ -56,6 +56,35 @@ TEST_F(PackReaderTest, OneReadGivesTheWholeRecord) {
   }
 }
 
+TEST_F(PackReaderTest, OneReadGivesManyRecords) {
+  const std::uint64_t begin = pack->header().records_begin, all = pack->header().records_end - begin;
+  std::vector<std::uint64_t> room(all / 8 + 1);
+  auto* const bytes = reinterpret_cast<std::byte*>(room.data());
+  const auto got = pack->read_span(begin, all + 4096, bytes);
+  ASSERT_TRUE(got);
+  EXPECT_EQ(*got, all) << "nothing behind the last record";
+  const auto none = pack->read_span(begin + all, 1, bytes);
+  ASSERT_TRUE(none);
+  EXPECT_EQ(*none, 0U);
+  const auto error_of = [&](const PackSlot& slot, std::string_view path, std::size_t n) {
+    const auto entry = PackReader::check_record(slot, path, bytes + (slot.offset - begin), n);
+    return entry ? 0 : entry.error().value;
+  };
+  for (const auto& [path, content] : tree.files) {
+    const auto slot = pack->locate(base::hash_path(path));
+    ASSERT_TRUE(slot);
+    std::byte* const at = bytes + (slot->offset - begin);
+    const auto entry = PackReader::check_record(*slot, path, at, slot->bytes);
+    ASSERT_TRUE(entry) << path;
+    EXPECT_EQ(std::string_view(reinterpret_cast<char*>(at + (entry->data_offset - slot->offset)), entry->data_size), content);
+    EXPECT_EQ(error_of(*slot, path + "x", slot->bytes), ENOENT) << "it is another's";
+    EXPECT_EQ(error_of(*slot, path, slot->bytes - 1), EBADMSG) << "not all of it is there";
+    if (content.empty()) continue;
+    at[entry->data_offset - slot->offset] ^= std::byte{1};
+    EXPECT_EQ(error_of(*slot, path, slot->bytes), EBADMSG) << "it is damaged";
+  }
+}
+
 TEST_F(PackReaderTest, WhatIsNotThereIsNotFound) {
   for (const char* const path : {"b", "a/", "/a/x", "sizes/2", "a/x/y", "empty/nested/x", "odd/new"}) {
     const auto entry = pack->find(path);
