@@ -35,10 +35,12 @@ class Fetch {
   // The file that the path led to. `physical`: without a symbolic link on the way.
   Next accept(const FileStat& stat, bool physical);
   std::byte* room() const { return reservation_.data(); }
-  // What room() holds has come from the disk tier, and was checked by this hash.
+  // What room() holds was checked by this hash.
+  void note_hash(std::uint64_t data_hash) { content_.data_hash = data_hash; }
+  // The same, and it has come from the disk tier.
   void note_from_disk(std::uint64_t data_hash) {
     content_.from_disk = true;
-    content_.data_hash = data_hash;
+    note_hash(data_hash);
   }
   // Must the file be found unchanged after the read? Where its times, or the way in which it is read, prove nothing.
   bool wants_second_look() const;

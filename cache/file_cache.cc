@@ -9,6 +9,7 @@
 #include "cache/fetch.h"
 #include "cache/origin.h"
 #include "cache/pack/pack_copy.h"
+#include "cache/pack/pack_neighbours.h"
 #include "cache/ram/process_slots.h"
 #include "cache/ram/segments.h"
 #include "cache/recent_misses.h"
@@ -104,7 +105,8 @@ FileCache::FileCache(Region& region, const base::Config& config)
       ram_(region),
       flights_(region),
       rules_{config.max_file, config.consistency.kind},
-      consistency_(config.consistency) {}
+      consistency_(config.consistency),
+      fetches_ahead_(config.prefetch) {}
 
 bool FileCache::has_right_source(const Record& record) const {
   if (packs_ == nullptr && !is_packed(record.stat)) return true;
@@ -266,29 +268,61 @@ OpenOutcome FileCache::hand_over_copy(const PackMount& pack, const PackMount::Co
   return outcome;
 }
 
+bool FileCache::may_fetch_neighbours() const {
+  return fetches_ahead_ && !ram_.is_full() && packs_->record_bytes() <= ram_.resident_bytes() / 8 * 7;
+}
+
 OpenOutcome FileCache::fetch_packed(const PackMount& pack, const OpenRequest& request) {
   const std::uint64_t began = base::monotonic_ns();
   PackScratch scratch;
   PackMount::Content content;
-  const auto read = pack.read(request.key, rules_.max_file, scratch, content);
+  const auto reach = may_fetch_neighbours() ? PackMount::Reach::window : PackMount::Reach::record;
+  const auto read = pack.read(request.key, rules_.max_file, scratch, content, reach);
   if (!read) return fail_packed(request, read.error().value);
   stats().count(Counter::origin_reads);
-  stats().count(Counter::origin_bytes, content.stat.size);
+  stats().count(Counter::origin_bytes, content.window != nullptr ? content.span.bytes : content.stat.size);
+  OpenOutcome outcome = keep_packed(pack, content, request);
+  if (outcome.pin) stats().miss_latency.add(base::monotonic_ns() - began);
+  if (content.window != nullptr) keep_neighbours(pack, content);
+  return outcome;
+}
+
+OpenOutcome FileCache::keep_packed(const PackMount& pack, const PackMount::Content& content, const OpenRequest& request) {
   if (content.data == nullptr) return hand_over_copy(pack, content, request, Counter::bypassed_size);
   Fetch fetch(ram_, rules_, request.key);
-  OpenOutcome outcome;
   switch (fetch.accept(content.stat, content.physical)) {
     case Fetch::Next::refuse: return hand_over_copy(pack, content, request, fetch.reason());
     case Fetch::Next::done: break;
     case Fetch::Next::read:
       std::memcpy(fetch.room(), content.data, content.stat.size);
+      fetch.note_hash(content.entry.data_hash);
       if (!fetch.publish()) return hand_over_copy(pack, content, request, fetch.reason());
       break;
   }
   stats().count(Counter::misses);
-  stats().miss_latency.add(base::monotonic_ns() - began);
+  OpenOutcome outcome;
   outcome.pin = std::move(fetch.pin());
   return outcome;
+}
+
+void FileCache::keep_neighbours(const PackMount& pack, const PackMount::Content& content) {
+  PackNeighbours neighbours(pack, content);
+  std::string_view path;
+  PackMount::Content found;
+  while (!ram_.is_full() && neighbours.next(path, found)) keep_neighbour(path, found);
+}
+
+// As a prefetch: who asks for it meanwhile waits, and nobody is waited for.
+void FileCache::keep_neighbour(std::string_view key, const PackMount::Content& content) {
+  const std::uint64_t hash = base::hash_path(key);
+  if (ram_.find(key, hash)) return;
+  SingleFlight::Ticket ticket;
+  if (flights_.begin_prefetch(hash, ticket) != SingleFlight::Prefetch::mine || ram_.find(key, hash)) return;
+  Fetch fetch(ram_, rules_, key, Lane::background);
+  if (fetch.accept(content.stat, content.physical) != Fetch::Next::read) return;
+  if (content.stat.size != 0) std::memcpy(fetch.room(), content.data, content.stat.size);
+  fetch.note_hash(content.entry.data_hash);
+  if (fetch.publish()) stats().count(Counter::prefetch_fetched);
 }
 
 OpenOutcome FileCache::hand_over(OriginFile&& file, Counter reason) {

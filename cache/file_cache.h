@@ -114,6 +114,11 @@ class FileCache {
   const PackMount* pack_of(std::string_view path) const { return packs_ != nullptr ? packs_->of(path) : nullptr; }
   base::Result<FileStat> ask_origin(std::string_view key, const char* path) const;
   OpenOutcome fetch_packed(const PackMount& pack, const OpenRequest& request);
+  OpenOutcome keep_packed(const PackMount& pack, const PackMount::Content& content, const OpenRequest& request);
+  // Where they stay, and take nobody's room.
+  bool may_fetch_neighbours() const;
+  void keep_neighbours(const PackMount& pack, const PackMount::Content& content);
+  void keep_neighbour(std::string_view key, const PackMount::Content& content);
   OpenOutcome hand_over_copy(const PackMount& pack, const PackMount::Content& content, const OpenRequest& request,
                              base::Counter reason);
   OpenOutcome fail_packed(const OpenRequest& request, int error);
@@ -129,6 +134,7 @@ class FileCache {
   DiskTier* disk_ = nullptr;  // never freed, as this
   FetchRules rules_;
   base::Consistency consistency_;
+  bool fetches_ahead_;
   std::uint64_t job_start_ns_ = 0;  // base::boot_ns
 };
 

@@ -51,6 +51,10 @@ class Mapping {
   static Result<Mapping> anonymous(std::size_t bytes) {
     return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   }
+  // Zeros that forked children share.
+  static Result<Mapping> shared_zeros(std::size_t bytes) {
+    return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS);
+  }
   // Begins on a multiple of 2 MiB, so that huge pages of the file are mapped as such. `offset` must be such a multiple too.
   static Result<Mapping> shared_for_huge_pages(int fd, std::uint64_t offset, std::size_t bytes, int protection) {
     auto room = make(-1, 0, bytes + k_huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);

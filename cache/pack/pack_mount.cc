@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cache/base/clock.h"
 #include "cache/base/log.h"
 
 namespace cube::cache {
@@ -54,6 +55,7 @@ std::unique_ptr<PackMount> PackMount::open(const base::PackSetting& setting, std
   auto mount = std::make_unique<PackMount>();
   mount->prefix_ = setting.prefix;
   mount->device_minor_ = k_pack_device | static_cast<std::uint32_t>(reader->identity() & (k_pack_device - 1));
+  mount->windows_ = PackWindows::make(reader->header().records_begin, reader->header().records_end);
   mount->reader_ = std::move(reader);
   return mount;
 }
@@ -154,20 +156,62 @@ base::Result<void> PackMount::resolve(std::string_view path, Found& found) const
   return {};
 }
 
-base::Result<void> PackMount::read_any(bool follows, std::uint64_t most, PackScratch& scratch, Found& found,
-                                       Content& content) const {
-  const std::uint64_t most_bytes = most + k_most_pack_head + 2 * k_page;
-  std::byte* room = nullptr;
+// The record at found.slot out of what content.window holds.
+base::Result<PackEntry> PackMount::find_in_window(const Found& found, Content& content) const {
+  const PackSlot& slot = found.slot;
+  const bool is_inside = content.window != nullptr && slot.offset >= content.span.begin &&
+                         slot.offset - content.span.begin + slot.bytes <= content.span.bytes;
+  if (!is_inside) return base::fail(EBADMSG);
+  const std::byte* const record = content.window + (slot.offset - content.span.begin);
+  auto entry = PackReader::check_record(slot, found.name(), record, slot.bytes);
+  if (entry) content.data = record + (entry->data_offset - entry->offset);
+  return entry;
+}
+
+void PackMount::read_window(const PackSlot& slot, PackScratch& scratch, Content& content) const {
+  content.window = nullptr;
+  const PackSpan span = windows_->around(slot);
+  if (span.bytes == slot.bytes) return;
+  std::byte* const room = scratch.reserve(span.bytes);
+  if (room == nullptr) return;
+  const std::uint64_t began = base::monotonic_ns();
+  const auto got = reader_->read_span(span.begin, span.bytes, room);
+  if (!got || *got != span.bytes) return;
+  windows_->note_time(slot, span, base::monotonic_ns() - began);
+  content.window = room;
+  content.span = span;
+}
+
+// The record at found.slot, and what lies around it if there is a use for that.
+base::Result<PackEntry> PackMount::read_found(const Found& found, Reach reach, PackScratch& scratch, Content& content) const {
+  const bool may_reach = reach == Reach::window && windows_ != nullptr;
+  // The link that has led here may have brought it.
+  auto entry = find_in_window(found, content);
+  if (!entry && may_reach) {
+    read_window(found.slot, scratch, content);
+    entry = find_in_window(found, content);
+  }
+  if (entry) return entry;
+  content.window = nullptr;
+  std::byte* const room = scratch.reserve(found.slot.bytes);
+  if (room == nullptr) return base::fail(ENOMEM);
+  const std::uint64_t began = may_reach ? base::monotonic_ns() : 0;
+  entry = reader_->read_record(found.slot, found.name(), room);
+  if (!entry) return entry;
+  if (may_reach) windows_->note_time(found.slot, {found.slot.offset, found.slot.bytes}, base::monotonic_ns() - began);
+  content.data = room + (entry->data_offset - entry->offset);
+  return entry;
+}
+
+base::Result<void> PackMount::read_any(const Wish& wish, PackScratch& scratch, Found& found, Content& content) const {
+  const std::uint64_t most_bytes = wish.most + k_most_pack_head + 2 * k_page;
+  content.window = nullptr;
   for (bool has_followed = false;;) {
     auto result = look_up(found, false);
     // Two paths of one hash are told apart by their records.
     base::Result<PackEntry> entry = base::fail(ENOENT);
     const bool fits = result && found.slot.bytes <= most_bytes;
-    if (fits) {
-      room = scratch.reserve(found.slot.bytes);
-      if (room == nullptr) return base::fail(ENOMEM);
-      entry = reader_->read_record(found.slot, found.name(), room);
-    }
+    if (fits) entry = read_found(found, wish.reach, scratch, content);
     if (result && (!fits || (!entry && entry.error().value == ENOENT))) {
       result = look_up(found, true);
       if (result) entry = found.entry;
@@ -177,10 +221,10 @@ base::Result<void> PackMount::read_any(bool follows, std::uint64_t most, PackScr
       result = base::fail(entry.error().value);
     }
     const bool is_link = result && entry->kind == RecordKind::link;
-    const bool may_be_linked = (!result && result.error().value == ENOENT) || (is_link && follows);
+    const bool may_be_linked = (!result && result.error().value == ENOENT) || (is_link && wish.follows);
     if (may_be_linked && !has_followed && reader_->header().links != 0) {
       has_followed = true;
-      const auto followed = follow_links(follows, found);
+      const auto followed = follow_links(wish.follows, found);
       if (!followed) return base::fail(as_seen_error(followed.error().value));
       continue;
     }
@@ -189,15 +233,16 @@ base::Result<void> PackMount::read_any(bool follows, std::uint64_t most, PackScr
     content.stat = entry->stat;
     content.physical = found.physical;
     const bool is_whole = fits && entry->offset == found.slot.offset;
-    content.data = is_whole ? room + (entry->data_offset - entry->offset) : nullptr;
+    if (!is_whole) content.data = content.window = nullptr;
     return {};
   }
 }
 
-base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content) const {
+base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content,
+                                   Reach reach) const {
   Found found;
   auto result = begin(path, found);
-  if (result) result = read_any(/*follows=*/true, most, scratch, found, content);
+  if (result) result = read_any({.most = most, .reach = reach}, scratch, found, content);
   if (result && content.entry.kind != RecordKind::file) return base::fail(EISDIR);
   return result;
 }
@@ -216,7 +261,7 @@ base::Result<void> PackMount::read_listing(std::string_view path, bool follows, 
                                            Content& content) const {
   constexpr std::uint64_t k_no_bound = 1ULL << 40;
   auto result = begin(path, found);
-  if (result) result = read_any(follows, k_no_bound, scratch, found, content);
+  if (result) result = read_any({.follows = follows, .most = k_no_bound}, scratch, found, content);
   if (result && content.entry.kind != RecordKind::directory) return base::fail(ENOTDIR);
   if (!result || content.data != nullptr) return result;
   // The first of two paths with one hash was another.

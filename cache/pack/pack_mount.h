@@ -14,6 +14,7 @@
 #include "cache/base/config.h"
 #include "cache/pack/pack_reader.h"
 #include "cache/pack/pack_scratch.h"
+#include "cache/pack/pack_window.h"
 
 namespace cube::cache {
 
@@ -47,29 +48,47 @@ class PackMount {
     bool physical = true;
     const std::byte* data = nullptr;  // in the scratch; null: too large for it
     PackEntry entry;
+    // What has been read with it, in the scratch: `span` of the pack.
+    const std::byte* window = nullptr;
+    PackSpan span;
   };
-  // A regular file with all its bytes, by one read. EISDIR: it is something else.
-  base::Result<void> read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content) const;
+  enum class Reach : std::uint8_t { record, window };
+  // A regular file with all its bytes, by one read, which may bring its neighbours in the pack, too. EISDIR: it is something
+  // else.
+  base::Result<void> read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content,
+                          Reach reach = Reach::record) const;
   // The same for a directory's listing, however long it is; `found` is where it really lies. ENOTDIR: it is something else.
   base::Result<void> read_listing(std::string_view path, bool follows, PackScratch& scratch, Found& found,
                                   Content& content) const;
   // Where a path with ".." in it leads, links before its last component followed. ENOENT: out of the pack, too.
   base::Result<void> resolve(std::string_view path, Found& found) const;
+  // The stat of an entry as the program sees it.
+  FileStat as_seen(FileStat stat) const;
   // Is it a stat as this pack gives them?
   bool has_made(const FileStat& stat) const { return stat.device_minor == device_minor_; }
   const PackReader& reader() const { return *reader_; }
+  // Of all records together.
+  std::uint64_t record_bytes() const { return reader_->header().records_end - reader_->header().records_begin; }
   const std::string& prefix() const { return prefix_; }
 
  private:
   base::Result<void> begin(std::string_view path, Found& found) const;
-  base::Result<void> read_any(bool follows, std::uint64_t most, PackScratch& scratch, Found& found, Content& content) const;
+  struct Wish {
+    bool follows = true;
+    std::uint64_t most = 0;  // bytes
+    Reach reach = Reach::record;
+  };
+  base::Result<void> read_any(const Wish& wish, PackScratch& scratch, Found& found, Content& content) const;
+  base::Result<PackEntry> find_in_window(const Found& found, Content& content) const;
+  void read_window(const PackSlot& slot, PackScratch& scratch, Content& content) const;
+  base::Result<PackEntry> read_found(const Found& found, Reach reach, PackScratch& scratch, Content& content) const;
   base::Result<void> look_up(Found& found, bool wants_entry) const;
   base::Result<void> follow_links(bool follows_last, Found& found) const;
-  FileStat as_seen(FileStat stat) const;
 
   std::string prefix_;
   std::uint32_t device_minor_ = 0;
   std::unique_ptr<PackReader> reader_;
+  std::unique_ptr<PackWindows> windows_;  // null: there was no memory
 };
 
 // All packs of a process.
@@ -77,6 +96,12 @@ class PackMounts {
  public:
   void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
   bool is_empty() const { return mounts_.empty(); }
+  // Of all records of all packs.
+  std::uint64_t record_bytes() const {
+    std::uint64_t sum = 0;
+    for (const auto& mount : mounts_) sum += mount->record_bytes();
+    return sum;
+  }
   // The same packs, for threads with an fd table of their own, where the numbers of these mean nothing: to be called there, and
   // used by nobody else. One that is another file by now is left out. Allocates.
   std::unique_ptr<PackMounts> opened_anew() const;

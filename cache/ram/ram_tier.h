@@ -146,6 +146,8 @@ class RamTier {
 
   // Is it not worth trying? Not while small files still fit into this process's own segment, nor for longer than some seconds.
   bool is_full() const;
+  // What there is for records that stay, used or not.
+  std::uint64_t resident_bytes() const { return std::uint64_t{ring_.first_segment()} * region_->layout().segment_bytes; }
   // At the end of the process: what is left of the leased segment may be used by others.
   void release_lease();
   // The same of the segment of the ring alone.

@@ -46,7 +46,7 @@ class Packs(unittest.TestCase):
 for name in ("a/x", "a/empty", "b/large", "b/huge", "b/link", "b/to a/x"):
     for _ in range(2):
         with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
-""")
+""", CUBESHIM_PREFETCH="0")
         self.assertEqual((stats["misses"], stats["hits"]["ram"]), (6, 6))
         self.assertEqual((stats["origin"]["reads"], stats["origin"]["opens"], stats["origin"]["stats"]), (6, 0, 0))
 

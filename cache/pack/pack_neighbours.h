@@ -1,0 +1,28 @@
+// The regular files that a read has brought besides the one it was for. What is no sound record at the place that the index gives
+// for its path is passed over.
+// Thread safety: one thread.
+#pragma once
+
+#include <climits>
+#include <string_view>
+
+#include "cache/pack/pack_mount.h"
+
+namespace cube::cache {
+
+class PackNeighbours {
+ public:
+  PackNeighbours(const PackMount& mount, const PackMount::Content& content);
+  // `path`: as the program would open it, below the prefix; good until the next call.
+  bool next(std::string_view& path, PackMount::Content& found);
+
+ private:
+  bool is_record(std::uint64_t offset, std::string_view& path, PackEntry& entry) const;
+
+  const PackMount& mount_;
+  const PackMount::Content& content_;
+  std::uint64_t at_;  // in the pack
+  char path_[PATH_MAX];
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,68 @@
+#include "cache/pack/pack_window.h"
+
+#include <algorithm>
+#include <new>
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_first = 256 << 10;
+
+std::uint64_t round_down(std::uint64_t at, std::uint64_t to) { return at / to * to; }
+std::uint64_t round_up(std::uint64_t at, std::uint64_t to) { return round_down(at + to - 1, to); }
+
+}  // namespace
+
+std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin, std::uint64_t records_end) {
+  std::unique_ptr<PackWindows> windows(new (std::nothrow) PackWindows);
+  if (windows == nullptr) return nullptr;
+  const std::uint64_t words = records_end / k_grain / 64 + 1;
+  auto memory = base::Mapping::shared_zeros(sizeof(State) + words * sizeof(std::uint64_t));
+  if (!memory) return nullptr;
+  windows->memory_ = std::move(*memory);
+  windows->begin_ = records_begin;
+  windows->end_ = records_end;
+  windows->state().bytes.store(k_first, std::memory_order_relaxed);
+  return windows;
+}
+
+// False: another has the grain `wanted` already.
+bool PackWindows::take(std::uint64_t begin, std::uint64_t end, std::uint64_t wanted) {
+  const auto mark = [this](std::uint64_t grain) {
+    const std::uint64_t bit = 1ULL << (grain % 64);
+    // Relaxed: nothing is published by it. Who loses the race reads his record alone.
+    return (state().taken[grain / 64].fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
+  };
+  if (!mark(wanted / k_grain)) return false;
+  for (std::uint64_t at = begin; at < end; at += k_grain) mark(at / k_grain);
+  return true;
+}
+
+PackSpan PackWindows::around(const PackSlot& slot) {
+  const PackSpan alone{slot.offset, slot.bytes};
+  const std::uint64_t bytes = state().bytes.load(std::memory_order_relaxed);
+  if (bytes < k_least || slot.bytes >= bytes || state().alone_ns.load(std::memory_order_relaxed) == 0) return alone;
+  const std::uint64_t begin = round_down(slot.offset, bytes), end = round_up(slot.offset + slot.bytes, bytes);
+  if (!take(begin, end, slot.offset)) return alone;
+  PackSpan window{std::max(begin, begin_), 0};
+  window.bytes = std::min(end, end_) - window.begin;
+  return window;
+}
+
+void PackWindows::note_time(const PackSlot& slot, const PackSpan& read, std::uint64_t ns) {
+  State& known = state();
+  const std::uint64_t alone = known.alone_ns.load(std::memory_order_relaxed);
+  if (read.bytes == slot.bytes) {
+    // The quicker ones tell what the origin can do; it may become slower for good.
+    known.alone_ns.store(std::max<std::uint64_t>(1, alone == 0 ? ns : std::min(ns, alone + alone / 16)),
+                         std::memory_order_relaxed);
+    return;
+  }
+  const std::uint64_t bytes = known.bytes.load(std::memory_order_relaxed);
+  // One that lies across two, or was chosen at another size, says nothing of this size.
+  if (read.bytes > bytes || read.bytes <= bytes / 2) return;
+  if (ns < alone * 3 / 2 && bytes < k_most) known.bytes.store(bytes * 2, std::memory_order_relaxed);
+  if (ns > alone * 3 && bytes > k_least) known.bytes.store(bytes / 2, std::memory_order_relaxed);
+}
+
+}  // namespace cube::cache

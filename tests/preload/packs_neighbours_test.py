@@ -1,0 +1,104 @@
+"""CUBESHIM_PACKS: one read of a pack brings the files that lie beside the one that is opened. CUBESHIM_COMMAND and
+CUBESHIM_LIBRARY name the build's."""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+COMMAND, LIBRARY = os.environ["CUBESHIM_COMMAND"], os.environ["CUBESHIM_LIBRARY"]
+COUNT = 400
+READ = """
+def read_all(seed):
+    names = list(range(COUNT)); random.Random(seed).shuffle(names)
+    for i in names:
+        with open(f"{P}/c/f{i}", "rb") as file: assert file.read() == open(f"{D}/c/f{i}", "rb").read(), i
+"""
+
+
+class Neighbours(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.work = Path(os.path.realpath(folder.name))
+        self.data, self.pack, self.prefix = self.work / "data", self.work / "set.cube", self.work / "mounted"
+        (self.data / "c").mkdir(parents=True)
+        for i in range(COUNT):
+            (self.data / f"c/f{i}").write_bytes(random.Random(i).randbytes(i * 200))
+        self.make_pack()
+
+    def make_pack(self):
+        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True, stdout=subprocess.DEVNULL)
+
+    def check(self, code, **settings):
+        environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"neighbours-{os.getpid()}", "CUBESHIM_RAM": "128M",
+                       "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json",
+                       "CUBESHIM_STATS": str(self.work / "stats"), **settings}
+        text = f"import errno, os, random, sys, threading\nP, D, COUNT = {str(self.prefix)!r}, {str(self.data)!r}, {COUNT}\n{READ}\n{code}"
+        done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120, cwd=self.work)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        report = json.loads((self.work / "stats").read_text())
+        self.assertEqual(report["opens"], report["hits"]["ram"] + report["misses"] + sum(report["bypassed"].values()), report)
+        return report
+
+    def test_one_read_brings_many_files(self):
+        report = self.check("read_all(1)")
+        self.assertEqual(report["origin"]["reads"], report["misses"])
+        self.assertLess(report["misses"], COUNT // 2)
+        self.assertEqual(report["prefetch"]["early"], COUNT - report["misses"], "each file is opened once")
+        self.assertEqual(report["ram"]["entries"], COUNT)
+        self.assertLess(report["origin"]["bytes"], 2 * self.pack.stat().st_size)
+
+    def test_nothing_is_fetched_ahead_where_that_is_off(self):
+        report = self.check("read_all(1)", CUBESHIM_PREFETCH="0")
+        self.assertEqual((report["origin"]["reads"], report["misses"], report["prefetch"]["fetched"]), (COUNT, COUNT, 0))
+
+    def test_nor_where_not_all_of_it_fits(self):
+        report = self.check("read_all(1)", CUBESHIM_RAM="8M")
+        self.assertEqual(report["prefetch"]["fetched"], 0)
+        self.assertEqual(report["misses"], report["ram"]["entries"])
+
+    def test_a_view_of_everything_by_many_processes_and_threads(self):
+        report = self.check("""
+children = []
+for seed in range(4):
+    child = os.fork()
+    if child: children.append(child); continue
+    failed = []
+    def run(seed):
+        try: read_all(seed)
+        except BaseException as error: failed.append(error)
+    threads = [threading.Thread(target=run, args=(10 * seed + i,)) for i in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    os._exit(1 if failed else 0)
+assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+""")
+        self.assertEqual(report["opens"], 16 * COUNT)
+        # Who wants a file while another reads its window reads it alone.
+        self.assertLess(report["misses"], COUNT * 7 // 8)
+        self.assertEqual(report["ram"]["entries"], COUNT, "each file once")
+
+    def test_a_damaged_file_is_an_error_and_its_neighbours_are_right(self):
+        (self.data / "c/f7").write_bytes(b"these bytes will be others")
+        self.pack.unlink()
+        self.make_pack()
+        whole = self.pack.read_bytes()
+        at = whole.index(b"these bytes will be others")
+        self.pack.write_bytes(whole[:at] + b"T" + whole[at + 1:])
+        (self.data / "c/f7").unlink()
+        report = self.check("""
+names = [i for i in range(COUNT) if i != 7]; random.Random(3).shuffle(names)
+for i in names: assert open(f"{P}/c/f{i}", "rb").read() == open(f"{D}/c/f{i}", "rb").read(), i
+try: open(f"{P}/c/f7", "rb")
+except OSError as error: assert error.errno == errno.EIO, error
+else: assert False
+""", CUBESHIM_LOG="error")
+        self.assertLess(report["misses"], COUNT // 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
