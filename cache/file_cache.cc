@@ -145,12 +145,7 @@ bool FileCache::is_fresh(const Record& record, const char* path) {
 }
 
 base::Result<FileStat> FileCache::ask_origin(std::string_view key, const char* path) const {
-  const PackMount* const pack = pack_of(key);
-  if (pack == nullptr) return stat_path(AT_FDCWD, path, 0);
-  PackMount::Found found;
-  const auto there = pack->find(key, /*follows=*/true, found);
-  if (!there) return base::fail(there.error().value);
-  return found.entry.stat;
+  return packs_ != nullptr ? packs_->stat(key, path) : stat_path(AT_FDCWD, path, 0);
 }
 
 Pin FileCache::find(const OpenRequest& request) {

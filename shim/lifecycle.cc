@@ -72,24 +72,15 @@ std::vector<std::string> open_packs(base::Config& config) {
   char directory[PATH_MAX];
   const bool has_directory = !base::sys::failed(base::sys::raw(SYS_getcwd, base::sys::arg(directory), sizeof directory));
   std::string absolute;
-  auto* const mounts = new cache::PackMounts;
   for (auto& pack : config.packs) {
     if (pack.file.front() != '/' && has_directory) pack.file = std::string(directory) + "/" + pack.file;
     absolute += fmt::format("{}{}={}", absolute.empty() ? "" : ":", pack.prefix, pack.file);
-    std::string why;
-    auto mount = cache::PackMount::open(pack, why);
-    if (mount != nullptr) {
-      mounts->add(std::move(mount));
-    } else {
-      errors.push_back(
-          fmt::format("CUBESHIM_PACKS: {}; it takes PREFIX=FILE of packs made by cubeshim pack, ':' between them", why));
-    }
   }
   // For those who are started elsewhere. A colon in the directory cannot be told from one between packs.
   if (std::count(absolute.begin(), absolute.end(), ':') == static_cast<std::ptrdiff_t>(config.packs.size() - 1))
     setenv("CUBESHIM_PACKS", absolute.c_str(), 1);
   // Never freed: calls come after every destructor.
-  process::g_packs.store(mounts, std::memory_order_release);
+  process::g_packs.store(cache::PackMounts::open(config.packs, errors).release(), std::memory_order_release);
   return errors;
 }
 

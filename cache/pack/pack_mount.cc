@@ -1,5 +1,7 @@
 #include "cache/pack/pack_mount.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -247,12 +249,36 @@ base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, Pa
   return result;
 }
 
+std::unique_ptr<PackMounts> PackMounts::open(const std::vector<base::PackSetting>& settings, std::vector<std::string>& errors) {
+  auto packs = std::make_unique<PackMounts>();
+  for (const auto& setting : settings) {
+    std::string why;
+    auto mount = PackMount::open(setting, why);
+    if (mount != nullptr) {
+      packs->mounts_.push_back(std::move(mount));
+    } else {
+      errors.push_back(
+          fmt::format("CUBESHIM_PACKS: {}; it takes PREFIX=FILE of packs made by cubeshim pack, ':' between them", why));
+    }
+  }
+  return packs;
+}
+
+base::Result<FileStat> PackMounts::stat(std::string_view key, const char* path) const {
+  const PackMount* const pack = of(key);
+  if (pack == nullptr) return stat_path(AT_FDCWD, path, 0);
+  PackMount::Found found;
+  const auto there = pack->find(key, /*follows=*/true, found);
+  if (!there) return base::fail(there.error().value);
+  return found.entry.stat;
+}
+
 std::unique_ptr<PackMounts> PackMounts::opened_anew() const {
   auto own = std::make_unique<PackMounts>();
   for (const auto& mount : mounts_) {
     std::string why;
     auto again = PackMount::open({.prefix = mount->prefix(), .file = mount->reader().file()}, why);
-    if (again != nullptr && again->reader().identity() == mount->reader().identity()) own->add(std::move(again));
+    if (again != nullptr && again->reader().identity() == mount->reader().identity()) own->mounts_.push_back(std::move(again));
   }
   return own;
 }

@@ -94,7 +94,8 @@ class PackMount {
 // All packs of a process.
 class PackMounts {
  public:
-  void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
+  // Those that can be opened; a sentence for each other.
+  static std::unique_ptr<PackMounts> open(const std::vector<base::PackSetting>& settings, std::vector<std::string>& errors);
   bool is_empty() const { return mounts_.empty(); }
   // Of all records of all packs.
   std::uint64_t record_bytes() const {
@@ -105,6 +106,8 @@ class PackMounts {
   // The same packs, for threads with an fd table of their own, where the numbers of these mean nothing: to be called there, and
   // used by nobody else. One that is another file by now is left out. Allocates.
   std::unique_ptr<PackMounts> opened_anew() const;
+  // The stat of a path as a program sees it, links followed; of the kernel where no pack has the place.
+  base::Result<FileStat> stat(std::string_view key, const char* path) const;
   // Null: none has it.
   const PackMount* of(std::string_view path) const {
     for (const auto& mount : mounts_) {

@@ -24,12 +24,12 @@ struct Look {
   int error = 0;
 };
 
-Look look_at(const PlannedFile& file, cache::FileCache* cache, std::uint64_t max_file) {
-  if (cache != nullptr) {
-    const auto pin = cache->find({.key = file.path, .path = file.path.c_str()});
+Look look_at(const PlannedFile& file, const SurveyPlace& place) {
+  if (place.cache != nullptr) {
+    const auto pin = place.cache->find({.key = file.path, .path = file.path.c_str()});
     if (pin) return {.is_cached = true, .size = pin->data_size};
   }
-  const auto stat = cache::stat_path(AT_FDCWD, file.path.c_str(), 0);
+  const auto stat = place.packs->stat(file.path, file.path.c_str());
   const auto refuse = [](Refused why, int error = 0) { return Look{.is_refused = true, .why = why, .error = error}; };
   if (!stat) {
     const int error = stat.error().value;
@@ -37,14 +37,13 @@ Look look_at(const PlannedFile& file, cache::FileCache* cache, std::uint64_t max
   }
   if ((stat->mode & S_IFMT) == S_IFDIR) return refuse(Refused::directory);
   if (!stat->is_regular()) return refuse(Refused::not_a_file);
-  if (stat->size > max_file) return refuse(Refused::too_large);
+  if (stat->size > place.max_file) return refuse(Refused::too_large);
   return {.size = stat->size};
 }
 
 class Survey {
  public:
-  Survey(NamedPaths& paths, cache::FileCache* cache, std::uint64_t max_file, Skipped& skipped)
-      : paths_(paths), cache_(cache), max_file_(max_file), skipped_(skipped) {}
+  Survey(NamedPaths& paths, const SurveyPlace& place, Skipped& skipped) : paths_(paths), place_(place), skipped_(skipped) {}
 
   SurveyCounts run(Progress& progress) {
     std::vector<std::thread> threads;
@@ -78,7 +77,7 @@ class Survey {
       }
       ++looking_;
       lock.unlock();
-      const Look look = look_at(file, cache_, max_file_);
+      const Look look = look_at(file, place_);
       lock.lock();
       --looking_;
       note(file, look);
@@ -94,8 +93,7 @@ class Survey {
   }
 
   NamedPaths& paths_;
-  cache::FileCache* const cache_;
-  const std::uint64_t max_file_;
+  const SurveyPlace place_;
   Skipped& skipped_;
   std::mutex mutex_;  // guards the rest, the paths and what is skipped
   std::condition_variable changed_;
@@ -106,8 +104,8 @@ class Survey {
 
 }  // namespace
 
-SurveyCounts survey(NamedPaths& paths, cache::FileCache* cache, std::uint64_t max_file, Skipped& skipped, Progress& progress) {
-  return Survey(paths, cache, max_file, skipped).run(progress);
+SurveyCounts survey(NamedPaths& paths, const SurveyPlace& place, Skipped& skipped, Progress& progress) {
+  return Survey(paths, place, skipped).run(progress);
 }
 
 }  // namespace cube::cli

@@ -16,7 +16,13 @@ struct SurveyCounts {
   std::uint64_t absent = 0, absent_bytes = 0;
 };
 
-// `cache` may be null: then nothing is cached. Ends early when the command is interrupted.
-SurveyCounts survey(NamedPaths& paths, cache::FileCache* cache, std::uint64_t max_file, Skipped& skipped, Progress& progress);
+struct SurveyPlace {
+  cache::FileCache* cache = nullptr;  // null: nothing is cached
+  const cache::PackMounts* packs = nullptr;
+  std::uint64_t max_file = 0;  // bytes
+};
+
+// Ends early when the command is interrupted.
+SurveyCounts survey(NamedPaths& paths, const SurveyPlace& place, Skipped& skipped, Progress& progress);
 
 }  // namespace cube::cli

@@ -32,7 +32,7 @@ std::vector<std::string> prefixes_or_all(const base::Config& config) {
 void look(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report) {
   Progress progress(warmup.progress);
   report.what = warmup.check ? WarmupReport::What::check : WarmupReport::What::dry_run;
-  report.found = survey(paths, target.cache, target.parsed.config.max_file, skipped, progress);
+  report.found = survey(paths, {target.cache, target.packs, target.parsed.config.max_file}, skipped, progress);
 }
 
 bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report,
@@ -73,7 +73,10 @@ int warmup(Warmup& warmup) {
   note_interrupts();
   const std::uint64_t began = base::monotonic_ns();
   std::unique_ptr<NamedPaths> paths;
-  if (warmup.input.prepare(prefixes_or_all(target.parsed.config), why)) paths = NamedPaths::open(warmup.input, why);
+  if (warmup.input.prepare(prefixes_or_all(target.parsed.config), why)) {
+    for (auto& list : warmup.input.lists) list.packs = target.packs;
+    paths = NamedPaths::open(warmup.input, why);
+  }
   bool is_well = paths != nullptr;
   if (is_well && (warmup.check || warmup.dry_run)) {
     look(warmup, target, *paths, skipped, report);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 
 namespace cube::cli {
@@ -11,10 +12,18 @@ namespace {
 // What a job was started with and what is about its data, not about itself.
 std::map<std::string, std::string> of_the_data(const std::map<std::string, std::string>& environment) {
   std::map<std::string, std::string> result;
-  for (const char* const name : {"CUBESHIM_PREFIXES", "CUBESHIM_MAX_FILE", "CUBESHIM_CONSISTENCY", "CUBESHIM_RAM_KEEP"}) {
+  for (const char* const name :
+       {"CUBESHIM_PREFIXES", "CUBESHIM_PACKS", "CUBESHIM_MAX_FILE", "CUBESHIM_CONSISTENCY", "CUBESHIM_RAM_KEEP"}) {
     if (const auto found = environment.find(name); found != environment.end()) result.insert(*found);
   }
   return result;
+}
+
+// A relative one is so to where the job was started, as far as anybody can tell.
+void find_packs_of(const RunningJob& job, std::vector<base::PackSetting>& packs) {
+  for (auto& pack : packs) {
+    if (pack.file.front() != '/') pack.file = fmt::format("/proc/{}/cwd/{}", job.leader.pid, pack.file);
+  }
 }
 
 std::string nothing_to_load_into(const base::Config& config, bool is_there) {
@@ -40,6 +49,10 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
     target.parsed = settings.parse(of_the_data(target.job.environment));
   }
   base::Config& config = target.parsed.config;
+  const bool has_own_packs = settings.given().contains("CUBESHIM_PACKS") || std::getenv("CUBESHIM_PACKS") != nullptr;
+  if (target.job.leader.pid != 0 && !has_own_packs) find_packs_of(target.job, config.packs);
+  target.packs = cache::PackMounts::open(config.packs, target.parsed.errors).release();
+  if (!target.parsed.errors.empty()) return target;
   const bool is_running = target.job.is_there();
   if (!is_running && !config.ram_keep && !(only_look && region != nullptr)) {
     target.why = nothing_to_load_into(config, region != nullptr);
@@ -51,6 +64,7 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
   const auto cache = cache::FileCache::attach(config, job, /*create=*/!is_running && !only_look, target.why);
   if (cache) {
     target.cache = *cache;
+    if (!target.packs->is_empty()) target.cache->use_packs(target.packs);
   } else {
     target.is_broken = !target.why.empty();
     if (!target.is_broken) target.why = nothing_to_load_into(config, false);

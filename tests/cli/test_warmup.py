@@ -296,5 +296,68 @@ class Shows(Warmup):
         os.close(master)
 
 
+class Packed(Warmup):
+    """The data lies in a pack alone; what is named is not there for the kernel."""
+
+    def setUp(self):
+        super().setUp()
+        self.pack, self.prefix = self.data.parent / "set.cube", self.data.parent / "packed"
+        (self.source / "b/link").symlink_to("../a/0")
+        self.command("pack", "-q", self.source, self.pack)
+        self.packs = f"{self.prefix}={self.pack}"
+
+    def command(self, *words, env=None, **options):
+        packs = {"CUBESHIM_PACKS": self.packs} if hasattr(self, "packs") else {}
+        return super().command(*words, env=packs | (env or {}), **options)
+
+    def read_all(self):
+        done = self.command("run", "--name", self.name, "--ram-keep", "1", "--stats-format", "json", "cat",
+                            *(self.prefix / name for name in self.names))
+        self.assertEqual(done.stdout, b"".join((self.source / name).read_bytes() for name in self.names))
+        return json.loads(done.stderr)
+
+    def test_its_directories_and_links_are_loaded(self):
+        status, summary, errors = self.warmup(self.prefix)
+        self.assertEqual((status, summary["fetched"], summary["skipped"], errors), (0, 61, 0, ""))
+        report = self.read_all()
+        self.assertEqual((report["hits"]["ram"], report["misses"], report["origin"]["reads"]), (60, 0, 0))
+
+    def test_how_much_of_it_is_there(self):
+        for status, cached, absent in (1, 0, 60), (0, 60, 0):
+            found = self.warmup("--check", self.prefix / "a", self.prefix / "b/c", *(self.prefix / f"b/{i}" for i in range(20)))
+            self.assertEqual((found[0], found[1]["cached"], found[1]["absent"]), (status, cached, absent), found)
+            self.assertEqual(self.warmup(self.prefix)[0], 0)
+
+    def test_a_list_and_what_is_not_there(self):
+        names = self.data.parent / "list"
+        names.write_text("".join(f"{self.prefix}/{name}\n" for name in [*self.names, "no/such"]))
+        status, summary, _ = self.warmup("--filelist", names)
+        self.assertEqual((status, summary["fetched"], self.reasons(summary)), (1, 60, {"missing": 1}))
+
+    def test_a_running_job_has_told_where_its_pack_lies(self):
+        packs, self.packs = self.packs, f"{self.prefix}=set.cube"
+        environment = {"CUBESHIM_PACKS": self.packs, "PATH": os.environ["PATH"]}
+        job = subprocess.Popen([COMMAND, "run", "--name", self.name, "--ram", "32M", "--stats-format", "json", "bash", "-c",
+                                f"exec 3<{self.prefix}/a/0; echo ready; read line; cat {self.prefix}/*/*[0-9]"], env=environment,
+                               cwd=self.pack.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.kill)
+        self.assertEqual(job.stdout.readline(), b"ready\n")
+        del self.packs
+        status, summary, errors = self.warmup(self.prefix, keep=False)
+        self.assertEqual((status, summary["fetched"] + summary["cached"], errors), (0, 61, ""))
+        out, told = job.communicate(b"\n", timeout=60)
+        expected = sorted(f"{folder}/{i}" for folder in ("a", "b") for i in range(20))
+        self.assertEqual(len(out), sum(len((self.source / name).read_bytes()) for name in expected))
+        self.assertEqual(json.loads(told)["misses"], 1)
+        self.packs = packs
+
+    def test_a_pack_that_is_none_is_one_line(self):
+        self.pack.write_bytes(b"x" * 9999)
+        status, summary, errors = self.warmup(self.prefix)
+        self.assertEqual((status, summary), (2, None))
+        self.assertRegex(errors, r"^cubeshim: CUBESHIM_PACKS: .*set.cube is no pack.*; it takes PREFIX=FILE[^\n]*\n$")
+
+
 if __name__ == "__main__":
     unittest.main()
