@@ -46,7 +46,7 @@ class PackScratch {
     base::sys::munmap(data, bytes_);
   }
 
-  static constexpr std::size_t k_kept = 512 << 10;
+  static constexpr std::size_t k_kept = 1 << 20;
   static constinit inline std::atomic<std::byte*> g_kept{nullptr};
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;

@@ -5,8 +5,10 @@
 
 #include <cstring>
 #include <iterator>
+#include <map>
 
 #include "cache/pack/pack_builder.h"
+#include "cache/pack/pack_neighbours.h"
 #include "cache/pack/pack_reader.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/forged_pack.h"
@@ -51,6 +53,28 @@ void read_all(const PackReader& pack, const PackEntry& entry, const std::string*
   while (names.next(name, row)) FUZZ_CHECK(is_pack_name(name), "name");
 }
 
+// As a miss of each file does, which brings others with it.
+void look_around(const std::string& file) {
+  std::string why;
+  const auto mount = PackMount::open({.prefix = "/p", .file = file}, why);
+  FUZZ_CHECK(mount != nullptr, "%s", why.c_str());
+  std::map<std::string, std::string, std::less<>> expected;
+  for (int i = 0; i < k_files; ++i) expected["/p/" + name_of_file(i)] = content_of_file(i);
+  const auto check = [&](std::string_view path, const PackMount::Content& content) {
+    const auto at = expected.find(path);
+    const std::string_view data(reinterpret_cast<const char*>(content.data), content.stat.size);
+    FUZZ_CHECK(at == expected.end() || data == at->second, "other bytes: %s", std::string(path).c_str());
+  };
+  PackScratch scratch;
+  for (const auto& [path, data] : expected) {
+    PackMount::Content content, neighbour;
+    if (mount->read(path, 1 << 20, scratch, content, PackMount::Reach::window) && content.data != nullptr) check(path, content);
+    PackNeighbours neighbours(*mount, content);
+    std::string_view name;
+    while (neighbours.next(name, neighbour)) check(name, neighbour);
+  }
+}
+
 void look_at(const std::string& bytes) {
   const std::string file = fuzz::directory() + "/pack.cube";
   fuzz::write_file(file, bytes);
@@ -83,6 +107,7 @@ void look_at(const std::string& bytes) {
     FUZZ_CHECK(is_pack_path(path) && entry.end() <= pack->header().records_end, "entry");
     read_all(*pack, entry, nullptr);
   }
+  look_around(file);
 }
 
 void patch(fuzz::Input input, bool mended) {
