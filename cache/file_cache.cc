@@ -304,7 +304,10 @@ void FileCache::keep_neighbours(const PackMount& pack, const PackMount::Content&
   PackNeighbours neighbours(pack, content);
   std::string_view path;
   PackMount::Content found;
-  while (!ram_.is_full() && neighbours.next(path, found)) keep_neighbour(path, found);
+  while (!ram_.is_full() && neighbours.next(path, found)) {
+    // Below another pack's prefix it is that one's.
+    if (pack_of(path) == &pack) keep_neighbour(path, found);
+  }
 }
 
 // As a prefetch: who asks for it meanwhile waits, and nobody is waited for.

@@ -82,6 +82,24 @@ assert all(os.waitpid(child, 0)[1] == 0 for child in children)
         self.assertLess(report["misses"], COUNT * 7 // 8)
         self.assertEqual(report["ram"]["entries"], COUNT, "each file once")
 
+    def test_what_lies_under_another_packs_prefix_is_that_ones(self):
+        inner, pack = self.work / "inner", self.work / "inner.cube"
+        inner.mkdir()
+        for i in range(50):
+            (inner / f"f{i}").write_bytes(b"the inner one's %d" % i)
+        subprocess.run([COMMAND, "pack", "-q", inner, pack], check=True, stdout=subprocess.DEVNULL)
+        (self.data / "inner").mkdir()
+        for i in range(50):
+            (self.data / f"inner/f{i}").write_bytes(b"hidden by it %d" % i)
+        self.pack.unlink()
+        self.make_pack()
+        packs = f"{self.prefix}={self.pack}:{self.prefix}/inner={pack}"
+        report = self.check("""
+read_all(1)
+for i in range(50): assert open(f"{P}/inner/f{i}", "rb").read() == b"the inner one's %d" % i
+""", CUBESHIM_PACKS=packs)
+        self.assertEqual(report["ram"]["entries"], COUNT + 50, "nothing that nobody can open")
+
     def test_a_damaged_file_is_an_error_and_its_neighbours_are_right(self):
         (self.data / "c/f7").write_bytes(b"these bytes will be others")
         self.pack.unlink()
