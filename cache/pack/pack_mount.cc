@@ -254,7 +254,7 @@ std::unique_ptr<PackMounts> PackMounts::open(const std::vector<base::PackSetting
     std::string why;
     auto mount = PackMount::open(setting, why);
     if (mount != nullptr) {
-      packs->mounts_.push_back(std::move(mount));
+      packs->add(std::move(mount));
     } else {
       errors.push_back(
           fmt::format("CUBESHIM_PACKS: {}; it takes PREFIX=FILE of packs made by cubeshim pack, ':' between them", why));
@@ -290,7 +290,7 @@ std::unique_ptr<PackMounts> PackMounts::opened_anew() const {
   for (const auto& mount : mounts_) {
     std::string why;
     auto again = PackMount::open({.prefix = mount->prefix(), .file = mount->reader().file()}, why);
-    if (again != nullptr && again->reader().identity() == mount->reader().identity()) own->mounts_.push_back(std::move(again));
+    if (again != nullptr && again->reader().identity() == mount->reader().identity()) own->add(std::move(again));
   }
   return own;
 }

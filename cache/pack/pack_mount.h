@@ -105,6 +105,7 @@ class PackMounts {
  public:
   // Those that can be opened; a sentence for each other.
   static std::unique_ptr<PackMounts> open(const std::vector<base::PackSetting>& settings, std::vector<std::string>& errors);
+  void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
   bool is_empty() const { return mounts_.empty(); }
   // Of all records of all packs.
   std::uint64_t record_bytes() const {
