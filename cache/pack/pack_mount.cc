@@ -11,6 +11,12 @@
 namespace cube::cache {
 namespace {
 
+// Of the prefix, too: under another one the same path means another record of the same pack.
+std::uint32_t device_of(std::string_view prefix, const PackReader& reader) {
+  const std::uint64_t words[] = {base::hash_path(prefix), reader.identity()};
+  return k_pack_device | static_cast<std::uint32_t>(base::hash_bytes(words, sizeof words) & (k_pack_device - 1));
+}
+
 // What the program is told, and the user once.
 int as_seen_error(int error) {
   if (error != EBADMSG) return error;
@@ -56,7 +62,7 @@ std::unique_ptr<PackMount> PackMount::open(const base::PackSetting& setting, std
   reader->keep_out_of_the_way();
   auto mount = std::make_unique<PackMount>();
   mount->prefix_ = setting.prefix;
-  mount->device_minor_ = k_pack_device | static_cast<std::uint32_t>(reader->identity() & (k_pack_device - 1));
+  mount->device_minor_ = device_of(mount->prefix_, *reader);
   mount->windows_ = PackWindows::make(reader->header().records_begin, reader->header().records_end);
   mount->reader_ = std::move(reader);
   return mount;

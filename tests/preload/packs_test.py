@@ -134,6 +134,18 @@ assert open(P + "/a/x").read() == "hello"
 """, CUBESHIM_STATS="off")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    def test_a_pack_under_two_prefixes_is_two(self):
+        (self.data / "a/a").mkdir()
+        (self.data / "a/a/x").write_bytes(b"other")
+        self.pack.unlink()
+        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True, stdout=subprocess.DEVNULL)
+        self.check(f"""
+import subprocess
+assert open(P + "/a/a/x").read() == "other"
+other = dict(os.environ, CUBESHIM_PACKS=P + "/a=" + {str(self.pack)!r})
+assert subprocess.run(["cat", P + "/a/a/x"], env=other, capture_output=True).stdout == b"hello"
+""")
+
     def test_packs_of_the_same_sizes_are_told_apart(self):
         (self.data / "a/x").write_bytes(b"jello")
         other = self.work / "other.cube"
