@@ -273,11 +273,13 @@ OpenOutcome FileCache::fetch_packed(const PackMount& pack, const OpenRequest& re
   PackMount::Content content;
   const auto reach = may_fetch_neighbours() ? PackMount::Reach::window : PackMount::Reach::record;
   const auto read = pack.read(request.key, rules_.max_file, scratch, content, reach);
-  if (!read) return fail_packed(request, read.error().value);
-  stats().count(Counter::origin_reads);
-  stats().count(Counter::origin_bytes, content.window != nullptr ? content.span.bytes : content.stat.size);
-  OpenOutcome outcome = keep_packed(pack, content, request);
+  if (read || content.window != nullptr) {
+    stats().count(Counter::origin_reads);
+    stats().count(Counter::origin_bytes, content.window != nullptr ? content.span.bytes : content.stat.size);
+  }
+  OpenOutcome outcome = read ? keep_packed(pack, content, request) : fail_packed(request, read.error().value);
   if (outcome.pin) stats().miss_latency.add(base::monotonic_ns() - began);
+  // Those of what is no file, too, for the window is not read again.
   if (content.window != nullptr) keep_neighbours(pack, content);
   return outcome;
 }

@@ -52,6 +52,15 @@ class Neighbours(unittest.TestCase):
         self.assertEqual(report["ram"]["entries"], COUNT)
         self.assertLess(report["origin"]["bytes"], 2 * self.pack.stat().st_size)
 
+    def test_a_directory_opened_as_a_file_brings_them_too(self):
+        for i in range(COUNT):
+            (self.data / f"c/f{i}").write_bytes(b"%d" % i)
+        self.pack.unlink()
+        self.make_pack()
+        report = self.check('open(f"{P}/c/f0").close(); os.close(os.open(f"{P}/c", os.O_RDONLY)); read_all(1)')
+        self.assertEqual(report["misses"], 1)
+        self.assertEqual(report["origin"]["reads"], 2)
+
     def test_nothing_is_fetched_ahead_where_that_is_off(self):
         report = self.check("read_all(1)", CUBESHIM_PREFETCH="0")
         self.assertEqual((report["origin"]["reads"], report["misses"], report["prefetch"]["fetched"]), (COUNT, COUNT, 0))
