@@ -315,7 +315,11 @@ void FileCache::keep_neighbours(const PackMount& pack, const PackMount::Content&
 // As a prefetch: who asks for it meanwhile waits, and nobody is waited for.
 void FileCache::keep_neighbour(std::string_view key, const PackMount::Content& content) {
   const std::uint64_t hash = base::hash_path(key);
-  if (ram_.find(key, hash)) return;
+  if (const Pin there = ram_.find(key, hash)) {
+    if (has_right_source(*there)) return;
+    // Of a pack that was replaced: an open of it would find that out, and would have to read it alone.
+    ram_.mark_stale(key);
+  }
   SingleFlight::Ticket ticket;
   if (flights_.begin_prefetch(hash, ticket) != SingleFlight::Prefetch::mine || ram_.find(key, hash)) return;
   Fetch fetch(ram_, rules_, key, Lane::background);

@@ -61,6 +61,18 @@ class Neighbours(unittest.TestCase):
         self.assertEqual(report["misses"], 1)
         self.assertEqual(report["origin"]["reads"], 2)
 
+    def test_a_pack_that_was_replaced_is_not_in_the_way_of_the_new_one(self):
+        self.addCleanup(subprocess.run, [COMMAND, "clear", "--name", f"neighbours-{os.getpid()}"], stdout=subprocess.DEVNULL)
+        first = self.check("read_all(1)", CUBESHIM_RAM_KEEP="1")
+        (self.work / "stats").unlink()
+        for i in range(COUNT):
+            (self.data / f"c/f{i}").write_bytes(random.Random(~i).randbytes(i * 200))
+        self.pack.rename(self.work / "old.cube")
+        self.make_pack()
+        second = self.check("read_all(2)", CUBESHIM_RAM_KEEP="1")
+        self.assertLess(first["misses"], COUNT // 2)
+        self.assertLess(second["misses"], COUNT // 2)
+
     def test_nothing_is_fetched_ahead_where_that_is_off(self):
         report = self.check("read_all(1)", CUBESHIM_PREFETCH="0")
         self.assertEqual((report["origin"]["reads"], report["misses"], report["prefetch"]["fetched"]), (COUNT, COUNT, 0))
