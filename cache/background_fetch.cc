@@ -45,7 +45,8 @@ Fetch::Next BackgroundFetch::accept(const FileStat& stat, bool physical) {
   }
   if (pin) cache_->ram_.mark_stale(key_);
   const Fetch::Next next = fetch_.accept(stat, physical);
-  if (next != Fetch::Next::read) return next;
+  // The bytes of a pack have been read already.
+  if (next != Fetch::Next::read || is_packed(stat)) return next;
   const auto hash = cache_->fill_from_disk(key_, stat, fetch_.room());
   if (!hash) return next;
   fetch_.note_from_disk(*hash);

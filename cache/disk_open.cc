@@ -1,4 +1,4 @@
-// FileCache: what the disk has, opened with one question to the origin, its stat.
+// FileCache: what the disk has, opened with one question to the origin, its stat; with none where the origin is a pack.
 #include <cerrno>
 #include <cstring>
 
@@ -21,14 +21,22 @@ bool may_be_read(const FileStat& stat) {
 }  // namespace
 
 bool FileCache::open_from_disk(const OpenRequest& request, Lane lane, OpenOutcome& outcome) {
-  if (disk_ == nullptr || pack_of(request.key) != nullptr) return false;
+  if (disk_ == nullptr) return false;
   // Before the look at the origin, as in any fetch.
   Fetch fetch(ram_, rules_, request.key, lane);
   bool has_asked = false;
   base::Result<FileStat> stat = base::fail(ENOENT);
   bool is_physical = false;
-  const bool is_taken = disk_->visit(request.key, [&](const Record& record) {
-    using Verdict = DiskTier::Verdict;
+  using Verdict = DiskTier::Verdict;
+  // What comes from a pack says so itself, and which: nobody need be asked.
+  const auto judge_packed = [&](const Record& record) {
+    if (!is_packed(record.stat)) return Verdict::refused;
+    if (!has_right_source(record) || record.data_size != record.stat.size) return Verdict::outdated;
+    stat = record.stat;
+    is_physical = record.is_physical();
+    return Verdict::taken;
+  };
+  const auto judge_plain = [&](const Record& record) {
     if (!has_asked) {
       has_asked = true;
       is_physical = record.is_physical();
@@ -38,8 +46,12 @@ bool FileCache::open_from_disk(const OpenRequest& request, Lane lane, OpenOutcom
     }
     if (!stat || record.is_physical() != is_physical) return Verdict::refused;
     const Verdict verdict = DiskTier::compare(record, *stat);
+    return verdict == Verdict::taken && !may_be_read(*stat) ? Verdict::refused : verdict;
+  };
+  const bool is_of_pack = pack_of(request.key) != nullptr;
+  const bool is_taken = disk_->visit(request.key, [&](const Record& record) {
+    const Verdict verdict = is_of_pack ? judge_packed(record) : judge_plain(record);
     if (verdict != Verdict::taken) return verdict;
-    if (!may_be_read(*stat)) return Verdict::refused;
     switch (fetch.accept(*stat, is_physical)) {
       case Fetch::Next::refuse: return Verdict::refused;
       case Fetch::Next::done: stats().count(Counter::hits_ram); return Verdict::taken;

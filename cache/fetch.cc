@@ -4,6 +4,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/pack/pack_mount.h"
 
 namespace cube::cache {
 namespace {
@@ -46,8 +47,8 @@ Fetch::Next Fetch::accept(const FileStat& stat, bool physical) {
   pin_ = tier_->adopt(content_, base::hash_path(content_.path));
   if (pin_) return Next::done;
   // Where changes are expected, a file may be written twice within the grain of its mtime: then it is not for caching yet.
-  if (rules_.consistency != base::ConsistencyKind::immutable && is_recent(stat.modified, began_ns_, k_racy_seconds))
-    return refused(Counter::bypassed_busy);
+  const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_packed(stat);
+  if (may_change && is_recent(stat.modified, began_ns_, k_racy_seconds)) return refused(Counter::bypassed_busy);
   auto reservation = reserve(stat.size);
   if (!reservation) return refused(reservation.error().value == EFBIG ? Counter::bypassed_size : Counter::bypassed_full);
   reservation_ = std::move(*reservation);

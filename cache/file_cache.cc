@@ -118,6 +118,8 @@ bool FileCache::needs_no_look(const Record& record) const {
   using base::ConsistencyKind;
   // What comes from a pack is for those who see that pack there, and for nobody else.
   if (!has_right_source(record)) return false;
+  // And as long as the pack is that very file, it has nothing else to say.
+  if (is_packed(record.stat)) return true;
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   switch (consistency_.kind) {
     // What was fetched or checked since this job began is good for this job.
@@ -289,7 +291,9 @@ OpenOutcome FileCache::keep_packed(const PackMount& pack, const PackMount::Conte
   Fetch fetch(ram_, rules_, request.key);
   switch (fetch.accept(content.stat, content.physical)) {
     case Fetch::Next::refuse: return hand_over_copy(pack, content, request, fetch.reason());
-    case Fetch::Next::done: break;
+    case Fetch::Next::done:
+      if (fetch.pin()->is_prefetched()) note_opened(*fetch.pin(), /*waited_for_prefetch=*/false);
+      break;
     case Fetch::Next::read:
       std::memcpy(fetch.room(), content.data, content.stat.size);
       fetch.note_hash(content.entry.data_hash);

@@ -68,6 +68,26 @@ class Warm(DiskCase):
         self.kill(self.first(CONSISTENCY="open"))
         self.check_warm(CONSISTENCY="open")
 
+    def test_what_a_pack_has_needs_no_question_at_all(self):
+        pack = self.work / "set.cube"
+
+        def make_pack():
+            pack.unlink(missing_ok=True)
+            command = os.path.join(os.path.dirname(crash.LIBRARY), "cubeshim")
+            subprocess.run([command, "pack", "-q", self.origin.source("."), pack], check=True, stdout=subprocess.DEVNULL)
+        make_pack()
+        packs = f"{self.origin.root}={pack}"
+        for consistency in ("immutable", "open"):
+            self.kill(self.first(PACKS=packs, CONSISTENCY=consistency))
+            right, report, said = self.run_job(PACKS=packs, CONSISTENCY=consistency)
+            self.assertEqual((right, report["hits"], said), (FILES, {"ram": 0, "disk": FILES}, []))
+            self.assertEqual((report["origin"]["reads"], report["origin"]["stats"]), (0, 0))
+        # Another pack, though of the same sizes: nothing of the old one.
+        self.put(3, generation=1)
+        make_pack()
+        right, report, said = self.run_job(PACKS=packs)
+        self.assertEqual((right, report["hits"]["disk"], said), (FILES, 0, []))
+
     def test_what_has_changed_meanwhile_is_the_origins(self):
         self.kill(self.first())
         for n in range(0, FILES, 4):

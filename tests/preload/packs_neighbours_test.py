@@ -38,6 +38,7 @@ class Neighbours(unittest.TestCase):
                        "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json",
                        "CUBESHIM_STATS": str(self.work / "stats"), **settings}
         text = f"import errno, os, random, sys, threading\nP, D, COUNT = {str(self.prefix)!r}, {str(self.data)!r}, {COUNT}\n{READ}\n{code}"
+        (self.work / "stats").unlink(missing_ok=True)
         done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120, cwd=self.work)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         report = json.loads((self.work / "stats").read_text())
@@ -120,6 +121,13 @@ read_all(1)
 for i in range(50): assert open(f"{P}/inner/f{i}", "rb").read() == b"the inner one's %d" % i
 """, CUBESHIM_PACKS=packs)
         self.assertEqual(report["ram"]["entries"], COUNT + 50, "nothing that nobody can open")
+
+    def test_a_kept_cache_asks_the_pack_nothing(self):
+        for consistency in ("immutable", "open"):
+            self.check("read_all(1)", CUBESHIM_RAM_KEEP="1", CUBESHIM_CONSISTENCY=consistency)
+            report = self.check("read_all(2)", CUBESHIM_RAM_KEEP="1", CUBESHIM_CONSISTENCY=consistency)
+            self.assertEqual((report["hits"]["ram"], report["origin"]["reads"], report["origin"]["stats"]), (COUNT, 0, 0))
+            Path(f"/dev/shm/cubeshim-{os.geteuid()}-neighbours-{os.getpid()}").unlink()
 
     def test_a_damaged_file_is_an_error_and_its_neighbours_are_right(self):
         (self.data / "c/f7").write_bytes(b"these bytes will be others")
