@@ -1,10 +1,14 @@
-"""Packs on the slow mount: a file of a pack against the same file as it is, and how long torchvision's ImageFolder takes to find
-its files."""
+"""Packs on the slow mount: a file of a pack against the same file as it is, how long torchvision's ImageFolder takes to find its
+files, and how much of the mount's bandwidth a list is prefetched with."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 from bench_contest import BenchError, Shim, alternate_cold, child_environment, ratios, spread
@@ -13,6 +17,8 @@ from bench_sets import PLANS, make_set
 from bench_slow import LATENCY_US, mounted
 from bench_suite import Bench
 
+WANTED_SHARE = 0.9
+READERS, PIECE = 32, 1 << 20
 PYTHON = "/usr/bin/python3"  # that has torchvision
 SCAN = """
 import hashlib, sys, time
@@ -105,10 +111,80 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
     section.targets.append(Target("packs: an ImageFolder scan against plain directories", ">= 20 x", f"{gain.text()} x", gain.median >= 20))
 
 
+def read_in_pieces(file: Path) -> float:
+    """MB/s of threads that read all of it and throw it away: what the mount can give."""
+    size = file.stat().st_size
+    offsets = iter(range(0, size, PIECE))
+    lock = threading.Lock()
+
+    def read(fd: int) -> None:
+        room = bytearray(PIECE)
+        while True:
+            with lock:
+                at = next(offsets, None)
+            if at is None:
+                return
+            os.preadv(fd, [room], at)
+
+    fd = os.open(file, os.O_RDONLY)
+    threads = [threading.Thread(target=read, args=(fd,)) for _ in range(READERS)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = time.monotonic() - began
+    os.close(fd)
+    return size / took / 1e6
+
+
+def prefetch_list(bench: Bench, prefix: Path, file: Path, listed: Path, files: int) -> float:
+    """MB/s with which `cubeshim warmup` loads a list from the pack into a cache that nobody has filled."""
+    shim = packed_shim(bench, prefix, file, CUBESHIM_RAM_KEEP="1")
+    environment = child_environment(shim)
+    environment.pop("LD_PRELOAD", None)
+    try:
+        done = subprocess.run([bench.build / "cubeshim", "warmup", "-q", "--json", "--filelist", listed], env=environment, check=True,
+                              capture_output=True, text=True)
+    finally:
+        subprocess.run([bench.build / "cubeshim", "clear"], env=environment, check=False, capture_output=True)
+    summary = json.loads(done.stdout)
+    if summary["fetched"] != files:
+        raise BenchError(f"of {files} files of the list {summary['fetched']} were fetched from the pack")
+    return summary["fetched_bytes"] / summary["seconds"] / 1e6
+
+
+def measure_list(bench: Bench, section: Section, folder: Path, prefix: Path) -> None:
+    mix = make_set(folder, next(plan for plan in PLANS if plan.name == "mix"), bench.rounds(6000, 2000)).path
+    file = folder / f"{mix.name}.cube"
+    pack(bench, mix, file)
+    paths = sorted(os.path.join(prefix, path.relative_to(mix)) for path in mix.rglob("*") if path.is_file())
+    listed = bench.work / "pack-list"
+    listed.write_text("".join(f"{path}\n" for path in paths))
+    rates: dict[str, list[float]] = {"reader": [], "list": []}
+    for number in range(bench.rounds(7, 3)):
+        # A mount of its own for each.
+        for way in ("reader", "list") if number % 2 == 0 else ("list", "reader"):
+            with mounted(bench, folder, LATENCY_US, direct=True) as mount:
+                there = mount.path / file.name
+                rates[way].append(read_in_pieces(there) if way == "reader" else prefetch_list(bench, prefix, there, listed, len(paths)))
+    share = spread([a / b for a, b in zip(rates["list"], rates["reader"])])
+    section.data["list"] = rates
+    section.tables.append(Table(
+        "A list in the order of the pack, prefetched: MB/s",
+        f"{len(paths):,} files of the mix, a fresh mount with {LATENCY_US} us an operation and without page cache for each run; `cubeshim"
+        f" warmup` into an empty cache against {READERS} threads that read the pack in pieces of {PIECE >> 20} MiB and throw them away.",
+        ("way", "MB/s", "list / reader"),
+        [(way, spread(found).text(0), share.text() if way == "list" else "") for way, found in rates.items()]))
+    section.targets.append(Target("packs: a list prefetched against the mount's bandwidth", f">= {WANTED_SHARE} x", f"{share.text()} x",
+                                  share.median >= WANTED_SHARE))
+
+
 def measure_packs(bench: Bench) -> Section:
     section = Section("packs")
     folder, mix, tree = make_sources(bench)
     prefix = bench.work / "packed"  # that nobody makes
     measure_reader(bench, section, folder, mix, prefix)
     measure_scan(bench, section, folder, tree, prefix)
+    measure_list(bench, section, folder, prefix)
     return section
