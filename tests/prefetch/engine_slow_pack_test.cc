@@ -6,7 +6,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/pack/pack_mount.h"
-#include "prefetch/packed_span.h"
+#include "prefetch/span_traffic.h"
 #include "tests/lagfs/mount.h"
 #include "tests/pack/sample_tree.h"
 #include "tests/prefetch/test_client.h"
@@ -136,10 +136,9 @@ TEST_F(SlowPacks, ASpanThatHangsIsAbandonedWithoutRoom) {
 
 // As many as an origin in order is left to; what is of another origin must not wait for them for ever.
 TEST_F(SlowPacks, SpansThatHangDoNotHoldUpOthers) {
-  start(16);
-  say("hold read 1 5");
-  submit(0, 5);
-  submit(5, 100);
+  start(64);
+  say("hold read 1 " + std::to_string(SpanTraffic::k_spans + 1));
+  submit(0, 200);
   wait_until_held();
   Order other(tree.dir.write("outside", "x"));
   std::binary_semaphore has_ended{0};
@@ -151,7 +150,7 @@ TEST_F(SlowPacks, SpansThatHangDoNotHoldUpOthers) {
   EXPECT_EQ(other.result.ending, Ending::whole);
   say("clear");
   engine->drain();
-  for (unsigned i = 0; i < 100; ++i) expect_whole(i);
+  for (unsigned i = 0; i < 200; ++i) expect_whole(i);
 }
 
 }  // namespace
