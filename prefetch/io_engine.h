@@ -86,8 +86,7 @@ class FetchClient {
 };
 
 // Where files lie in packs (threads only): the engine opens them anew in its own fd table. A file there takes one read, before
-// its room is asked for, or shares one with those submitted before and after it that lie beside it; it then counts as a read of
-// the first. What a pack does not have is the origin's.
+// its room is asked for, and what a pack does not have is the origin's.
 struct PackedOrigin {
   const cache::PackMounts* packs = nullptr;
   std::uint64_t max_file = 0;  // of larger ones only the stat is wanted

@@ -13,8 +13,6 @@
 #include "prefetch/background_thread.h"
 #include "prefetch/callback_gate.h"
 #include "prefetch/engine_core.h"
-#include "prefetch/packed_span.h"
-#include "prefetch/span_traffic.h"
 #include "prefetch/whole_file.h"
 
 namespace cube::prefetch {
@@ -25,15 +23,11 @@ namespace sys = base::sys;
 struct Worker {
   CallbackGate gate;
   bool is_taken = false;  // guarded by ThreadCore::mutex_
-  // Written inside the gate: who has closed it may read them. More than one where they lie together in a pack; one of them is
-  // `current`, the only one that can have room. Null: it has ended.
-  Fetch* fetches[PackedSpan::k_most_files];
-  unsigned count = 0, current = 0;
+  // Written inside the gate: who has closed it may read them.
+  Fetch* fetch = nullptr;
   bool has_room = false;
-  // Of the current one; a copy, for the client's may go as soon as the gate is closed.
+  // A copy, for the client's may go as soon as the gate is closed.
   char path[PATH_MAX + 1];
-
-  Fetch*& fetch() { return fetches[current]; }
 };
 
 // A worker that finds more to do takes it without the lock, as long as it finds something.
@@ -57,18 +51,9 @@ class ThreadCore final : public EngineCore {
   void start_one(std::unique_lock<std::mutex>& lock);
   void serve(Worker& worker);
   bool wait_for_work(std::unique_lock<std::mutex>& lock);
-  void wake_another();
   void wake_one();
-  bool is_enough_under_way() { return packs_ != nullptr && traffic_.is_enough(queue, depth_); }
-  void look_after_the_queue(std::unique_lock<std::mutex>& lock);
 
   bool take(Worker& worker);
-  // To what has been taken, what follows in the queue and lies close behind it in the pack.
-  void take_followers(Worker& worker, PackedSpan& span);
-  void fetch(Worker& worker, PackedSpan& span, cache::PackScratch& scratch);
-  void fetch_span(Worker& worker, const PackedSpan& span, cache::PackScratch& scratch);
-  // Of the current one, inside the gate. False: the span does not answer it.
-  bool end_from_span(Worker& worker, const PackedSpan& span, const std::byte* bytes, unsigned reads);
   void fetch_one(Worker& worker, cache::PackScratch& scratch);
   // False: the pack does not have it.
   bool fetch_packed(Worker& worker, cache::PackScratch& scratch, FetchResult& result);
@@ -82,9 +67,7 @@ class ThreadCore final : public EngineCore {
   // time, and wake() looks here after the queue: one of the two sees the other.
   std::atomic<unsigned> depth_{options.depth}, threads_{0}, idle_{0}, running_{0};
   std::atomic<bool> is_waking_{false};
-  SpanTraffic traffic_;
-  std::atomic<bool> is_looked_after_{false};  // the queue, by the keeper
-  unsigned starting_ = 0;                     // guarded by mutex_, as the next
+  unsigned starting_ = 0;  // guarded by mutex_, as the next
   bool is_stopping_ = false;
   int keeper_error_ = -1;  // -1: not known yet
 };
@@ -99,23 +82,10 @@ void ThreadCore::keep() {
   while (is_private && !is_stopping_) {
     if (wants_thread()) {
       start_one(lock);
-    } else if (is_looked_after_) {
-      look_after_the_queue(lock);
     } else {
       keeping_.wait(lock);
     }
   }
-}
-
-// While it is left to those who are at packs.
-void ThreadCore::look_after_the_queue(std::unique_lock<std::mutex>& lock) {
-  constexpr auto k_patience = std::chrono::milliseconds(10);
-  keeping_.wait_for(lock, k_patience);
-  // In this order: who leaves something to others from now on says so again.
-  is_looked_after_ = false;
-  if (queue.size() == 0) return;
-  is_looked_after_ = true;
-  if (traffic_.has_stopped()) wake_one();
 }
 
 void ThreadCore::start_one(std::unique_lock<std::mutex>& lock) {
@@ -139,16 +109,15 @@ void ThreadCore::start_one(std::unique_lock<std::mutex>& lock) {
 
 void ThreadCore::serve(Worker& worker) {
   cache::PackScratch scratch;
-  PackedSpan span;
   std::unique_lock lock(mutex_);
   --starting_;
   do {
     if (running_ >= depth_) continue;
     ++running_;
     // One wakes the next, where there is more than it can take itself.
-    if (packs_ == nullptr && queue.size() > 1) wake_one();
+    if (queue.size() > 1) wake_one();
     lock.unlock();
-    while (take(worker)) fetch(worker, span, scratch);
+    while (take(worker)) fetch_one(worker, scratch);
     lock.lock();
     --running_;
   } while (!is_stopping_ && !worker.gate.is_closed() && wait_for_work(lock));
@@ -159,7 +128,7 @@ void ThreadCore::serve(Worker& worker) {
 bool ThreadCore::wait_for_work(std::unique_lock<std::mutex>& lock) {
   const auto has_work = [this] {
     is_waking_ = false;
-    return is_stopping_ || (running_ < depth_ && queue.size() != 0 && !is_enough_under_way());
+    return is_stopping_ || (running_ < depth_ && queue.size() != 0);
   };
   ++idle_;
   const bool in_time = work_.wait_for(lock, std::chrono::milliseconds(options.idle_ms), has_work);
@@ -172,99 +141,12 @@ bool ThreadCore::wait_for_work(std::unique_lock<std::mutex>& lock) {
 }
 
 bool ThreadCore::take(Worker& worker) {
-  if (running_ > depth_ || is_enough_under_way() || !worker.gate.enter()) return false;
-  Fetch* const fetch = queue.pop();
-  worker.count = worker.current = 0;
+  if (running_ > depth_ || !worker.gate.enter()) return false;
+  Fetch* const fetch = worker.fetch = queue.pop();
   worker.has_room = false;
-  if (fetch != nullptr) {
-    worker.fetches[worker.count++] = fetch;
-    keep_path(worker.path, fetch->path);
-  }
+  if (fetch != nullptr) keep_path(worker.path, fetch->path);
   worker.gate.leave();
   return fetch != nullptr;
-}
-
-void ThreadCore::fetch(Worker& worker, PackedSpan& span, cache::PackScratch& scratch) {
-  if (packs_ == nullptr) return fetch_one(worker, scratch);
-  const bool is_packed = span.begin(*packs_, worker.path, options.packed.max_file);
-  if (is_packed) {
-    traffic_.enter();
-    take_followers(worker, span);
-  }
-  if (queue.size() != 0) wake();
-  if (worker.count > 1) {
-    fetch_span(worker, span, scratch);
-  } else {
-    fetch_one(worker, scratch);
-  }
-  if (is_packed) traffic_.leave();
-}
-
-void ThreadCore::take_followers(Worker& worker, PackedSpan& span) {
-  const unsigned most = SpanTraffic::fair_share(queue, depth_);
-  char path[PATH_MAX + 1];
-  while (span.files() < most) {
-    // Nothing is popped that has not been looked up, which may take a round trip: it stays with others.
-    const Fetch* const next = queue.look([&](const char* of) { keep_path(path, of); });
-    if (next == nullptr) return;
-    const PackedSpan::Add added = span.add(path);
-    traffic_.saw(added);
-    if (added != PackedSpan::Add::added) return;
-    Fetch* fetch = nullptr;
-    if (worker.gate.enter()) {
-      fetch = queue.pop_if(next, path);
-      if (fetch != nullptr) worker.fetches[worker.count++] = fetch;
-      worker.gate.leave();
-    }
-    // Another worker was quicker, or this one is to stop.
-    if (fetch == nullptr) return span.drop_last();
-  }
-}
-
-void ThreadCore::fetch_span(Worker& worker, const PackedSpan& span, cache::PackScratch& scratch) {
-  const std::byte* const bytes = span.read(scratch);
-  unsigned reads = 1, left = worker.count;
-  for (unsigned n = 0; bytes != nullptr && n < worker.count; ++n) {
-    if (!worker.gate.enter()) return;
-    worker.current = n;
-    const bool has_ended = end_from_span(worker, span, bytes, reads);
-    worker.gate.leave();
-    if (!has_ended) continue;
-    --left;
-    reads = 0;
-    queue.one_is_over();
-  }
-  if (left == 0) return;
-  // This takes longer than others may have to wait for what was submitted.
-  wake_another();
-  for (unsigned n = 0; n < worker.count; ++n) {
-    if (!worker.gate.enter()) return;
-    worker.current = n;
-    const bool is_left = worker.fetch() != nullptr;
-    if (is_left) keep_path(worker.path, worker.fetch()->path);
-    worker.gate.leave();
-    if (is_left) fetch_one(worker, scratch);
-  }
-}
-
-// Inside the gate all the time, which takes no system call: nobody finds it with its room.
-bool ThreadCore::end_from_span(Worker& worker, const PackedSpan& span, const std::byte* bytes, unsigned reads) {
-  cache::PackMount::Content content;
-  if (!span.take(worker.current, worker.fetch()->path, bytes, content)) return false;
-  FetchResult result;
-  result.reads = static_cast<std::uint8_t>(reads);
-  const Room room = client.room_for(*worker.fetch(), {content.stat, content.physical});
-  result.has_room = room.is_given;
-  if (room.is_given) {
-    if (content.stat.size != 0) std::memcpy(room.data, content.data, content.stat.size);
-    result.bytes = content.stat.size;
-    result.ending = Ending::whole;
-  } else {
-    result.ending = Ending::declined;
-    result.reason = room.reason;
-  }
-  client.ended(*std::exchange(worker.fetch(), nullptr), result);
-  return true;
 }
 
 bool ThreadCore::fetch_packed(Worker& worker, cache::PackScratch& scratch, FetchResult& result) {
@@ -280,7 +162,7 @@ bool ThreadCore::fetch_packed(Worker& worker, cache::PackScratch& scratch, Fetch
   // A directory's stat is there, too.
   if (error != 0 && error != EISDIR) return true;
   if (!worker.gate.enter()) return true;
-  const Room room = client.room_for(*worker.fetch(), {content.stat, content.physical});
+  const Room room = client.room_for(*worker.fetch, {content.stat, content.physical});
   result.has_room = worker.has_room = room.is_given;
   worker.gate.leave();
   if (!room.is_given) {
@@ -314,8 +196,7 @@ void ThreadCore::fetch_one(Worker& worker, cache::PackScratch& scratch) {
   const bool is_ours = worker.gate.enter();
   if (is_ours) {
     // Before the close, which may be a round trip of its own.
-    client.ended(*std::exchange(worker.fetch(), nullptr), result);
-    worker.has_room = false;
+    client.ended(*std::exchange(worker.fetch, nullptr), result);
     worker.gate.leave();
   }
   if (fd) sys::close(*fd);
@@ -332,7 +213,7 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, Links links, FetchResult& 
   if (!stat) return fail(stat.error().value);
   const OpenedFile file{*stat, links == Links::unknown ? has_no_links(fd, worker.path) : links == Links::none};
   if (!worker.gate.enter()) return;
-  const Room room = client.room_for(*worker.fetch(), file);
+  const Room room = client.room_for(*worker.fetch, file);
   result.has_room = worker.has_room = room.is_given;
   worker.gate.leave();
   if (!room.is_given) {
@@ -362,14 +243,6 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, Links links, FetchResult& 
 }
 
 void ThreadCore::wake() {
-  if (!is_enough_under_way()) return wake_another();
-  // They look into the queue when they are done, and find more to read at once than would be there now.
-  if (is_looked_after_.exchange(true)) return;
-  const std::lock_guard lock(mutex_);
-  keeping_.notify_one();
-}
-
-void ThreadCore::wake_another() {
   // All there may be are at work, and look into the queue before they rest.
   if ((idle_ == 0 && threads_ >= depth_) || is_waking_) return;
   const std::lock_guard lock(mutex_);
@@ -399,7 +272,7 @@ unsigned ThreadCore::abandon_all() {
   unsigned abandoned = 0;
   for (Worker& worker : workers_) {
     worker.gate.close();
-    for (unsigned n = 0; n < worker.count; ++n) abandoned += abandon(worker.fetches[n], n == worker.current && worker.has_room);
+    abandoned += abandon(worker.fetch, worker.has_room);
   }
   return abandoned;
 }

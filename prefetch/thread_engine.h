@@ -1,6 +1,5 @@
 // The engine of plain system calls: a thread for each fetch in flight, at most `depth` of them. A keeper thread owns the fd
-// table that all of them share and starts them as they are needed; those with nothing to do end. Files of a pack that are next
-// to each other in the queue and in the pack are one fetch in this sense, with one read.
+// table that all of them share and starts them as they are needed; those with nothing to do end.
 // A thread that hangs in the kernel outlives the engine, silent, and ends when the kernel lets it go.
 #pragma once
 

@@ -133,8 +133,9 @@ base::Result<void> PackMount::follow_links(bool follows_last, Found& found) cons
   return {};
 }
 
+// The part of the path that lies below the prefix.
 base::Result<void> PackMount::begin(std::string_view path, Found& found) const {
-  path = name_of(path);
+  path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
   if (path.size() >= sizeof found.path) return base::fail(ENAMETOOLONG);
   std::memcpy(found.path, path.data(), path.size());
   found.length = static_cast<std::uint32_t>(path.size());
@@ -179,6 +180,8 @@ void PackMount::read_window(const PackSlot& slot, PackScratch& scratch, Content&
   content.window = nullptr;
   const PackSpan span = windows_->around(slot);
   if (span.bytes == slot.bytes) return;
+  // All of it at the same time, not what the kernel takes at once, one after the other.
+  if (reader_->keeps_pages()) reader_->will_need(span.begin, span.bytes);
   std::byte* const room = scratch.reserve(span.bytes);
   if (room == nullptr) return;
   const std::uint64_t began = base::monotonic_ns();
@@ -276,19 +279,6 @@ base::Result<FileStat> PackMounts::stat(std::string_view key, const char* path) 
   const auto there = pack->find(key, /*follows=*/true, found);
   if (!there) return base::fail(there.error().value);
   return found.entry.stat;
-}
-
-base::Result<PackSlot> PackMount::locate(std::string_view path) const { return reader_->locate(base::hash_path(name_of(path))); }
-
-base::Result<void> PackMount::take(const PackSlot& slot, std::string_view path, const std::byte* bytes, std::size_t got,
-                                   Content& content) const {
-  const auto entry = PackReader::check_record(slot, name_of(path), bytes, got);
-  if (!entry) return base::fail(entry.error().value);
-  if (entry->kind != RecordKind::file) return base::fail(EISDIR);
-  content.entry = *entry;
-  content.stat = content.entry.stat = as_seen(entry->stat);
-  content.data = bytes + (entry->data_offset - entry->offset);
-  return {};
 }
 
 std::unique_ptr<PackMounts> PackMounts::opened_anew() const {

@@ -5,7 +5,6 @@
 // Thread safety: all const functions, by any number of threads; no lock, no allocation by malloc, raw calls.
 #pragma once
 
-#include <algorithm>
 #include <climits>
 #include <memory>
 #include <string>
@@ -59,13 +58,7 @@ class PackMount {
   // else.
   base::Result<void> read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content,
                           Reach reach = Reach::record) const;
-  // The same for several at once: where the record of the path lies, by the index alone; and a file out of the bytes that were
-  // read there. What either does not answer is read()'s: ENOENT, EISDIR, EBADMSG.
-  base::Result<PackSlot> locate(std::string_view path) const;
-  base::Result<void> take(const PackSlot& slot, std::string_view path, const std::byte* bytes, std::size_t got,
-                          Content& content) const;
-  // The same as read() for a directory's listing, however long it is; `found` is where it really lies. ENOTDIR: it is something
-  // else.
+  // The same for a directory's listing, however long it is; `found` is where it really lies. ENOTDIR: it is something else.
   base::Result<void> read_listing(std::string_view path, bool follows, PackScratch& scratch, Found& found,
                                   Content& content) const;
   // Where a path with ".." in it leads, links before its last component followed. ENOENT: out of the pack, too.
@@ -80,8 +73,6 @@ class PackMount {
   const std::string& prefix() const { return prefix_; }
 
  private:
-  // The part of the path that lies below the prefix.
-  std::string_view name_of(std::string_view path) const { return path.substr(std::min(path.size(), prefix_.size() + 1)); }
   base::Result<void> begin(std::string_view path, Found& found) const;
   struct Wish {
     bool follows = true;

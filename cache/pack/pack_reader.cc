@@ -35,7 +35,12 @@ std::unique_ptr<PackReader> PackReader::open(const std::string& file, std::strin
   pack->name_ = file;
   pack->fd_.store(fd->release(), std::memory_order_relaxed);
   std::string what;
-  if (pack->read_frame(what)) return pack;
+  if (pack->read_frame(what)) {
+    // Without pages there is nothing that two mappings could share.
+    const int number = pack->fd_.load(std::memory_order_relaxed);
+    pack->keeps_pages_ = static_cast<bool>(base::Mapping::shared(number, 0, k_page, PROT_READ));
+    return pack;
+  }
   why = file + " " + what;
   return nullptr;
 }

@@ -49,6 +49,8 @@ class PackReader {
   // Asks the kernel to fetch it without waiting, where the mount keeps pages: part of the file, or the index, once.
   void will_need(std::uint64_t at, std::uint64_t n) const;
   void will_need_index() const;
+  // Does it? On a FUSE mount with direct I/O it does not, and everything would be read twice.
+  bool keeps_pages() const { return keeps_pages_; }
 
   // All records in the order of the file.
   PackScan scan() const { return {fd_.load(std::memory_order_relaxed), header_.records_begin, header_.records_end}; }
@@ -82,6 +84,7 @@ class PackReader {
   FileStat stat_{};  // of the file that was opened
   mutable std::atomic<int> fd_{-1};
   mutable std::atomic<bool> index_is_asked_for_{false};
+  bool keeps_pages_ = false;
   PackHeader header_{};
   base::Mapping index_;
   const std::uint64_t* table_ = nullptr;

@@ -1,8 +1,9 @@
 // How much of a pack one read takes when a program misses a file of it. As long as latency is what a read costs, the window
 // around a record takes hardly longer than the record alone, and the other files in it need no read of their own.
-// A window is taken once: what of it has found no room is read alone later, so a pack is never read more than twice over. The
-// windows grow and shrink so that one takes up to twice as long as a record alone, as far as that was measured here.
-// Thread safety: all of it, between a process and its forked children, too; no allocation after make, async-signal-safe.
+// A window is taken once by a process and its forked children: what of it has found no room is read alone later, so they never
+// read a pack more than twice over. The windows grow while one takes little longer than a record alone, and shrink to k_least
+// where it takes three times as long. Thread safety: all of it, between a process and its forked children, too; no allocation
+// after make, async-signal-safe.
 #pragma once
 
 #include <atomic>

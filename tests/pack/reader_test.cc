@@ -149,7 +149,6 @@ TEST_F(PackReaderTest, AScanGivesEveryEntryInTheOrderOfThePack) {
 TEST_F(PackReaderTest, ManyThreadsLookUpAtTheSameTime) {
   std::atomic<std::uint64_t> found{0};
   std::vector<std::thread> threads;
-  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       for (const auto& [path, content] : tree.files) {
