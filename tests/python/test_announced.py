@@ -35,7 +35,7 @@ class Heard(Case):
         heard = 0
         for batch in iterator:
             # The loop waits for the server here, so nothing is passed over.
-            server.wait(lambda: len(server.clients[0].paths()) >= min(len(got) + 500, 150_000), "what comes next")
+            server.wait(lambda: server.clients and len(server.clients[0].paths()) >= min(len(got) + 500, 150_000), "what comes next")
             heard = max(heard, len(server.clients[0].paths()) - len(got))
             got += batch
         self.assertEqual(server.wait_for_order()[0].paths(), dataset.paths(got))
