@@ -33,11 +33,15 @@ class Heard(Case):
         iterator, first = begun(DataLoader(dataset, batch_size=500, shuffle=True, collate_fn=as_is))
         got = list(first)
         heard = 0
-        for batch in iterator:
-            # The loop waits for the server here, so nothing is passed over.
+
+        def wait_for_the_next():
+            # The loop waits for the server here, before it asks for more, so nothing is passed over.
             server.wait(lambda: server.clients and len(server.clients[0].paths()) >= min(len(got) + 500, 150_000), "what comes next")
+        wait_for_the_next()
+        for batch in iterator:
             heard = max(heard, len(server.clients[0].paths()) - len(got))
             got += batch
+            wait_for_the_next()
         self.assertEqual(server.wait_for_order()[0].paths(), dataset.paths(got))
         self.assertLess(heard, 65536 + 4096)
 
