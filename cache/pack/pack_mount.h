@@ -18,8 +18,8 @@
 
 namespace cube::cache {
 
-// A device that the kernel cannot have: its own minor numbers have 20 bits. The minor number is the pack's under
-// its prefix, for as long as its file is the same; files that were on several devices when they were packed differ in the major
+// A device that the kernel cannot have: its own minor numbers have 20 bits. The minor number is the pack's under its
+// prefix, for as long as its file is the same; files that were on several devices when they were packed differ in the major
 // number.
 inline constexpr std::uint32_t k_pack_device = 1U << 31;
 inline bool is_packed(const FileStat& stat) { return (stat.device_minor & k_pack_device) != 0; }

@@ -41,7 +41,7 @@ bool PackWindows::take(std::uint64_t begin, std::uint64_t end, std::uint64_t wan
 PackSpan PackWindows::around(const PackSlot& slot) {
   const PackSpan alone{slot.offset, slot.bytes};
   const std::uint64_t bytes = state().bytes.load(std::memory_order_relaxed);
-  if (bytes < k_least || slot.bytes >= bytes || state().alone_ns.load(std::memory_order_relaxed) == 0) return alone;
+  if (slot.bytes >= bytes || state().alone_ns.load(std::memory_order_relaxed) == 0) return alone;
   const std::uint64_t begin = round_down(slot.offset, bytes), end = round_up(slot.offset + slot.bytes, bytes);
   if (!take(begin, end, slot.offset)) return alone;
   PackSpan window{std::max(begin, begin_), 0};
