@@ -74,6 +74,7 @@ def machine() -> tuple[str, int]:
 
 def made_place(options: argparse.Namespace, stack: ExitStack) -> Place:
     """A data set of our own, and lagfs over it."""
+    print(f"making {options.count} images, unless they are there from an earlier run (some 40 s on 2 cores)", flush=True)
     local, words = demo_data.synthetic(options.work, options.count)
     mount = stack.enter_context(SlowMount(options.build / "lagfs", local.parent, options.work, options.latency_us))
     mount.reset()
@@ -102,7 +103,9 @@ def jobs(options: argparse.Namespace, place: Place) -> list[Job]:
 def run_all(options: argparse.Namespace, place: Place) -> list[Row]:
     rows = []
     demo_data.warm(place.local)
-    for job in jobs(options, place):
+    planned = jobs(options, place)
+    for number, job in enumerate(planned, 1):
+        print(f"run {number} of {len(planned)}, some 15 s each:", flush=True)
         shim = None
         if job.key == "shim":
             name = f"demo-{os.getpid()}-{job.loader}"  # a name of its own, so that the first epoch finds nothing

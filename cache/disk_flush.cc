@@ -6,12 +6,6 @@
 #include "cache/ram/segments.h"
 
 namespace cube::cache {
-namespace {
-
-SegmentWord word_of(const SegmentRow& row) { return SegmentWord::unpack(row.word.load(std::memory_order_acquire)); }
-
-}  // namespace
-
 bool DiskFlush::has_news(std::uint32_t segment) const {
   const SegmentRow& row = cache_.region().segment_row(segment);
   const Note& note = notes_[segment];

@@ -1,6 +1,6 @@
 #include "cache/job_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -1,6 +1,6 @@
 #include "cache/origin.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <linux/openat2.h>
 #include <sys/uio.h>
 

@@ -4,12 +4,10 @@
 #include <cstring>
 
 #include "cache/base/hash.h"
+#include "cache/base/round.h"
 
 namespace cube::cache {
 namespace {
-
-constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
-constexpr std::uint64_t round_down(std::uint64_t n, std::uint64_t unit) { return n / unit * unit; }
 
 std::uint64_t header_hash_of(const Record& record) {
   const std::uint64_t parts[] = {base::hash_bytes(&record, offsetof(Record, stale)), record.data_hash,
@@ -25,15 +23,15 @@ RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint6
   RecordPlan plan;
   plan.mappable = shape == RecordShape::mappable || (shape == RecordShape::by_size && data_size >= k_mappable_from);
   if (!plan.mappable) {
-    plan.start = round_up(fill, k_record_alignment);
-    plan.data = round_up(plan.start + head, k_record_alignment);
-    plan.end = round_up(plan.data + data_size, k_record_alignment);
+    plan.start = base::round_up(fill, k_record_alignment);
+    plan.data = base::round_up(plan.start + head, k_record_alignment);
+    plan.end = base::round_up(plan.data + data_size, k_record_alignment);
     return plan;
   }
   // The header goes right before the page on which the data begins.
-  plan.data = round_up(round_up(fill, k_record_alignment) + round_up(head, k_record_alignment), k_page);
-  plan.start = round_down(plan.data - head, k_record_alignment);
-  plan.end = round_up(plan.data + data_size, k_page);
+  plan.data = base::round_up(base::round_up(fill, k_record_alignment) + base::round_up(head, k_record_alignment), k_page);
+  plan.start = base::round_down(plan.data - head, k_record_alignment);
+  plan.end = base::round_up(plan.data + data_size, k_page);
   return plan;
 }
 

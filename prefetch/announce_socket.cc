@@ -1,6 +1,6 @@
 #include "prefetch/announce_socket.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 

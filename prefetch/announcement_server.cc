@@ -1,6 +1,6 @@
 #include "prefetch/announcement_server.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 
+#include "cache/base/clock.h"
 #include "prefetch/background_thread.h"
 
 namespace cube::prefetch {
@@ -16,12 +17,11 @@ namespace {
 namespace sys = base::sys;
 
 constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
-constexpr std::uint64_t k_ms = 1'000'000;
 // What next() takes is seen at a tick only, for no fd of the one thread can be written to by the other. With nothing going
 // on ticks grow longer, and with nothing that is waited for there are hardly any.
-constexpr std::uint64_t k_first_tick = 20 * k_ms, k_last_tick = 160 * k_ms;
+constexpr std::uint64_t k_first_tick = 20 * base::k_ns_per_ms, k_last_tick = 160 * base::k_ns_per_ms;
 // It looks whether it is to end no less often than this, for who wants that may have had no fd to knock with.
-constexpr std::uint64_t k_longest_rest = 1'000 * k_ms;
+constexpr std::uint64_t k_longest_rest = 1'000 * base::k_ns_per_ms;
 constexpr unsigned k_most_lines = 8;
 constexpr int k_messages_a_turn = 16;
 

@@ -1,6 +1,6 @@
 #include "prefetch/announcements.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstring>
@@ -16,8 +16,7 @@ namespace {
 
 using State = AnnouncementServer::State;
 
-constexpr std::uint64_t k_ms = 1'000'000;
-constexpr std::size_t k_stack = 64 << 10;
+constexpr std::size_t k_listener_stack = 64 << 10;
 
 void thread_body(void* of) {
   const std::unique_ptr<std::shared_ptr<AnnouncementServer>> server(static_cast<std::shared_ptr<AnnouncementServer>*>(of));
@@ -46,12 +45,12 @@ std::unique_ptr<Announcements> Announcements::start(AnnouncementsOptions options
   };
   const auto server = std::make_shared<AnnouncementServer>(std::move(options));
   auto given = std::make_unique<std::shared_ptr<AnnouncementServer>>(server);
-  if (const int error = start_background_thread(thread_body, given.get(), k_stack); error != 0) {
+  if (const int error = start_background_thread(thread_body, given.get(), k_listener_stack); error != 0) {
     return refuse(std::strerror(error));
   }
   static_cast<void>(given.release());
   std::unique_ptr<Announcements> announcements(new Announcements(server));
-  const State state = wait_while(*server, State::starting, 10'000 * k_ms);
+  const State state = wait_while(*server, State::starting, 10'000 * base::k_ns_per_ms);
   if (state == State::starting) return refuse("its thread does not run");
   if (state == State::ended) return refuse(server->why);
   return announcements;
@@ -82,7 +81,7 @@ void Announcements::end() {
   server_->gate.close();
   stop_listening();
   // A thread that is still somewhere ends by itself, and calls nobody.
-  wait_while(*server_, State::listening, 15 * k_ms);
+  wait_while(*server_, State::listening, 15 * base::k_ns_per_ms);
   for (const auto& line : server_->take_lines()) base::log(base::LogLevel::warn, "{}", line);
 }
 

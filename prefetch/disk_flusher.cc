@@ -14,10 +14,9 @@
 namespace cube::prefetch {
 namespace {
 
-constexpr std::uint64_t k_ms = 1'000'000;
-constexpr std::uint64_t k_between_passes_ns = 250 * k_ms, k_between_reaps_ns = 1000 * k_ms, k_look_for_turn_ns = 500 * k_ms,
-                        k_after_error_ns = 10'000 * k_ms;
-constexpr std::size_t k_stack = 256 << 10;
+constexpr std::uint64_t k_between_passes_ns = 250 * base::k_ns_per_ms, k_between_reaps_ns = 1000 * base::k_ns_per_ms,
+                        k_look_for_turn_ns = 500 * base::k_ns_per_ms, k_after_error_ns = 10'000 * base::k_ns_per_ms;
+constexpr std::size_t k_flusher_stack = 256 << 10;
 
 }  // namespace
 
@@ -112,7 +111,7 @@ DiskFlusher* DiskFlusher::start(cache::FileCache& cache) {
       own.is_over.store(true, std::memory_order_release);
       own.over.notify();
     };
-    if (const int error = start_background_thread(body, state.get(), k_stack); error != 0) {
+    if (const int error = start_background_thread(body, state.get(), k_flusher_stack); error != 0) {
       base::log(base::LogLevel::info, "nothing is written to the disk: no thread: {}", strerrordesc_np(error));
       return nullptr;
     }

@@ -11,10 +11,10 @@
 namespace cube::prefetch {
 namespace {
 
-constexpr std::uint64_t k_ms = 1'000'000;
-constexpr std::uint64_t k_tick_ns = 10 * k_ms, k_idle_tick_ns = 250 * k_ms, k_blocked_tick_ns = 50 * k_ms;
-constexpr std::uint64_t k_least_rest_ns = 1000 * k_ms, k_rest = 10;  // between rounds; times what the round took
-constexpr std::uint64_t k_stuck_after_ns = 200 * k_ms, k_give_up_unknown_after_ns = 2000 * k_ms;
+constexpr std::uint64_t k_tick_ns = 10 * base::k_ns_per_ms, k_idle_tick_ns = 250 * base::k_ns_per_ms,
+                        k_blocked_tick_ns = 50 * base::k_ns_per_ms;
+constexpr std::uint64_t k_least_rest_ns = 1000 * base::k_ns_per_ms, k_rest = 10;  // between rounds; times what the round took
+constexpr std::uint64_t k_stuck_after_ns = 200 * base::k_ns_per_ms, k_give_up_unknown_after_ns = 2000 * base::k_ns_per_ms;
 
 // JobRow::listed: which list:16 | how many entries:48.
 constexpr std::uint64_t k_most_listed = (1ULL << 48) - 1;

@@ -1,6 +1,6 @@
 #include "prefetch/refusals.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

@@ -14,7 +14,7 @@ namespace cube::prefetch {
 namespace {
 
 constexpr std::uint64_t k_look_for_lead_ns = 300'000'000;
-constexpr std::size_t k_stack = 256 << 10;
+constexpr std::size_t k_sidecar_stack = 256 << 10;
 
 }  // namespace
 
@@ -98,7 +98,7 @@ Sidecar::State* Sidecar::start_prefetching(cache::FileCache& cache, const base::
       own.is_over.store(true, std::memory_order_release);
       own.over.notify();
     };
-    if (const int error = start_background_thread(body, state.get(), k_stack); error != 0) {
+    if (const int error = start_background_thread(body, state.get(), k_sidecar_stack); error != 0) {
       // EINVAL: after unshare(CLONE_NEWPID) a process may have children, but no threads.
       base::log(error == EINVAL ? base::LogLevel::info : base::LogLevel::warn, "nothing is prefetched: no thread: {}",
                 strerrordesc_np(error));
@@ -126,8 +126,7 @@ void Sidecar::stop_prefetching(unsigned patience_ms) {
   state.cache.ring().wake();
   // Not by the thread itself, which may hang in a list on the origin.
   if (state.is_leading.load(std::memory_order_seq_cst)) state.lead.stop(patience_ms);
-  constexpr std::uint64_t k_ms = 1'000'000;
-  const std::uint64_t until = base::monotonic_ns() + std::max(10U, patience_ms / 2) * k_ms;
+  const std::uint64_t until = base::monotonic_ns() + std::max(10U, patience_ms / 2) * base::k_ns_per_ms;
   for (auto seen = state.over.now(); !state.is_over.load(std::memory_order_acquire); seen = state.over.now()) {
     const std::uint64_t now = base::monotonic_ns();
     if (now >= until) {

@@ -1,6 +1,6 @@
 #include "prefetch/whole_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <linux/openat2.h>
 
 #include <atomic>

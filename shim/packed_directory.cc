@@ -1,6 +1,6 @@
 #include "shim/packed_directory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

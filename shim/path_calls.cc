@@ -1,6 +1,6 @@
 #include "shim/path_calls.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/vfs.h>
 
 #include <algorithm>

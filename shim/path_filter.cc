@@ -1,6 +1,6 @@
 #include "shim/path_filter.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cstring>

@@ -1,7 +1,7 @@
 // stdio. libc's streams call libc's own read and lseek, which pass us by, so a stream over a served file is a cookie
 // stream: its functions are our exports on the placeholder's number, so stream and fd share one offset, and go on
 // working when the file is materialised. The stream's _fileno is that number: std::basic_filebuf reads through it.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <stdio_ext.h>
 
 #include <cstdlib>

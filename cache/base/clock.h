@@ -9,6 +9,8 @@
 
 namespace cube::base {
 
+inline constexpr std::uint64_t k_ns_per_ms = 1'000'000;
+
 // A system call until the constructor has found libc's.
 extern constinit std::atomic<int (*)(clockid_t, timespec*)> g_clock_gettime;
 

@@ -112,6 +112,12 @@ void write_kept_lines() {
   }
 }
 
+void write_log_line(LogLevel level, fmt::string_view format, fmt::format_args args) {
+  char text[1024];
+  const auto end = fmt::vformat_to_n(text, sizeof text, format, args);
+  write_log_line(level, std::string_view(text, static_cast<std::size_t>(end.out - text)));
+}
+
 void write_log_line(LogLevel level, std::string_view text) {
   write_kept_lines();
   char line[k_longest_line];

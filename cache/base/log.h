@@ -2,7 +2,7 @@
 // one system call, so that lines of several processes do not mix. Thread safety and async-signal safety: yes.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string_view>
 
@@ -25,12 +25,12 @@ void write_kept_lines();
 // Control characters and what is not UTF-8 become '?'.
 void write_log_line(LogLevel level, std::string_view text);
 
+// Formats into a buffer on the stack; what is longer is cut.
+void write_log_line(LogLevel level, fmt::string_view format, fmt::format_args args);
+
 template <typename... Args>
 void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
-  if (!log_enabled(level)) return;
-  char text[1024];
-  const auto end = fmt::format_to_n(text, sizeof text, format, static_cast<Args&&>(args)...);
-  write_log_line(level, std::string_view(text, static_cast<std::size_t>(end.out - text)));
+  if (log_enabled(level)) write_log_line(level, format, fmt::make_format_args(args...));
 }
 
 }  // namespace cube::base

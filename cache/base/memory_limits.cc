@@ -1,6 +1,6 @@
 #include "cache/base/memory_limits.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>

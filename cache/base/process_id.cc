@@ -1,6 +1,6 @@
 #include "cache/base/process_id.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <charconv>

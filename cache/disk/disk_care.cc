@@ -12,11 +12,9 @@ namespace sys = base::sys;
 
 namespace {
 
-constexpr long k_wait_for_lock_ms = 2000;
-
 // Who writes it holds its lock; asked for under that of the directory, so that nobody who makes one is disturbed.
 bool is_being_written(const DiskDirectory& directory, int fd) {
-  const auto lock = directory.lock(k_wait_for_lock_ms);
+  const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
   if (!lock) return true;
   if (!try_lock(fd, LOCK_EX)) return true;
   try_lock(fd, LOCK_UN);
@@ -60,12 +58,12 @@ base::Result<DiskSurvey> survey_disk(const DiskDirectory& directory) {
 }
 
 bool is_in_use(const DiskDirectory& directory) {
-  const auto lock = directory.lock(k_wait_for_lock_ms);
+  const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
   return lock ? index_is_in_use(directory) : lock.error().value == EBUSY;
 }
 
 base::Result<DiskRemoved> remove_disk(const DiskDirectory& directory, bool force) {
-  const auto lock = directory.lock(k_wait_for_lock_ms);
+  const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
   // Without a version there is no lock, and no job either.
   const bool is_busy = lock ? index_is_in_use(directory) : lock.error().value == EBUSY;
   if (is_busy && !force) return base::fail(EBUSY);

@@ -1,6 +1,6 @@
 #include "cache/disk/disk_directory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/statfs.h>
 
@@ -25,7 +25,6 @@ namespace {
 constexpr std::string_view k_prefix = "segment-";
 constexpr std::size_t k_digits = 8;
 // What somebody else has put there under our name must not make an open wait.
-constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 constexpr std::size_t k_block = 32 << 10;
 
 std::string version_line() { return fmt::format("cubeshim disk {}\n", k_disk_version); }
@@ -56,7 +55,7 @@ DiskDirectory::Path DiskDirectory::path_of_segment(std::uint32_t number) const {
 }
 
 base::Result<base::UniqueFd> DiskDirectory::open_segment(std::uint32_t number, int flags) const {
-  auto fd = base::open_fd(path_of_segment(number).text, flags | k_open_name, 0600);
+  auto fd = base::open_fd(path_of_segment(number).text, flags | k_open_below, 0600);
   struct ::stat st {};
   // Whoever owns a directory above this one could put his own in its place.
   if (fd && (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode) || st.st_uid != owner_)) return base::fail(EPERM);
@@ -114,7 +113,7 @@ base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const
 base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& why) const {
   const std::string wanted = version_line();
   const Path path = path_of("version");
-  auto fd = base::open_fd(path.text, O_RDONLY | k_open_name);
+  auto fd = base::open_fd(path.text, O_RDONLY | k_open_below);
   const auto fail_with = [&](int error) {
     why = fmt::format("cannot use {}: {}", static_cast<const char*>(path.text), text_of_error(error));
     return base::fail(error);
@@ -140,7 +139,7 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
     const long linked = sys::raw(SYS_linkat, AT_FDCWD, sys::arg(temporary.text), AT_FDCWD, sys::arg(path.text), 0);
     sys::unlink(temporary.text);
     if (sys::failed(linked) && linked != -EEXIST) return fail_with(static_cast<int>(-linked));
-    fd = base::open_fd(path.text, O_RDONLY | k_open_name);
+    fd = base::open_fd(path.text, O_RDONLY | k_open_below);
   }
   if (!fd) return fail_with(fd.error().value);
   char text[64];
@@ -155,7 +154,7 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
 }
 
 base::Result<DirectoryLock> DiskDirectory::lock(long at_most_ms) const {
-  auto fd = base::open_fd(path_of("version").text, O_RDONLY | k_open_name);
+  auto fd = base::open_fd(path_of("version").text, O_RDONLY | k_open_below);
   if (!fd) return base::fail(fd.error().value);
   const std::uint64_t deadline = base::monotonic_ns() + static_cast<std::uint64_t>(at_most_ms) * 1'000'000;
   while (!try_lock(fd->get(), LOCK_EX)) {

@@ -5,6 +5,8 @@
 // somebody has removed, and then says ENOENT.
 #pragma once
 
+#include <fcntl.h>
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -26,8 +28,13 @@ class DirectoryLock {
   base::UniqueFd fd_;
 };
 
+// Flags of every open of a name below such a directory.
+inline constexpr int k_open_below = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+
 class DiskDirectory {
  public:
+  // A caller in the program's own thread waits for the lock no longer than this.
+  static constexpr long k_wait_for_lock_ms = 2000;
   // On failure, `why` is one line for the user.
   static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name, bool is_read_only,
                                           std::string& why);

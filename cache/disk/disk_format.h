@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "cache/base/hash.h"
+#include "cache/base/round.h"
 #include "cache/record.h"
 
 namespace cube::cache {
@@ -61,14 +62,12 @@ inline constexpr std::uint32_t k_disk_dropped = 0xffffffff;
 static_assert(sizeof(DiskHeader) == 64 && sizeof(DiskFooterRow) == 32 && sizeof(DiskTrailer) == 64);
 static_assert(std::is_trivially_copyable_v<DiskHeader> && std::is_trivially_copyable_v<DiskTrailer>);
 
-constexpr std::uint64_t round_up_to(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
-
 // Bytes from the end of the records to the end of the file, at most.
 constexpr std::uint64_t most_footer_bytes(std::uint64_t row_count) {
-  return k_page + round_up_to(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer)) + sizeof(DiskTrailer);
+  return k_page + base::round_up(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer)) + sizeof(DiskTrailer);
 }
 constexpr std::uint64_t trailer_offset(std::uint64_t rows_at, std::uint64_t row_count) {
-  return rows_at + round_up_to(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer));
+  return rows_at + base::round_up(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer));
 }
 
 inline std::uint64_t hash_of(const DiskHeader& header) { return base::hash_bytes(&header, offsetof(DiskHeader, hash)); }

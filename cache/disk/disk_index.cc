@@ -22,7 +22,6 @@ constexpr std::uint64_t k_most_buckets = 1ULL << 31;
 constexpr std::uint32_t k_number_mask = 0x3ffff, k_offset_mask = 0x3fffff, k_class_mask = 0x7f;
 // Other slots than those of this are another index.
 constexpr std::uint32_t k_index_version = 2;
-constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 // The kernel does not know MADV_POPULATE_WRITE (Linux before 5.14): then it is asked whether one can read.
 constinit std::atomic<bool> g_cannot_ask{false};
 
@@ -43,7 +42,7 @@ constexpr std::uint32_t class_of(std::uint64_t bytes) {
   if (bytes <= 1024) return 0;
   const std::uint64_t last = bytes - 1;
   const auto octave = static_cast<std::uint32_t>(std::bit_width(last >> 10)) - 1;
-  const std::uint64_t begin = std::uint64_t{1024} << octave;
+  const std::uint64_t begin = std::bit_floor(last);
   const bool is_fine = octave < k_fine_octaves;
   const auto step = static_cast<std::uint32_t>((last - begin) / (begin / (is_fine ? k_fine : k_coarse)));
   return std::min(is_fine ? octave * k_fine + step : k_first_coarse + (octave - k_fine_octaves) * k_coarse + step, 127U);
@@ -58,13 +57,13 @@ std::uint64_t hash_of(const DiskIndexHeader& header) { return base::hash_bytes(&
 DiskGeometry DiskGeometry::of_sizes(std::uint64_t first_buckets, std::uint32_t row_count) {
   DiskGeometry g;
   g.row_count = row_count;
-  std::uint64_t at = round_up_to(k_page + std::uint64_t{row_count} * sizeof(DiskSegmentRow), k_page);
+  std::uint64_t at = base::round_up(k_page + std::uint64_t{row_count} * sizeof(DiskSegmentRow), k_page);
   for (std::uint32_t t = 0; t < k_tables; ++t) {
     // The second for the few entries both of whose buckets are full long before all are.
     const std::uint64_t buckets[] = {first_buckets, first_buckets / 8 + 1, 2 * first_buckets, 5 * first_buckets};
     g.bucket_count[t] = buckets[t];
     g.table_at[t] = at;
-    at = round_up_to(at + g.bucket_count[t] * sizeof(DiskBucket), k_page);
+    at = base::round_up(at + g.bucket_count[t] * sizeof(DiskBucket), k_page);
   }
   g.file_bytes = at;
   return g;
@@ -124,7 +123,7 @@ base::Result<void> DiskIndex::populate(std::uint64_t from, std::uint64_t to) con
 
 base::Result<DiskIndex> DiskIndex::create(const char* path, const DiskGeometry& geometry, std::uint64_t boot) {
   if (geometry.file_bytes > base::file_size_limit()) return base::fail(EFBIG);
-  auto fd = base::open_fd(path, O_RDWR | O_CREAT | O_TRUNC | k_open_name, 0600);
+  auto fd = base::open_fd(path, O_RDWR | O_CREAT | O_TRUNC | k_open_below, 0600);
   if (!fd) return base::fail(fd.error().value);
   if (const long e = sys::ftruncate(fd->get(), static_cast<std::int64_t>(geometry.file_bytes)); sys::failed(e))
     return base::fail(static_cast<int>(-e));
@@ -152,7 +151,7 @@ base::Result<DiskIndex> DiskIndex::create_private(const DiskGeometry& geometry) 
 }
 
 base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
-  auto fd = base::open_fd(path, O_RDWR | k_open_name);
+  auto fd = base::open_fd(path, O_RDWR | k_open_below);
   if (!fd) return base::fail(fd.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode)) return base::fail(EBADMSG);
@@ -309,7 +308,7 @@ bool DiskIndex::remove(std::uint64_t hash, std::uint32_t number, std::uint64_t o
 }
 
 base::Result<base::UniqueFd> DiskIndex::reopen(const char* path) const {
-  auto fd = base::open_fd(path, O_RDWR | k_open_name);
+  auto fd = base::open_fd(path, O_RDWR | k_open_below);
   if (!fd) return fd;
   struct ::stat st {};
   if (sys::failed(sys::fstat(fd->get(), &st)) || st.st_dev != device_ || st.st_ino != inode_) return base::fail(ESTALE);

@@ -77,7 +77,7 @@ struct DiskPlace {
   std::uint64_t bytes_at_most = 0;  // of the record
   bool is_of_this_run = false;      // written by the running job; the origin need not be asked
   // What a read takes: begins and ends on a page.
-  std::uint64_t buffer_bytes() const { return round_up_to(offset % k_page + bytes_at_most, k_page); }
+  std::uint64_t buffer_bytes() const { return base::round_up(offset % k_page + bytes_at_most, k_page); }
   bool is_same(const DiskPlace& other) const { return number == other.number && offset == other.offset; }
 };
 

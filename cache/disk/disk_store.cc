@@ -1,6 +1,6 @@
 #include "cache/disk/disk_store.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 
 #include <algorithm>
@@ -20,8 +20,7 @@ namespace sys = base::sys;
 
 namespace {
 
-constexpr std::uint64_t k_mib = 1 << 20;
-constexpr std::uint64_t k_least_bound = 4 * k_mib;
+constexpr std::uint64_t k_least_bound = std::uint64_t{4} << 20;
 // What the index is made for, unless it is told: files of this size. Smaller ones take further tables.
 constexpr std::uint64_t k_usual_file = 32 << 10;
 // A rebuild of tens of millions of entries by somebody else; the program's first open waits for it, so not for longer.

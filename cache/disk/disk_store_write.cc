@@ -9,6 +9,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
+#include "cache/base/mutex_guard.h"
 #include "cache/disk/disk_store.h"
 
 namespace cube::cache {
@@ -18,18 +19,6 @@ namespace sys = base::sys;
 namespace {
 
 constexpr std::uint64_t k_try_again_ns = 10'000'000'000;
-constexpr long k_wait_for_lock_ms = 2000;
-
-class MutexGuard {
- public:
-  explicit MutexGuard(pthread_mutex_t* mutex) : mutex_(mutex) { pthread_mutex_lock(mutex_); }
-  ~MutexGuard() { pthread_mutex_unlock(mutex_); }
-  MutexGuard(const MutexGuard&) = delete;
-  MutexGuard& operator=(const MutexGuard&) = delete;
-
- private:
-  pthread_mutex_t* mutex_;
-};
 
 bool is_gone(int error) { return error == ENOENT || error == ESTALE; }
 
@@ -37,7 +26,7 @@ bool is_gone(int error) { return error == ENOENT || error == ESTALE; }
 
 base::Result<DiskAppended> DiskStore::append(std::span<const std::byte> segment, std::span<const std::uint64_t> offsets) {
   if (is_private_) return base::fail(EROFS);
-  const MutexGuard guard(&mutex_);
+  const base::MutexGuard guard(&mutex_);
   try {
     if (!index_->is_there()) return base::fail(EIO);
     DiskAppended appended;
@@ -116,7 +105,7 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
   const std::uint64_t word = DiskIndex::word_of(row.path_hash, number, offset, record.record_size);
   const auto add = [&](std::uint64_t hash, std::uint64_t entry) {
     if (index_->insert(hash, entry)) return true;
-    const auto lock = directory_.lock(k_wait_for_lock_ms);
+    const auto lock = directory_.lock(DiskDirectory::k_wait_for_lock_ms);
     return lock && insert(hash, entry);
   };
   // By path first, where only changes find it: as soon as it has its entry by inode, both are there.
@@ -146,7 +135,7 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
 }
 
 base::Result<void> DiskStore::seal(bool durable) {
-  const MutexGuard guard(&mutex_);
+  const base::MutexGuard guard(&mutex_);
   try {
     return end_segment(durable);
   } catch (...) {
@@ -211,7 +200,7 @@ base::Result<void> DiskStore::next_segment() {
 }
 
 base::Result<SegmentWriter> DiskStore::create_segment() {
-  const auto lock = directory_.lock(k_wait_for_lock_ms);
+  const auto lock = directory_.lock(DiskDirectory::k_wait_for_lock_ms);
   if (!lock) return base::fail(lock.error().value);
   if (const auto room = make_room(segment_bytes_); !room) return base::fail(room.error().value);
   auto& next = index_->header().next_number;

@@ -31,12 +31,12 @@ base::Result<DiskIndexBuilder> DiskIndexBuilder::create(DiskIndex& index, const 
   }
   constexpr std::uint64_t k_least_window = 1 << 20;
   builder.bytes_ = std::min({tables_bytes, most_window, std::max(base::available_memory() / 8, 16 * k_least_window)});
-  builder.bytes_ = round_up_to(builder.bytes_, k_page);
+  builder.bytes_ = base::round_up(builder.bytes_, k_page);
   while (true) {
     memory = base::Mapping::anonymous(builder.bytes_);
     if (memory) break;
     if (builder.bytes_ <= k_least_window) return base::fail(memory.error().value);
-    builder.bytes_ = round_up_to(builder.bytes_ / 2, k_page);
+    builder.bytes_ = base::round_up(builder.bytes_ / 2, k_page);
   }
   builder.window_ = std::move(*memory);
   builder.slots_ = builder.window_.data();

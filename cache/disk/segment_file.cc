@@ -144,7 +144,7 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
   trailer.version = k_disk_version;
   trailer.number = number;
   trailer.data_end = data_end;
-  trailer.rows_at = round_up_to(data_end, k_page);
+  trailer.rows_at = base::round_up(data_end, k_page);
   trailer.row_count = rows.size();
   trailer.rows_hash = base::hash_bytes(rows.data(), rows.size_bytes());
   trailer.hash = hash_of(trailer);

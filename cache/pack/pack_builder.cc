@@ -1,7 +1,7 @@
 #include "cache/pack/pack_builder.h"
 
 #include <dirent.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -1,6 +1,6 @@
 #include "cache/pack/pack_copy.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,15 +12,15 @@ namespace {
 
 namespace sys = base::sys;
 
-constexpr std::size_t k_part = 512 << 10;
+constexpr std::size_t k_copy_part = 512 << 10;
 
 base::Result<void> write_parts(const PackMount& mount, const PackEntry& entry, int file) {
   PackScratch scratch;
-  std::byte* const room = scratch.reserve(k_part);
+  std::byte* const room = scratch.reserve(k_copy_part);
   if (room == nullptr) return base::fail(ENOMEM);
   base::Hasher hasher;
   for (std::uint64_t at = 0; at < entry.data_size;) {
-    const auto got = mount.reader().read_part(entry, at, room, k_part);
+    const auto got = mount.reader().read_part(entry, at, room, k_copy_part);
     if (!got) return base::fail(got.error().value == EBADMSG ? EIO : got.error().value);
     hasher.add(room, *got);
     const auto written = write_at(file, room, *got, at);
@@ -59,7 +59,7 @@ base::Result<base::UniqueFd> open_copy_of_packed(const PackMount& mount, std::st
   PackScratch scratch;
   PackMount::Content content;
   // What is larger is copied in parts.
-  const auto read = mount.read(path, k_part, scratch, content);
+  const auto read = mount.read(path, k_copy_part, scratch, content);
   if (!read) return base::fail(read.error().value);
   return copy_of_packed(mount, content, flags);
 }

@@ -1,6 +1,6 @@
 #include "cache/pack/pack_mount.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "cache/pack/pack_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
@@ -132,10 +132,10 @@ bool PackReader::read_frame(std::string& why) {
 
 void PackReader::will_need(std::uint64_t at, std::uint64_t n) const {
   // What the kernel takes in one call depends on the mount; hardly any takes less.
-  constexpr std::uint64_t k_part = 128 << 10;
+  constexpr std::uint64_t k_one_readahead = 128 << 10;
   const int fd = fd_.load(std::memory_order_relaxed);
-  for (std::uint64_t done = 0; done < n; done += k_part)
-    base::sys::raw(SYS_readahead, fd, static_cast<long>(at + done), static_cast<long>(std::min(k_part, n - done)));
+  for (std::uint64_t done = 0; done < n; done += k_one_readahead)
+    base::sys::raw(SYS_readahead, fd, static_cast<long>(at + done), static_cast<long>(std::min(k_one_readahead, n - done)));
 }
 
 void PackReader::will_need_index() const {

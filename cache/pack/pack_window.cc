@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <new>
 
+#include "cache/base/round.h"
+
 namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_first = 256 << 10;
-
-std::uint64_t round_down(std::uint64_t at, std::uint64_t to) { return at / to * to; }
-std::uint64_t round_up(std::uint64_t at, std::uint64_t to) { return round_down(at + to - 1, to); }
 
 }  // namespace
 
@@ -42,7 +41,7 @@ PackSpan PackWindows::around(const PackSlot& slot) {
   const PackSpan alone{slot.offset, slot.bytes};
   const std::uint64_t bytes = state().bytes.load(std::memory_order_relaxed);
   if (slot.bytes >= bytes || state().alone_ns.load(std::memory_order_relaxed) == 0) return alone;
-  const std::uint64_t begin = round_down(slot.offset, bytes), end = round_up(slot.offset + slot.bytes, bytes);
+  const std::uint64_t begin = base::round_down(slot.offset, bytes), end = base::round_up(slot.offset + slot.bytes, bytes);
   if (!take(begin, end, slot.offset)) return alone;
   PackSpan window{std::max(begin, begin_), 0};
   window.bytes = std::min(end, end_) - window.begin;

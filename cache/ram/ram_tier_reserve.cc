@@ -4,26 +4,12 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/mutex_guard.h"
 #include "cache/ram/ram_window.h"
 #include "cache/ram/segments.h"
 
 namespace cube::cache {
 namespace {
-
-class MutexGuard {
- public:
-  explicit MutexGuard(pthread_mutex_t* mutex) : mutex_(mutex), held_(pthread_mutex_lock(mutex) == 0) {}
-  ~MutexGuard() {
-    if (held_) pthread_mutex_unlock(mutex_);
-  }
-  explicit operator bool() const { return held_; }
-  MutexGuard(const MutexGuard&) = delete;
-  MutexGuard& operator=(const MutexGuard&) = delete;
-
- private:
-  pthread_mutex_t* mutex_;
-  bool held_;
-};
 
 // What is left of a segment is worth leasing to another if it holds a small file.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
@@ -39,7 +25,7 @@ std::byte* RamTier::Reservation::data() const { return window_->mapping.data() +
 
 RamTier::Reservation::~Reservation() {
   if (window_ == nullptr || published_) return;
-  const MutexGuard guard(&tier_->mutex_);
+  const base::MutexGuard guard(&tier_->mutex_);
   SegmentRow& row = tier_->region_->segment_row(window_->segment);
   if (window_->count > 1) {
     // Sealed means that publishing had begun; an entry of it may have been seen.
@@ -162,7 +148,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_ring(std::size_t path_len
 
 base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds& needs) {
   const std::uint64_t segment_bytes = region_->layout().segment_bytes;
-  const MutexGuard guard(&mutex_);
+  const base::MutexGuard guard(&mutex_);
   if (!guard) return base::fail(EBUSY);
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (const auto& window = window_of(needs.pool); window != nullptr) {
@@ -196,7 +182,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
 base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_length, std::uint64_t data_size) {
   const std::uint64_t segment_bytes = region_->layout().segment_bytes;
   if (data_size >= segment_bytes || most_bytes(path_length, data_size) > segment_bytes) return base::fail(ENOSPC);
-  const MutexGuard guard(&mutex_);
+  const base::MutexGuard guard(&mutex_);
   if (!guard) return base::fail(EBUSY);
   for (int attempt = 0; attempt < 4; ++attempt) {
     const Ring::Filling filling = ring_.filling();
@@ -227,12 +213,12 @@ base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_leng
 }
 
 void RamTier::prepare_shared() {
-  const MutexGuard guard(&mutex_);
+  const base::MutexGuard guard(&mutex_);
   if (const Ring::Filling filling = ring_.filling(); guard && !filling.is_any) static_cast<void>(ring_.next_filling(filling));
 }
 
 std::uint64_t RamTier::ring_room() {
-  const MutexGuard guard(&mutex_);
+  const base::MutexGuard guard(&mutex_);
   const auto& window = window_of(Pool::ring);
   const std::uint64_t left =
       !guard || window == nullptr
@@ -256,7 +242,7 @@ void RamTier::set_full(int error) {
 }
 
 void RamTier::release_lease() {
-  const MutexGuard guard(&mutex_);
+  const base::MutexGuard guard(&mutex_);
   if (!guard) return;
   if (const auto& window = window_of(Pool::resident); window != nullptr) cube::cache::release_lease(*region_, window->segment);
   window_of(Pool::resident).reset();
@@ -265,7 +251,7 @@ void RamTier::release_lease() {
 }
 
 void RamTier::release_ring_lease() {
-  const MutexGuard guard(&mutex_);
+  const base::MutexGuard guard(&mutex_);
   if (guard) let_go_of_window(Pool::ring);
 }
 

@@ -1,6 +1,6 @@
 #include "cache/ram/region.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/statfs.h>
 
 #include <algorithm>

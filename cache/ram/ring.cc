@@ -13,10 +13,6 @@ namespace {
 // A slot of the index keeps 12 bits of a generation: dead ones are swept before these come round.
 constexpr std::uint32_t k_generations_between_sweeps = Index::k_generation_mask / 4;
 
-SegmentWord word_of(const SegmentRow& row, std::memory_order order = std::memory_order_acquire) {
-  return SegmentWord::unpack(row.word.load(order));
-}
-
 // One that has not come round for so long hangs in the disk, or was killed.
 constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
 

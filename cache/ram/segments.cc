@@ -8,8 +8,6 @@
 namespace cube::cache {
 namespace {
 
-SegmentWord word_of(const SegmentRow& row) { return SegmentWord::unpack(row.word.load(std::memory_order_acquire)); }
-
 // FREE or never used -> OPEN, owned by us, next generation. Its memory is reserved by the caller.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
   SegmentRow& row = region.segment_row(segment);

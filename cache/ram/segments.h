@@ -31,6 +31,10 @@ struct SegmentWord {
   bool is_readable() const { return state == SegmentState::open || state == SegmentState::sealed; }
 };
 
+inline SegmentWord word_of(const SegmentRow& row, std::memory_order order = std::memory_order_acquire) {
+  return SegmentWord::unpack(row.word.load(order));
+}
+
 // One compare-and-swap; false where it is not `from` any more.
 bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to);
 

@@ -1,7 +1,7 @@
 // What `cubeshim doctor` looks at. A check says what it found and, where that is not well, what to do.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <vector>

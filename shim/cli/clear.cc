@@ -1,5 +1,5 @@
 // cubeshim clear: takes away what a cache has left: its region, its socket, its directory on disk.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>

@@ -1,7 +1,7 @@
 // How a command says why it cannot go on, or what it leaves out: one line. Thread safety: all of it.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string_view>
 

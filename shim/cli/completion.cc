@@ -1,7 +1,7 @@
 // cubeshim completion bash|zsh|fish: prints the script. Hidden: `make install` puts the three where the shells look.
 #include "shim/cli/completion.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 

@@ -5,7 +5,7 @@
 namespace cube::cli {
 namespace {
 
-constexpr const char* k_head = R"(# bash completion of cubeshim, made by `cubeshim completion bash`.
+constexpr const char* k_script_head = R"(# bash completion of cubeshim, made by `cubeshim completion bash`.
 
 _cubeshim_paths() {  # -f: files, -d: directories
   compopt -o filenames 2>/dev/null
@@ -57,7 +57,7 @@ constexpr const char* k_middle = R"(    *) return ;;
   case "$command $previous" in
 )";
 
-constexpr const char* k_tail = R"(  esac
+constexpr const char* k_script_tail = R"(  esac
   if [[ $word == -* ]]; then
     _cubeshim_words "$options" "$word"
     return
@@ -114,12 +114,12 @@ std::string bash_completion(const CommandText& common, const std::vector<Command
   std::vector<std::string> names;
   names.reserve(commands.size());
   for (const auto& command : commands) names.push_back(command.name);
-  std::string text = k_head + case_of(first, "words " + joined(names, " "));
+  std::string text = k_script_head + case_of(first, "words " + joined(names, " "));
   for (const auto& command : commands)
     text += case_of(command, command.runs_program ? "program" : command.positionals.empty() ? "" : "files");
   text += k_middle;
   for (const auto& command : commands) text += values_of(command);
-  return text + k_tail;
+  return text + k_script_tail;
 }
 
 }  // namespace cube::cli

@@ -14,7 +14,7 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
-std::string value_of(const OptionText& option) {
+std::string fish_value_of(const OptionText& option) {
   switch (option.kind()) {
     case OptionText::Kind::none: return " -f";
     case OptionText::Kind::choice: return fmt::format(" -x -a '{}'", fmt::join(option.choices(), " "));
@@ -33,7 +33,7 @@ std::string option_lines(const CommandText& command, const std::string& conditio
       const bool is_long = name.starts_with("--");
       text += fmt::format(" {} {}", is_long ? "-l" : "-s", name.substr(is_long ? 2 : 1));
     }
-    text += fmt::format("{} -d {}\n", value_of(option), quoted(first_sentence(option.help)));
+    text += fmt::format("{} -d {}\n", fish_value_of(option), quoted(first_sentence(option.help)));
   }
   return text;
 }

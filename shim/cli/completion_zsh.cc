@@ -16,7 +16,7 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-std::string value_of(const OptionText& option) {
+std::string zsh_value_of(const OptionText& option) {
   std::string action = " ";
   switch (option.kind()) {
     case OptionText::Kind::none: return {};
@@ -35,8 +35,8 @@ std::string option_lines(const CommandText& command, const char* indent) {
     for (const auto& name : option.names) {
       const char* const sign = option.value.empty() ? "" : name.starts_with("--") ? "=" : "+";
       const auto head = option.is_repeatable ? std::string("*") : fmt::format("({})", fmt::join(option.names, " "));
-      text +=
-          fmt::format("{}'{}{}{}[{}]{}' \\\n", indent, head, name, sign, escaped(first_sentence(option.help)), value_of(option));
+      text += fmt::format("{}'{}{}{}[{}]{}' \\\n", indent, head, name, sign, escaped(first_sentence(option.help)),
+                          zsh_value_of(option));
     }
   }
   return text;

@@ -1,5 +1,5 @@
 // cubeshim doctor: will it work here, and well?
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>

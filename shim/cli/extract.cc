@@ -1,6 +1,6 @@
 // cubeshim extract: the files of a pack, as they were. Nothing is written outside the directory, whatever the pack says: paths
 // that a pack cannot have are refused by its reader, no directory is entered through a link, and links are made last.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

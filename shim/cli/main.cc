@@ -1,5 +1,5 @@
 // The `cubeshim` command: runs programs with the library, looks at what it does, and at what stands in its way.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -1,5 +1,6 @@
 // cubeshim man: prints the man page cubeshim(1). Hidden: `make install` puts it where man looks.
-#include <fmt/format.h>
+#include <cubeshim_date.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cctype>
@@ -97,7 +98,7 @@ name.
 .SH COMMANDS
 )";
 
-constexpr const char* k_tail = R"(.SH EXIT STATUS
+constexpr const char* k_manual_tail = R"(.SH EXIT STATUS
 .TP
 0
 All is well.
@@ -153,7 +154,7 @@ std::string manual(const CLI::App& app) {
     std::copy_if(with_most->options.begin(), with_most->options.end(), std::back_inserter(settings),
                  [](const auto& option) { return option.is_setting; });
   }
-  return text + rows_of(settings) + k_tail;
+  return text + rows_of(settings) + k_manual_tail;
 }
 
 }  // namespace

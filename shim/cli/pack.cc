@@ -1,5 +1,5 @@
 // cubeshim pack: makes one file of a directory with all below it, or of what a list names.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

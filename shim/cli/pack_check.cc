@@ -1,7 +1,7 @@
 #include "shim/cli/pack_check.h"
 
 #include <dirent.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstring>

@@ -1,6 +1,6 @@
 // cubeshim ls, cat and verify: what is in a pack.
 #include <dirent.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ using cache::RecordKind;
 
 namespace {
 
-struct Look {
+struct PackLook {
   std::string file, path, against;
   std::vector<std::string> paths;
   bool is_long = false, is_recursive = false;
@@ -54,7 +54,7 @@ std::string time_text(std::int64_t seconds) {
 // On a terminal no name may play with it; elsewhere names are as they are.
 std::string line_of(std::string_view name) { return isatty(STDOUT_FILENO) != 0 ? printable(name) : std::string(name); }
 
-int print_entry(const Look& look, const cache::PackReader& pack, const cache::PackEntry& entry, std::string_view name) {
+int print_entry(const PackLook& look, const cache::PackReader& pack, const cache::PackEntry& entry, std::string_view name) {
   std::string line;
   if (look.is_long) {
     const auto& s = entry.stat;
@@ -72,7 +72,8 @@ int print_entry(const Look& look, const cache::PackReader& pack, const cache::Pa
   return 0;
 }
 
-int list_directory(const Look& look, const cache::PackReader& pack, const cache::PackEntry& directory, const std::string& path) {
+int list_directory(const PackLook& look, const cache::PackReader& pack, const cache::PackEntry& directory,
+                   const std::string& path) {
   int error = 0, status = 0;
   const std::string listing = read_text(pack, directory, error);
   if (error != 0) return complain(1, fmt::format("{}: {}", shown(path), pack_error(error)));
@@ -95,7 +96,7 @@ int list_directory(const Look& look, const cache::PackReader& pack, const cache:
   return names.is_sound() ? status : complain(1, shown(path) + ": its list of names is damaged");
 }
 
-int list_all(const Look& look, const cache::PackReader& pack, const std::string& path) {
+int list_all(const PackLook& look, const cache::PackReader& pack, const std::string& path) {
   cache::PackScan scan = pack.scan();
   cache::PackEntry entry;
   std::string_view name;
@@ -109,7 +110,7 @@ int list_all(const Look& look, const cache::PackReader& pack, const std::string&
   }
 }
 
-int list(const Look& look) {
+int list(const PackLook& look) {
   std::string why;
   const auto pack = cache::PackReader::open(look.file, why);
   if (pack == nullptr) return complain(1, why);
@@ -134,7 +135,7 @@ int print_data(const cache::PackReader& pack, const cache::PackEntry& entry) {
   });
 }
 
-int cat(const Look& look) {
+int cat(const PackLook& look) {
   std::string why;
   const auto pack = cache::PackReader::open(look.file, why);
   if (pack == nullptr) return complain(1, why);
@@ -154,7 +155,7 @@ int cat(const Look& look) {
   return status;
 }
 
-int verify(const Look& look) {
+int verify(const PackLook& look) {
   std::string why;
   const auto pack = cache::PackReader::open(look.file, why);
   if (pack == nullptr) return complain(1, why);
@@ -177,14 +178,15 @@ int verify(const Look& look) {
   return found.problems == 0 ? 0 : 1;
 }
 
-CLI::Option* add_file(CLI::App& command, const std::shared_ptr<Look>& look) {
+CLI::Option* add_file(CLI::App& command, const std::shared_ptr<PackLook>& look) {
   return command.add_option("FILE", look->file, "The pack")->required();
 }
 
 }  // namespace
 
 void add_pack_look(CLI::App& app, int& status) {
-  const auto listed = std::make_shared<Look>(), printed = std::make_shared<Look>(), verified = std::make_shared<Look>();
+  const auto listed = std::make_shared<PackLook>(), printed = std::make_shared<PackLook>(),
+             verified = std::make_shared<PackLook>();
   CLI::App* const ls = app.add_subcommand("ls", "List a directory of a pack");
   add_file(*ls, listed);
   ls->add_option("PATH", listed->path, "Which directory, or file, of the pack; the default is its root");

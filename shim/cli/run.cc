@@ -1,5 +1,5 @@
 // cubeshim run: the environment that the library wants, and then the program.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cerrno>

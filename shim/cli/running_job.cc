@@ -1,6 +1,6 @@
 #include "shim/cli/running_job.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <string_view>

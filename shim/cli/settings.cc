@@ -1,6 +1,6 @@
 #include "shim/cli/settings.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 
@@ -12,7 +12,7 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::string_view k_head = "CUBESHIM_";
+constexpr std::string_view k_variable_head = "CUBESHIM_";
 constexpr std::string_view k_prefixes = "CUBESHIM_PREFIXES";
 
 // The short form of what a setting takes, for the help and for the completions: "text|json" of "text or json".
@@ -41,7 +41,7 @@ bool is_of(Settings::Which which, std::string_view variable) {
 std::string option_name(std::string_view variable) {
   if (variable == k_prefixes) return "--prefix";
   std::string name = "--";
-  for (const char c : variable.substr(k_head.size()))
+  for (const char c : variable.substr(k_variable_head.size()))
     name += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return name;
 }

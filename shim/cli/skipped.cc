@@ -1,6 +1,6 @@
 #include "shim/cli/skipped.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 // cubeshim stats: what the jobs of a cache have done so far.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 
 #include <memory>

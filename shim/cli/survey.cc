@@ -17,20 +17,20 @@ using prefetch::Refused;
 constexpr unsigned k_threads = 16;
 
 // Null: it is a file that is not cached, of `size` bytes.
-struct Look {
+struct FileLook {
   bool is_cached = false, is_refused = false;
   std::uint64_t size = 0;
   Refused why = Refused::failed;
   int error = 0;
 };
 
-Look look_at(const PlannedFile& file, const SurveyPlace& place) {
+FileLook look_at(const PlannedFile& file, const SurveyPlace& place) {
   if (place.cache != nullptr) {
     const auto pin = place.cache->find({.key = file.path, .path = file.path.c_str()});
     if (pin) return {.is_cached = true, .size = pin->data_size};
   }
   const auto stat = place.packs->stat(file.path, file.path.c_str());
-  const auto refuse = [](Refused why, int error = 0) { return Look{.is_refused = true, .why = why, .error = error}; };
+  const auto refuse = [](Refused why, int error = 0) { return FileLook{.is_refused = true, .why = why, .error = error}; };
   if (!stat) {
     const int error = stat.error().value;
     return refuse(error == ENOENT || error == ENOTDIR ? Refused::missing : Refused::failed, error);
@@ -77,7 +77,7 @@ class Survey {
       }
       ++looking_;
       lock.unlock();
-      const Look look = look_at(file, place_);
+      const FileLook look = look_at(file, place_);
       lock.lock();
       --looking_;
       note(file, look);
@@ -86,7 +86,7 @@ class Survey {
     changed_.notify_all();
   }
 
-  void note(const PlannedFile& file, const Look& look) {
+  void note(const PlannedFile& file, const FileLook& look) {
     if (look.is_refused) return skipped_.add(paths_, {file, look.why, look.error});
     ++(look.is_cached ? counts_.cached : counts_.absent);
     (look.is_cached ? counts_.cached_bytes : counts_.absent_bytes) += look.size;

@@ -1,5 +1,5 @@
 // cubeshim top: what the jobs of a cache do now, in rates over the last seconds.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
 

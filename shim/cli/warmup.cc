@@ -1,5 +1,5 @@
 // cubeshim warmup: loads files, directories and lists of paths into the cache of the running job, or into one that is kept.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/ram/segments.h"
+#include "tests/support/effort.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -178,7 +179,7 @@ TEST(Index, HoldsAMillionEntries) {
 // The region has 5 slots for 4 files of 4 KiB: as many must fit.
 TEST(Index, RefusesHardlyAnyAtTheLoadItIsMadeFor) {
   for (const std::uint64_t mib : {16ULL, 512ULL, 4096ULL}) {
-    if (tests::k_tsan && mib > 512) continue;  // minutes
+    if (mib > 512 && !tests::is_long_run()) continue;  // minutes with ThreadSanitizer
     const TestRegion region(mib * k_mib);
     make_readable(*region, 1);
     Index index(*region);

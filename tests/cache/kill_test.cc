@@ -13,6 +13,7 @@
 
 #include "cache/file_cache.h"
 #include "tests/support/child.h"
+#include "tests/support/effort.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/survivor.h"
 #include "tests/support/temp_dir.h"
@@ -82,7 +83,7 @@ int work_until_killed(const TestRegion& region, const Files& files, unsigned see
 }
 
 TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
-  const int kills = tests::k_tsan || tests::k_asan ? 60 : 250;
+  const int kills = tests::k_tsan || tests::k_asan ? 40 : tests::rounds(80, 250);
   const Files files(48);
   auto region = std::make_unique<TestRegion>(48 * k_mib);
   auto survivor = std::make_unique<Survivor>(**region);

@@ -19,6 +19,9 @@ WATCHDOG_S = int(os.environ.get("CRASH_WATCHDOG_S", "60"))
 REGION_DIRECTORY = "/dev/shm"
 UID = os.geteuid()
 
+# `make test-long` tries more of what is random, and every pair of what can be combined.
+IS_LONG = os.environ.get("CUBESHIM_TEST_LONG") == "1"
+
 totals = {"tried": 0, "harmed": 0}
 _names = iter(range(1 << 30))
 

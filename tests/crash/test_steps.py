@@ -56,6 +56,10 @@ CHANGES = {
 }
 
 
+# One of each kind, for the ways of reading that differ in how often the origin is asked, not in what is compared.
+FEW_CHANGES = CHANGES if support.IS_LONG else ("truncated to a half", "rewritten", "replaced", "removed")
+
+
 class Steps(support.FaultCase):
     lie = ""
 
@@ -104,7 +108,7 @@ class Steps(support.FaultCase):
             self.compare(change, LARGE, "--direct", "--max-read=131072")
 
     def test_through_the_page_cache(self):
-        for change in CHANGES:
+        for change in FEW_CHANGES:
             self.compare(change, SIZE, "--max-read=131072")
 
     def test_many_requests_of_a_file_with_old_times(self):
@@ -113,7 +117,7 @@ class Steps(support.FaultCase):
             self.compare(change, LARGE, "--direct", "--max-read=131072")
 
     def test_when_freshness_is_asked_for(self):
-        for change in CHANGES:
+        for change in FEW_CHANGES:
             self.compare(change, SIZE, "--direct", CONSISTENCY="open")
 
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dirent.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <cerrno>

@@ -10,6 +10,7 @@
 #include "cache/base/log.h"
 #include "cache/disk/disk_store.h"
 #include "tests/support/disk_content.h"
+#include "tests/support/effort.h"
 #include "tests/support/sanitizers.h"
 
 namespace cube::cache {
@@ -23,7 +24,7 @@ using tests::size_of;
 
 constexpr std::size_t k_files = 120;
 // Under a sanitizer, a sample: it is ten times as slow.
-constexpr int k_rounds = tests::k_asan || tests::k_tsan ? 100 : 1000;
+const int k_rounds = tests::k_asan || tests::k_tsan ? 50 : tests::rounds(200, 1000);
 
 std::string load(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -126,7 +127,7 @@ TEST_F(Damage, APowerCutAtAnyByteLosesOnlyWhatWasNotWritten) {
     if (HasFatalFailure()) return;
   }
   EXPECT_EQ(refused_, 0U);
-  EXPECT_GT(right_, k_rounds * k_files) << "the other files, and what lies before the cut, are used";
+  EXPECT_GT(right_, static_cast<std::size_t>(k_rounds) * k_files) << "the other files, and what lies before the cut, are used";
 }
 
 TEST_F(Damage, PagesThatWereNotWrittenAreNeverServed) {
@@ -164,8 +165,8 @@ TEST_F(Damage, AFlippedByteAnywhereIsNeverServed) {
     check(round);
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(in_index, k_rounds / 50U);
-  EXPECT_GT(right_, k_rounds * k_files);
+  EXPECT_GT(in_index, static_cast<unsigned>(k_rounds) / 50);
+  EXPECT_GT(right_, static_cast<std::size_t>(k_rounds) * k_files);
 }
 
 TEST_F(Damage, ATornIndexOfAnotherBootIsBuiltAnewAndAllIsFound) {
@@ -178,7 +179,7 @@ TEST_F(Damage, ATornIndexOfAnotherBootIsBuiltAnewAndAllIsFound) {
     check(round);
     if (HasFatalFailure()) return;
   }
-  EXPECT_EQ(right_, 2U * (k_rounds / 10) * (k_files - 2)) << "all but what was forgotten, each time";
+  EXPECT_EQ(right_, 2U * static_cast<std::size_t>(k_rounds / 10) * (k_files - 2)) << "all but what was forgotten, each time";
 }
 
 TEST_F(Damage, ATornIndexOfThisBootServesNothingWrong) {
@@ -191,7 +192,7 @@ TEST_F(Damage, ATornIndexOfThisBootServesNothingWrong) {
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(right_, 0U);
-  EXPECT_LT(right_, 2U * (k_rounds / 10) * (k_files - 2)) << "nothing was torn, or it was not used";
+  EXPECT_LT(right_, 2U * static_cast<std::size_t>(k_rounds / 10) * (k_files - 2)) << "nothing was torn, or it was not used";
 }
 
 TEST_F(Damage, ADamagedRecordIsDroppedCountedAndReportedOnce) {

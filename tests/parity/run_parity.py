@@ -81,6 +81,7 @@ def place(kind: str, build: Path):
             yield mount(stack, lagfs, target)
 
 
+MODES = ("kernel", "virtual", "real")
 VARIANTS = {
     # name: file system, modes, further settings
     "disk": ("disk", ("kernel", "virtual", "real"), {}),
@@ -124,6 +125,7 @@ def list_of(binary: Path, pattern: str) -> list[str]:
 
 def run_variant(name: str, arguments: argparse.Namespace) -> Count:
     kind, modes, settings = VARIANTS[name]
+    modes = [mode for mode in modes if mode in arguments.modes]
     binary = arguments.build / "tests/parity/parity_tests"
     total = Count()
     with place(kind, arguments.build) as where, ThreadPoolExecutor(arguments.jobs) as pool:
@@ -145,6 +147,7 @@ def main() -> int:
     parser.add_argument("variants", nargs="*", choices=[[], *VARIANTS], metavar="VARIANT", help=", ".join(VARIANTS))
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, metavar="MODE", help=", ".join(MODES))
     parser.add_argument("--filter", default="*", help="as --gtest_filter")
     arguments = parser.parse_args()
     arguments.build = arguments.build.resolve()

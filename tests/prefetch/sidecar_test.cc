@@ -10,6 +10,7 @@
 
 #include "prefetch/background_thread.h"
 #include "tests/support/child.h"
+#include "tests/support/effort.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/small_cache.h"
 #include "tests/support/survivor.h"
@@ -119,7 +120,7 @@ TEST_F(SidecarTest, StopsWhateverItDoes) {
 }
 
 TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
-  const int kills = tests::k_tsan || tests::k_asan ? 8 : 25;
+  const int kills = tests::k_tsan || tests::k_asan ? 8 : tests::rounds(12, 25);
   std::minstd_rand random(4711);
   std::atomic<bool>* const stop =
       static_cast<std::atomic<bool>*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));

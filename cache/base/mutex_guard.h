@@ -1,0 +1,24 @@
+// Holds a pthread mutex of this process for a scope. Tests false where the mutex could not be locked, as by a thread that
+// already holds it (PTHREAD_MUTEX_ERRORCHECK). Thread safety: yes. Not async-signal-safe.
+#pragma once
+
+#include <pthread.h>
+
+namespace cube::base {
+
+class MutexGuard {
+ public:
+  explicit MutexGuard(pthread_mutex_t* mutex) : mutex_(mutex), held_(pthread_mutex_lock(mutex) == 0) {}
+  ~MutexGuard() {
+    if (held_) pthread_mutex_unlock(mutex_);
+  }
+  explicit operator bool() const { return held_; }
+  MutexGuard(const MutexGuard&) = delete;
+  MutexGuard& operator=(const MutexGuard&) = delete;
+
+ private:
+  pthread_mutex_t* mutex_;
+  bool held_;
+};
+
+}  // namespace cube::base

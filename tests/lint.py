@@ -1,0 +1,137 @@
+"""Static checks by clang: clang-tidy on the product, clang's warnings on everything else.
+
+    lint.py BUILD [--jobs N] [--deep]
+
+BUILD has a compile_commands.json. Ten sources of a target are checked as one, because most of the time goes into the
+headers that they share. clang's analyzer gives up on a function early; --deep gives it its own, six times longer limit.
+What the sanitizer builds compile, which is with clang and -Werror, is not compiled here again.
+Exit status: 0, 1 with clang's text for each finding, 2 where nothing could be checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSION = "16"
+PRODUCT = ("cache", "prefetch", "shim")
+BATCH = 10
+# The name by which clang's analyzer knows a file whose includes are to be analyzed, too.
+UNIFIED = "UnifiedSource"
+SHORT_ANALYSIS = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=20000"]
+# tests/ folders that the sanitizer builds compile.
+SANITIZED = ("tests/cache", "tests/disk", "tests/fuzz", "tests/pack", "tests/prefetch", "tests/support")
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
+
+
+class Unit:
+    """One call of the compiler: real sources, and the flags that they are compiled with."""
+
+    def __init__(self, entry: dict[str, str]) -> None:
+        file = Path(entry["directory"], entry["file"])
+        self.sources = [Path(s) for s in INCLUDE.findall(file.read_text())] if "/Unity/unity_" in str(file) else [file]
+        self.flags = flags_of(shlex.split(entry["command"]))
+        self.target = re.sub(r"\.dir/.*", "", entry.get("output", entry["command"].split(" -o ")[1].split()[0]))
+
+    def folder(self) -> str:
+        return self.sources[0].relative_to(ROOT).parts[0]
+
+
+def flags_of(command: list[str]) -> list[str]:
+    """Without compiler, input, output and what belongs to gcc's precompiled headers."""
+    flags, words = [], iter(command[1:])
+    for word in words:
+        if word in ("-o", "-c"):
+            next(words)
+        elif word == "-include":
+            header = next(words)
+            # The header of a precompiled one is included as it is.
+            if not header.endswith("cmake_pch.hxx"):
+                flags += [word, header]
+            else:
+                flags += ["-include", *included_by(header)]
+        elif word != "-Winvalid-pch":
+            flags.append(word)
+    return flags
+
+
+def included_by(header: str) -> list[str]:
+    return INCLUDE.findall(Path(header).read_text())[:1]
+
+
+def units_of(build: Path) -> list[Unit]:
+    entries = json.loads((build / "compile_commands.json").read_text())
+    return [Unit(e) for e in entries if Path(e["file"]).suffix in (".c", ".cc", ".cxx") and "cmake_pch" not in e["file"]]
+
+
+def run(command: list[str]) -> tuple[bool, str]:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def tidy_jobs(units: list[Unit], scratch: Path, deep: bool) -> list[list[str]]:
+    """clang-tidy on ten sources at a time of each target of the product."""
+    by_target: dict[str, tuple[list[str], list[Path]]] = {}
+    for unit in units:
+        if unit.folder() in PRODUCT and unit.sources[0].name != "fmt_once.cc":
+            by_target.setdefault(unit.target, (unit.flags, []))[1].extend(unit.sources)
+    jobs = []
+    for flags, sources in by_target.values():
+        for begin in range(0, len(sources), BATCH):
+            file = scratch / f"{UNIFIED}{len(jobs)}.cpp"
+            file.write_text("".join(f'#include "{source}"\n' for source in sources[begin : begin + BATCH]))
+            jobs.append([f"clang-tidy-{VERSION}", "-quiet", f"--config-file={ROOT}/.clang-tidy",
+                         "--checks=-bugprone-suspicious-include", *([] if deep else SHORT_ANALYSIS), str(file), "--", *flags])
+    return jobs
+
+
+def warning_jobs(units: list[Unit]) -> list[list[str]]:
+    """clang's warnings on what is neither the product nor compiled by a sanitizer build."""
+    jobs = []
+    for unit in units:
+        for source in unit.sources:
+            name = source.relative_to(ROOT).as_posix()
+            if unit.folder() not in PRODUCT and not name.startswith(SANITIZED):
+                compiler = f"clang-{VERSION}" if source.suffix == ".c" else f"clang++-{VERSION}"
+                jobs.append([compiler, *unit.flags, "-fsyntax-only", "-Werror", "-Wno-unknown-warning-option", str(source)])
+    return jobs
+
+
+def findings(jobs: list[list[str]], workers: int) -> list[str]:
+    with ThreadPoolExecutor(workers) as pool:
+        return [text for passed, text in pool.map(run, jobs) if not passed]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--deep", action="store_true")
+    options = parser.parse_args()
+    units = units_of(options.build.resolve())
+    with tempfile.TemporaryDirectory() as scratch:
+        parts = {"clang-tidy": tidy_jobs(units, Path(scratch), options.deep), "clang's warnings": warning_jobs(units)}
+        if not all(parts.values()):
+            print(f"lint: {options.build}/compile_commands.json names no sources of the product or none of the tests")
+            return 2
+        failed = False
+        for name, jobs in parts.items():
+            begin = time.monotonic()
+            found = findings(jobs, options.jobs)
+            print("".join(found), end="")
+            print(f"lint: {name}: {len(jobs)} compilations, {len(found)} with findings, {time.monotonic() - begin:.0f} s", flush=True)
+            failed = failed or bool(found)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""`make test` and `make test-long`: builds, static checks and tests, one part after the other, and how long each took.
+
+    run_all.py --build DIR [--jobs N] [--long]
+
+DIR is the tree of g++; those of the sanitizers lie beside it (DIR-asan, DIR-tsan), and with --long one of clang without
+optimisation and without unity builds (DIR-clang). A part that fails does not keep the other parts from running, but for a
+build that its tests need. doc/CONTRIBUTING.md says what runs where.
+The last line is "N passed, N failed, N skipped". Exit status: 0, or 1 where a part failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CLANG = ["-DCMAKE_CXX_COMPILER=clang++-16", "-DCMAKE_C_COMPILER=clang-16"]
+
+
+class Run:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.parts: list[tuple[str, float, bool]] = []
+        self.cases: list[tuple[float, str, str]] = []  # seconds, name, status
+        self.environment = os.environ | ({"CUBESHIM_TEST_LONG": "1"} if options.long else {})
+
+    def part(self, name: str, *commands: list[str]) -> bool:
+        print(f"== {name}", flush=True)
+        begin = time.monotonic()
+        passed = all(subprocess.run(command, cwd=ROOT, env=self.environment).returncode == 0 for command in commands)
+        self.parts.append((name, time.monotonic() - begin, passed))
+        return passed
+
+    def tree(self, suffix: str) -> str:
+        return self.options.build + suffix
+
+    def build(self, name: str, suffix: str, *flags: str) -> bool:
+        settings = ["-DCUBESHIM_TESTS=ON", "-DCUBESHIM_BENCH=ON", "-DCUBESHIM_LAGFS=ON", "-DCUBESHIM_WERROR=ON",
+                    f"-DCUBESHIM_TEST_LONG={'ON' if self.options.long else 'OFF'}", *flags]
+        return self.part(f"build: {name}", ["cmake", "-S", ".", "-B", self.tree(suffix), "-G", "Ninja", *settings],
+                         ["cmake", "--build", self.tree(suffix), "-j", str(self.options.jobs)])
+
+    def tests(self, name: str, suffix: str) -> None:
+        report = ROOT / self.tree(suffix) / "tests.xml"
+        report.unlink(missing_ok=True)
+        which = [] if self.options.long else ["-LE", "^long$"]
+        self.part(f"tests: {name}", ["ctest", "--test-dir", self.tree(suffix), "--output-on-failure", "--no-tests=error",
+                                     "-j", str(self.options.jobs), "--output-junit", str(report), *which])
+        if report.exists():
+            self.cases += [(float(case.get("time", 0)), f"{case.get('name')} ({name})", case.get("status", "fail"))
+                           for case in xml.parse(report).getroot().iter("testcase")]
+
+    def report(self) -> int:
+        failed_parts = [name for name, _, passed in self.parts if not passed]
+        print("\nHow long each part took:")
+        for name, seconds, passed in self.parts:
+            print(f"{seconds:7.0f} s  {name}{'' if passed else '  FAILED'}")
+        print(f"{sum(seconds for _, seconds, _ in self.parts):7.0f} s  in all\n\nThe slowest ten tests:")
+        for seconds, name, _ in sorted(self.cases, reverse=True)[:10]:
+            print(f"{seconds:7.1f} s  {name}")
+        statuses = [status for _, _, status in self.cases]
+        skipped = sum(status in ("notrun", "disabled", "skipped") for status in statuses)
+        passed = statuses.count("run")
+        # A build or a check that fails is a failure, too, if no test has told of it.
+        failed = len(statuses) - passed - skipped + sum(not name.startswith("tests:") for name in failed_parts)
+        if failed_parts:
+            print(f"\nfailed: {', '.join(failed_parts)}")
+        print(f"\n{passed} passed, {max(failed, int(bool(failed_parts)))} failed, {skipped} skipped", flush=True)
+        return int(bool(failed_parts))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--long", action="store_true")
+    run = Run(parser.parse_args())
+    built = run.build("g++, all", "")
+    run.part("check: format", ["make", "--no-print-directory", "check-format"])
+    if built:
+        run.part("check: clang-tidy, clang's warnings",
+                 [sys.executable, "tests/lint.py", run.tree(""), "--jobs", str(run.options.jobs), *(["--deep"] if run.options.long else [])])
+    if run.options.long:
+        run.build("clang -O0, file by file", "-clang", *CLANG, "-DCUBESHIM_UNITY=OFF", "-DCMAKE_BUILD_TYPE=Debug",
+                  "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DCMAKE_C_FLAGS_DEBUG=-O0")
+    for name, suffix, sanitizer in (("ASan and UBSan", "-asan", "address,undefined"), ("TSan", "-tsan", "thread")):
+        if run.build(name, suffix, *CLANG, f"-DCUBESHIM_SANITIZE={sanitizer}"):
+            run.tests(name, suffix)
+    if built:
+        run.tests("g++", "")
+    return run.report()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
