@@ -1,10 +1,12 @@
-// The program's mappings of served files: pages of the region itself. A small file whose record is not laid out for that
-// is laid out anew at its first mapping. Holds a pin for as long as any page of a mapping may still be there.
-// Thread safety: all of it; async-signal-safe. Invariant: a mapping of the region is never writable by mprotect, because
-// its fd was opened read-only.
+// The program's mappings of served files: pages of the region itself, or a copy that is a file of its own where the region's
+// bytes make room for others one day (mapped_copy.h). A small file whose record is not laid out for that is laid out anew at
+// its first mapping. Each mapping is known by its place, with a pin, until all of it is unmapped.
+// Thread safety: all of it; async-signal-safe. Invariants: a mapping of the region is never writable by mprotect, because
+// its fd was opened read-only; and it never shows what lies behind the file's last page, however it is moved or resized.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "shim/open_file.h"
 
@@ -23,15 +25,24 @@ enum class MapResult {
 };
 MapResult map(OpenFile& file, const MapRequest& request, long& result);
 
-// The program has unmapped or replaced these pages.
+// The program has unmapped or replaced these pages, or is about to.
 void unmapped(void* at, std::size_t length);
-// Is a mapping of ours here? It is about to move to where nobody will find it again, so its pin stays for good.
-bool keep_for_good(const void* at);
+
+struct RemapRequest {
+  void* at;
+  std::size_t old_size, new_size;
+  int flags;
+  void* to;
+};
+// The address or -errno; nothing where no mapping of ours is concerned.
+std::optional<long> remap(const RemapRequest& request);
+
 extern constinit std::atomic<int> g_count;
 inline bool any() { return g_count.load(std::memory_order_acquire) != 0; }
 // The fd of the region that is kept for the next mapping goes, where fds are listed. It is never relied on.
 void drop_region_fd();
-// In a forked child: the pins are the parent's. (The resident pool keeps every segment while its region lives.)
+// In a forked child: the pins are the parent's, the mappings are both's. (The resident pool keeps every segment while its
+// region lives.)
 void forget_after_fork();
 
 }  // namespace cube::shim::mappings

@@ -30,6 +30,18 @@ int write_memfd(const cache::Record& record) {
   return memfd.release();
 }
 
+// The same file for reading alone, under the same number; or -errno, and it is closed.
+int made_read_only(int fd) {
+  if (fd < 0) return fd;
+  char path[64];
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/self/fd/{}", fd).out = '\0';
+  const long read_only = sys::open(path, O_RDONLY | O_CLOEXEC);
+  // The lower of the two numbers is the one that the program would have got.
+  if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
+  sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
+  return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
+}
+
 // The origin's own file, if it is still the one that the program has opened.
 int open_origin(const OpenFile& file) {
   constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
@@ -118,17 +130,8 @@ BlockSignals::BlockSignals() {
 }
 BlockSignals::~BlockSignals() { sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&before_), 0, sizeof before_); }
 
-int copy_to_memfd(const cache::Record& record) {
-  const int fd = write_memfd(record);
-  if (fd < 0) return fd;
-  char path[64];
-  *fmt::format_to_n(path, sizeof path - 1, "/proc/self/fd/{}", fd).out = '\0';
-  const long read_only = sys::open(path, O_RDONLY | O_CLOEXEC);
-  // The lower of the two numbers is the one that the program would have got.
-  if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
-  sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
-  return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
-}
+int copy_to_memfd(const cache::Record& record) { return made_read_only(write_memfd(record)); }
+int empty_memfd() { return made_read_only(static_cast<int>(sys::memfd_create("cubeshim", MFD_CLOEXEC))); }
 
 int materialize_slow(int fd) {
   if (!process::owns_table()) return 0;

@@ -26,8 +26,10 @@ void materialize_below(std::string_view path);
 // through links if it is itself a directory or a link.
 void materialize_other_names(const cache::FileStat& target);
 
-// A read-only kernel fd over the bytes of a record, or -errno; for mode real.
+// A read-only kernel fd over the bytes of a record, or -errno; for mode real, and for mappings.
 int copy_to_memfd(const cache::Record& record);
+// The same of a file without bytes.
+int empty_memfd();
 
 // A child has the writers' fds too: the files count as being written from now on.
 void let_writers_outlive_us();

@@ -20,13 +20,15 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
   if (kind == shim::RowKind::writer && (protection & PROT_WRITE) != 0 && (flags & MAP_SHARED) != 0) {
     if (const shim::OpenFileRef file = shim::g_fds.take(fd)) file->sticky.store(true, std::memory_order_relaxed);
   }
-  if ((flags & MAP_FIXED) != 0 && shim::mappings::any()) shim::mappings::unmapped(at, n);
   if (kind == shim::RowKind::served) {
     if (const auto answer = shim::file_calls::map(fd, at, n, protection, flags, offset); answer) {
       return reinterpret_cast<void*>(shim::to_c(*answer));
     }
   }
-  return libcs(at, n, protection, flags, fd, offset);
+  void* const mapped = libcs(at, n, protection, flags, fd, offset);
+  // Nothing of ours is where something new is, whoever has unmapped it.
+  if (mapped != MAP_FAILED && shim::mappings::any()) shim::mappings::unmapped(mapped, n);
+  return mapped;
 }
 
 }  // namespace
@@ -49,11 +51,9 @@ void* export_mremap(void* at, size_t old_size, size_t new_size, int flags, ...) 
   va_start(list, flags);
   void* const to = va_arg(list, void*);
   va_end(list);
-  const auto pages = [](size_t n) { return n / cube::cache::k_page + (n % cube::cache::k_page != 0 ? 1 : 0); };
-  // Behind a file's last page lies another record, where the kernel would have nothing.
-  if (shim::mappings::any() && shim::mappings::keep_for_good(at) && pages(new_size) > pages(old_size)) {
-    errno = ENOMEM;
-    return MAP_FAILED;
+  if (shim::mappings::any()) {
+    const auto answer = shim::mappings::remap({at, old_size, new_size, flags, to});
+    if (answer) return reinterpret_cast<void*>(shim::to_c(*answer));
   }
   return real::mremap(at, old_size, new_size, flags, to);
 }

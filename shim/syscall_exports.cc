@@ -88,6 +88,7 @@ long change_mode(const long (&a)[6]) {
 bool forward(long number, const long (&a)[6], long& result) {
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
   const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
+  const auto address = [&](int i) { return reinterpret_cast<void*>(a[i]); };
   const auto mode = [&](int i) { return static_cast<mode_t>(a[i]); };
   const auto times = [&](int i) { return reinterpret_cast<const struct ::timespec*>(a[i]); };
   switch (number) {
@@ -108,6 +109,15 @@ bool forward(long number, const long (&a)[6], long& result) {
       return true;
     case SYS_setxattr: result = export_setxattr(path(0), path(1), path(2), static_cast<size_t>(a[3]), number_at(4)); return true;
     case SYS_removexattr: result = export_removexattr(path(0), path(1)); return true;
+    case SYS_mmap:
+      result = reinterpret_cast<long>(
+          export_mmap(address(0), static_cast<size_t>(a[1]), number_at(2), number_at(3), number_at(4), a[5]));
+      return true;
+    case SYS_munmap: result = export_munmap(address(0), static_cast<size_t>(a[1])); return true;
+    case SYS_mremap:
+      result = reinterpret_cast<long>(
+          export_mremap(address(0), static_cast<size_t>(a[1]), static_cast<size_t>(a[2]), number_at(3), address(4)));
+      return true;
     case SYS_openat: result = export_openat(number_at(0), path(1), number_at(2), mode(3)); return true;
     case SYS_truncate: result = export_truncate(path(0), a[1]); return true;
     case SYS_unlinkat: result = export_unlinkat(number_at(0), path(1), number_at(2)); return true;

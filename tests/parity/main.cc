@@ -22,12 +22,47 @@ Totals& totals() {
 
 namespace {
 
+bool uses_ring() { return getenv("PARITY_RING") != nullptr; }
+
+bool is_copied(const std::string& path, std::size_t size) {
+  std::ofstream(path) << content_of(path, size);
+  const int fd = open(path.c_str(), O_RDONLY);
+  void* const at = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  close(fd);
+  char name[64];
+  std::snprintf(name, sizeof name, "%lx-", reinterpret_cast<unsigned long>(at));
+  std::ifstream maps("/proc/self/maps");
+  bool found = false;
+  for (std::string line; std::getline(maps, line);) {
+    found = found || (line.starts_with(name) && line.find("/memfd:cubeshim") != std::string::npos);
+  }
+  munmap(at, size);
+  return found;
+}
+
+// Fills the memory that keeps what it has: what the tests open then passes through the ring. False: it does not.
+bool fill_memory(const std::string& directory) {
+  constexpr std::pair<int, std::size_t> k_files[] = {{14, 1000 << 10}, {6, 60 << 10}, {8, 8 << 10}, {8, 2 << 10}};
+  int number = 0;
+  for (const auto& [count, size] : k_files) {
+    for (int i = 0; i < count; ++i) {
+      const std::string path = directory + "/fill" + std::to_string(number++);
+      std::ofstream(path) << std::string(size, 'f');
+      close(open(path.c_str(), O_RDONLY));
+    }
+  }
+  if (is_copied(directory + "/small", 100) && is_copied(directory + "/large", 40000)) return true;
+  std::printf("parity: FAILED: files are not in the ring\n");
+  return false;
+}
+
 int run_tests(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   Totals& all = totals();
   if (const char* const mode = getenv("PARITY_MODE"); mode != nullptr) all.mode = mode;
   if (const char* const base = getenv("PARITY_BASE"); base != nullptr) all.base = base;
   umask(022);
+  if (uses_ring() && !all.base.empty() && !fill_memory(all.base + "/cover")) return 1;
   const int result = RUN_ALL_TESTS();
   if (!all.base.empty()) {
     std::printf("parity: %zu of %zu cases equal (%s: %zu tests, %zu of them skipped, %zu hits proven)\n", all.equal, all.compared,
@@ -81,6 +116,7 @@ int run_under_test(char** argv) {
   if (mkdtemp(base.data()) == nullptr || chmod(base.c_str(), 0755) != 0) return std::perror("mkdtemp"), 1;
   std::filesystem::create_directory(base + "/plain");
   std::filesystem::create_directory(base + "/cover");
+  std::filesystem::create_directory(base + "/disk");
   const std::string name = "parity-" + std::to_string(getpid());
   const pid_t child = fork();
   if (child == 0) {
@@ -95,7 +131,11 @@ int run_under_test(char** argv) {
       setenv("CUBESHIM_PREFIXES", (base + "/cover").c_str(), 1);
       setenv("CUBESHIM_MODE", mode.c_str(), 1);
       setenv("CUBESHIM_NAME", name.c_str(), 1);
-      setenv("CUBESHIM_RAM", "256M", 1);
+      setenv("CUBESHIM_RAM", uses_ring() ? "24M" : "256M", 1);
+      if (uses_ring()) {
+        setenv("CUBESHIM_RING", "50%", 1);
+        setenv("CUBESHIM_DISK_DIR", (base + "/disk").c_str(), 1);
+      }
       setenv("CUBESHIM_MAX_FILE", "2M", 1);
       setenv("CUBESHIM_STATS", (base + "/report.json").c_str(), 1);
       setenv("CUBESHIM_STATS_FORMAT", "json", 1);

@@ -1,4 +1,5 @@
-// Mappings of served files: the region itself (32 KiB and more) or an anonymous copy (less). Sizes around both.
+// Mappings of served files: where the record lies (32 KiB and more), or laid out anew (less). Sizes around both. In the variant
+// "ring" of run_parity.py they are copies.
 #include "tests/support/parity_case.h"
 
 namespace {
