@@ -21,7 +21,7 @@ Answer close(int fd) {
   if (!process::owns_table()) return {};
   const OpenFileRef file = g_fds.take(fd);
   if (!file) return {};
-  if (file->kernel_backed || file->kind != OpenFile::Kind::served) {
+  if (!file->is_placeholder() || file->kind != OpenFile::Kind::served) {
     placeholder::number_was_freed(fd);
     sys::close(fd);
   } else {

@@ -38,7 +38,7 @@ OpenFileRef readable(int fd) {
     materialize_slow(fd);
     return {};
   }
-  if (file->kernel_backed) return {};
+  if (file->is_copy()) return {};
   return file;
 }
 
@@ -131,6 +131,8 @@ bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < f
 }  // namespace
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
+  if (file.is_origin()) [[unlikely]]
+    follow_origin(from, copy);
   if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
   // What is copied must be the kernel file: whoever is at it may not have put it there yet.
   if (materialize_slow(from) < 0) return;
@@ -151,6 +153,8 @@ Answer read(int fd, void* to, std::size_t n) {
     }
     copy_out(to, file->data + at, granted);
     file->count(granted);
+    if (file->is_origin()) [[unlikely]]
+      tell_offset(fd);
     return static_cast<long>(granted);
   }
   return {};
@@ -186,6 +190,8 @@ Answer readv(int fd, const struct ::iovec* parts, int count) {
       materialize_slow(fd);
       continue;
     }
+    if (file->is_origin()) [[unlikely]]
+      tell_offset(fd);
     return scatter(*file, parts, at, granted);
   }
   return {};
@@ -208,7 +214,7 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
 
 Answer lseek(int fd, std::int64_t offset, int whence) {
   // A memfd has no holes, takes other offsets, and ends where the file did when it was copied.
-  if (const OpenFileRef file = g_fds.acquire(fd); file && file->kernel_backed) {
+  if (const OpenFileRef file = g_fds.acquire(fd); file && file->is_copy()) {
     if (whence > SEEK_END || offset > k_sure_offset || file->record->is_stale()) materialize_slow(fd);
     return {};
   }
@@ -251,6 +257,8 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
     }
     if (!file->offset.compare_exchange_strong(current, static_cast<std::uint64_t>(target), std::memory_order_acq_rel)) continue;
     file->count(0);
+    if (file->is_origin()) [[unlikely]]
+      tell_offset(fd);
     return target;
   }
   if (const OpenFileRef directory = packed_directory::acquire(fd)) return packed_directory::seek(*directory, offset, whence);

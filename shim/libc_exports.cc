@@ -329,24 +329,6 @@ int export_dup3(int fd, int to, int flags) {
   CUBE_ANSWER_OR(int, calls::dup_to(fd, to, flags, true), shim::noted_dup(fd, real::dup3(fd, to, flags), flags != 0));
 }
 
-#define CUBE_FCNTL(name)                                                                           \
-  int export_##name(int fd, int command, ...) {                                                    \
-    va_list list;                                                                                  \
-    va_start(list, command);                                                                       \
-    void* const argument = va_arg(list, void*);                                                    \
-    va_end(list);                                                                                  \
-    if (const auto answer = calls::fcntl(fd, command, reinterpret_cast<long>(argument)); answer) { \
-      return static_cast<int>(to_c(*answer));                                                      \
-    }                                                                                              \
-    const bool makes_fd = command == F_DUPFD || command == F_DUPFD_CLOEXEC;                        \
-    if (makes_fd) shim::expect_new_fd();                                                           \
-    const int result = real::name(fd, command, argument);                                          \
-    return makes_fd ? shim::noted_dup(fd, result, command == F_DUPFD_CLOEXEC) : result;            \
-  }
-CUBE_FCNTL(fcntl)
-CUBE_FCNTL(fcntl64)
-CUBE_FCNTL(__fcntl)
-
 int export_ioctl(int fd, unsigned long request, ...) {
   va_list list;
   va_start(list, request);

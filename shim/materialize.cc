@@ -41,15 +41,17 @@ int made_read_only(int fd) {
   sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
   return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
 }
+enum class Accept : bool { same_content, same_file };
 
 // The origin's own file, if it is still the one that the program has opened.
-int open_origin(const OpenFile& file) {
+int open_origin(const OpenFile& file, Accept accept = Accept::same_content) {
   constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
   const long fd = sys::open(file.record->path_text(), (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK);
   if (sys::failed(fd)) return static_cast<int>(fd);
   const auto now = cache::stat_fd(static_cast<int>(fd));
   // A kernel fd sees what is written to its file later; what it never sees is another file under the same name.
-  const bool same = now && (file.record->is_stale() ? now->same_file(file.record->stat) : now->same_content(file.record->stat));
+  const bool may_differ = accept == Accept::same_file || file.record->is_stale();
+  const bool same = now && (may_differ ? now->same_file(file.record->stat) : now->same_content(file.record->stat));
   if (!same) {
     sys::close(static_cast<int>(fd));
     return -ESTALE;
@@ -117,7 +119,7 @@ void put_over(int kernel_fd, int number, int flags) {
 // The offset, taken away from those who still read in user space.
 std::uint64_t take_offset(OpenFile& file, int fd) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel) & ~OpenFile::k_moved;
-  if (!file.kernel_backed) return offset;
+  if (!file.is_copy()) return offset;
   const long at = sys::lseek(fd, 0, SEEK_CUR);
   return sys::failed(at) ? 0 : static_cast<std::uint64_t>(at);
 }
@@ -133,6 +135,102 @@ BlockSignals::~BlockSignals() { sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::a
 int copy_to_memfd(const cache::Record& record) { return made_read_only(write_memfd(record)); }
 int empty_memfd() { return made_read_only(static_cast<int>(sys::memfd_create("cubeshim", MFD_CLOEXEC))); }
 
+namespace {
+
+bool is_path_only(int fd) {
+  const long flags = sys::fcntl(fd, F_GETFL);
+  return sys::failed(flags) || (flags & O_PATH) != 0;
+}
+
+void count_materialized() {
+  cache::FileCache* const cache = process::attached_cache();
+  if (cache != nullptr) cache->stats().count(base::Counter::materialized);
+}
+
+// The numbers of a file that the kernel has already are given over, one by one: a dup3 would drop the program's record locks.
+void hand_over(OpenFile& file, int fd, std::uint64_t row) {
+  const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
+  if ((offset & OpenFile::k_moved) == 0) sys::lseek(fd, static_cast<std::int64_t>(offset), SEEK_SET);
+  const auto give = [&](int number, std::uint64_t own) {
+    sys::fcntl(number, F_SETFD, (own & FdTable::k_close_on_exec) != 0 ? FD_CLOEXEC : 0);
+    g_fds.count_served(-1);
+    g_fds.unlock(number, 0);
+    FdTable::reference_in(own).reset();
+  };
+  give(fd, row);
+  for (int other = 0; other < g_fds.end() && file.refs.load(std::memory_order_acquire) > 1; ++other) {
+    std::uint64_t own = 0;
+    if (!g_fds.lock_if(other, &file, own)) continue;
+    if (is_path_only(other)) {
+      g_fds.unlock(other, own);
+    } else {
+      give(other, own);
+    }
+  }
+}
+
+}  // namespace
+
+void show_origin(int fd) {
+  if (!process::owns_table()) return;
+  const BlockSignals block;
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file || file->is_origin()) return;
+  std::uint64_t own_row = 0;
+  if (!g_fds.lock_if(fd, file.get(), own_row)) return show_origin(fd);
+  const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
+  const bool has_moved = file->is_copy() || (offset & OpenFile::k_moved) != 0;
+  const int kernel_fd = has_moved ? -ESTALE : open_origin(*file, Accept::same_file);
+  if (kernel_fd < 0) {
+    g_fds.unlock(fd, own_row);
+    materialize_slow(fd);
+    return;
+  }
+  sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
+  // First, so that who has dup'ed the placeholder meanwhile sees it.
+  file->number.store(OpenFile::Number::origin, std::memory_order_seq_cst);
+  const auto replace = [&](int number, std::uint64_t row) {
+    put_over(kernel_fd, number, O_CLOEXEC);
+    g_fds.unlock(number, row);
+  };
+  replace(fd, own_row);
+  for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 2; ++other) {
+    std::uint64_t row = 0;
+    if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
+  }
+  sys::close(kernel_fd);
+}
+
+void materialize_if_changed(int fd) {
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file || !file->is_origin()) return;
+  const auto now = cache::stat_fd(fd);
+  if (!now || !now->same_content(file->record->stat)) materialize_slow(fd);
+}
+
+void tell_offset(int fd) {
+  const BlockSignals block;
+  const OpenFileRef file = g_fds.acquire(fd);
+  std::uint64_t row = 0;
+  // A row that somebody else holds is being closed, or given to the kernel with its offset.
+  if (!file || !g_fds.lock_if(fd, file.get(), row)) return;
+  const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
+  if (file->is_origin() && (offset & OpenFile::k_moved) == 0) sys::lseek(fd, static_cast<std::int64_t>(offset), SEEK_SET);
+  g_fds.unlock(fd, row);
+}
+
+void follow_origin(int from, int copy) {
+  const BlockSignals block;
+  const OpenFileRef file = g_fds.acquire(copy);
+  std::uint64_t row = 0, from_row = 0;
+  if (!file || !is_path_only(copy) || !g_fds.lock_if(copy, file.get(), row)) return;
+  if (g_fds.lock_if(from, file.get(), from_row)) {
+    sys::dup3(from, copy, O_CLOEXEC);
+    g_fds.unlock(from, from_row);
+  }
+  g_fds.unlock(copy, row);
+}
+
 int materialize_slow(int fd) {
   if (!process::owns_table()) return 0;
   const BlockSignals block;
@@ -142,6 +240,11 @@ int materialize_slow(int fd) {
   // Somebody else is at it, or has changed the number; it is done when the row is no longer BUSY.
   if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_slow(fd);
 
+  if (file->is_origin() && !is_path_only(fd)) {
+    hand_over(*file, fd, own_row);
+    count_materialized();
+    return 0;
+  }
   const std::uint64_t offset = take_offset(*file, fd);
   int kernel_fd = open_kernel_file(*file);
   if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_above_limit(*file);
@@ -170,9 +273,7 @@ int materialize_slow(int fd) {
     if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
   }
   if (kernel_fd != fd) sys::close(kernel_fd);
-  if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) {
-    cache->stats().count(base::Counter::materialized);
-  }
+  count_materialized();
   return 0;
 }
 

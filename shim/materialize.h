@@ -17,6 +17,15 @@ inline int materialize(int fd) {
   placeholder::unpark_if(fd);
   return g_fds.kind(fd) == RowKind::none || g_fds.kind(fd) == RowKind::directory ? 0 : materialize_slow(fd);
 }
+// The same for a lock: reads are answered from memory as before, and the file may have changed since. Where the origin has it no
+// more, it is materialised. Nothing where fd is not served.
+void show_origin(int fd);
+// After the lock: a file that is not what is in memory is read by the kernel from now on.
+void materialize_if_changed(int fd);
+// The kernel's offset of a file that the kernel has, too: for who passes us by.
+void tell_offset(int fd);
+// A dup of a number that the kernel may have got the origin's file for, between the dup and its row.
+void follow_origin(int from, int copy);
 // Every served file (or only those that an exec would hand on) becomes real, and what is closed is closed for the kernel too.
 void materialize_all(bool only_inherited = false);
 

@@ -88,7 +88,7 @@ OpenFileRef make() {
   file->bytes_served.store(0, std::memory_order_relaxed);
   file->calls_saved.store(0, std::memory_order_relaxed);
   file->sticky.store(false, std::memory_order_relaxed);
-  file->kernel_backed = false;
+  file->number.store(OpenFile::Number::placeholder, std::memory_order_relaxed);
   file->kind = OpenFile::Kind::served;
   ++file->generation;
   file->refs.store(1, std::memory_order_release);

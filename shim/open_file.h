@@ -18,6 +18,9 @@ namespace cube::shim {
 struct alignas(64) OpenFile {
   static constexpr std::uint64_t k_moved = 1ULL << 63;
   enum class Kind : std::uint8_t { served, writer, directory };
+  // What the kernel has under the numbers. `copy`: a memfd, which keeps the offset and answers reads (mode real). `origin`: the
+  // origin's own file, for locks; bytes and offset are still ours, and the kernel is told the offset.
+  enum class Number : std::uint8_t { placeholder, copy, origin };
 
   std::atomic<std::uint32_t> refs{0};
   std::atomic<std::uint32_t> next_free{0};
@@ -27,7 +30,7 @@ struct alignas(64) OpenFile {
   const std::byte* data = nullptr;
   std::uint64_t size = 0;
   Kind kind = Kind::served;
-  bool kernel_backed = false;       // mode real: the number is a memfd, which keeps the offset and answers reads
+  std::atomic<Number> number{Number::placeholder};
   std::atomic<bool> sticky{false};  // a writer that may write after its last close here: never ends
   int flags = 0;                    // the program's, for F_GETFL
   // For the report alone: threads that read one file at once may lose a count, which a locked add for each call is not worth.
@@ -37,6 +40,10 @@ struct alignas(64) OpenFile {
     bytes_served.store(bytes_served.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
     calls_saved.store(calls_saved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
+  bool is_copy() const { return number.load(std::memory_order_relaxed) == Number::copy; }
+  // Set before the numbers change (show_origin); pairs with the looks at it after a dup.
+  bool is_placeholder() const { return number.load(std::memory_order_acquire) == Number::placeholder; }
+  bool is_origin() const { return number.load(std::memory_order_acquire) == Number::origin; }
   cache::Pin pin;
   cache::FileStat written;                    // of a writer
   cache::PackDirectory* directory = nullptr;  // of a directory

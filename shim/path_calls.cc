@@ -344,7 +344,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
   for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
   file->size = outcome.pin->data_size;
   file->flags = status_flags(flags);
-  file->kernel_backed = real;
+  if (real) file->number.store(OpenFile::Number::copy, std::memory_order_relaxed);
   file->calls_saved.store(1, std::memory_order_relaxed);
   file->pin = std::move(outcome.pin);
   g_fds.set(fd, RowKind::served, std::move(file), (flags & O_CLOEXEC) != 0);

@@ -34,8 +34,12 @@ int dup_model(int least) {
   const int model = g_model.load(std::memory_order_relaxed);
   // Never a dup of what may be the program's: closing it again would drop the program's record locks on that file.
   const OpenFileRef held = g_fds.acquire(model);
-  if (!held || held->kernel_backed) return -EBADF;
-  return static_cast<int>(sys::fcntl(model, F_DUPFD_CLOEXEC, least));
+  if (!held || !held->is_placeholder()) return -EBADF;
+  const int fd = static_cast<int>(sys::fcntl(model, F_DUPFD_CLOEXEC, least));
+  // It may have become the program's between the look and the dup.
+  if (fd < 0 || (held->is_placeholder() && g_fds.acquire(model).get() == held.get())) return fd;
+  sys::close(fd);
+  return -EBADF;
 }
 
 int open_fresh() {

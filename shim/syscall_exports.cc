@@ -9,6 +9,7 @@
 #include "shim/c_result.h"
 #include "shim/exports.h"
 #include "shim/file_calls.h"
+#include "shim/locks.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 #include "shim/path_calls.h"
@@ -100,9 +101,10 @@ bool forward(long number, const long (&a)[6], long& result) {
       result = export_ioctl(number_at(0), static_cast<unsigned long>(a[1]), reinterpret_cast<void*>(a[2]));
       return true;
     case SYS_fcntl:
-      if (a[1] != F_DUPFD && a[1] != F_DUPFD_CLOEXEC) return false;
+      if (a[1] != F_DUPFD && a[1] != F_DUPFD_CLOEXEC && !shim::locks::is_lock(number_at(1))) return false;
       result = export_fcntl(number_at(0), number_at(1), a[2]);
       return true;
+    case SYS_flock: result = export_flock(number_at(0), number_at(1)); return true;
     case SYS_getdents64:
       if (shim::g_fds.kind(number_at(0)) != shim::RowKind::packed) return false;
       result = export_getdents64(number_at(0), reinterpret_cast<void*>(a[1]), static_cast<size_t>(a[2]));

@@ -2,9 +2,12 @@
 #include <dirent.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 
+#include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
 
 PARITY(Lock, Flock) {
@@ -91,6 +94,101 @@ PARITY(Lock, LocksDoNotHideTheBytes) {
   CALL(lseek(fd, 0, SEEK_CUR));
   CALL(flock(fd, LOCK_UN));
   CALL(close(fd));
+}
+
+PARITY(Lock, LockedFilesKeepOneOffset) {
+  const int fd = CALL(open(t.file("a", 5000), O_RDONLY));
+  const int before = CALL(dup(fd));
+  char got[10];
+  const auto offset_of_the_kernel = [&](int number) {
+    t.line("kernel " + std::to_string(cube::base::sys::lseek(number, 0, SEEK_CUR)));
+  };
+  CALL(read(fd, got, 10));
+  CALL(flock(fd, LOCK_SH));
+  offset_of_the_kernel(fd);
+  const int after = CALL(dup(fd));
+  CALL(read(before, got, 10));
+  t.bytes("got", got, 10);
+  offset_of_the_kernel(before);
+  CALL(lseek(after, 3, SEEK_CUR));
+  offset_of_the_kernel(fd);
+  struct iovec part {
+    got, 10
+  };
+  CALL(readv(after, &part, 1));
+  t.bytes("got", got, 10);
+  offset_of_the_kernel(after);
+  CALL(pread(fd, got, 10, 4000));
+  offset_of_the_kernel(after);
+  t.in_child([&] {
+    CALL(read(fd, got, 10));
+    t.bytes("got", got, 10);
+    CALL(read(before, got, 10));
+    t.bytes("got", got, 10);
+  });
+  CALL(read(after, got, 10));
+  t.bytes("got", got, 10);
+  CALL(lseek(fd, 0, SEEK_CUR));
+  CALL(close(fd));
+  // The lock is held by the dups.
+  t.in_child([&] {
+    const int mine = CALL(open(t / "a", O_RDONLY));
+    CALL(flock(mine, LOCK_EX | LOCK_NB));
+  });
+  CALL(close(before));
+  CALL(close(after));
+  t.in_child([&] {
+    const int mine = CALL(open(t / "a", O_RDONLY));
+    CALL(flock(mine, LOCK_EX | LOCK_NB));
+  });
+}
+
+PARITY(Lock, LocksOutliveWhatMakesTheFileTheKernels) {
+  const char* const path = t.file("a", 100);
+  for (int which = 0; which < 3; ++which) {
+    t.line(std::to_string(which));
+    const int fd = CALL(open(path, O_RDONLY));
+    const int copy = CALL(dup(fd));
+    struct flock lock {};
+    lock.l_type = F_RDLCK;
+    lock.l_len = 10;
+    CALL(which == 1 ? static_cast<int>(syscall(SYS_fcntl, static_cast<long>(fd), static_cast<long>(F_SETLK), &lock))
+                    : fcntl(fd, F_SETLK, &lock));
+    if (which == 2) CALL(static_cast<int>(syscall(SYS_flock, static_cast<long>(fd), static_cast<long>(LOCK_SH))));
+    CALL(fsync(copy));
+    t.in_child([&] {
+      const int writer = CALL(open(path, O_RDWR));
+      struct flock wanted {};
+      wanted.l_type = F_WRLCK;
+      CALL(fcntl(writer, F_GETLK, &wanted));
+      t.line("type " + std::to_string(wanted.l_type) + " len " + std::to_string(wanted.l_len));
+      CALL(flock(writer, LOCK_EX | LOCK_NB));
+    });
+    CALL(close(copy));
+    CALL(close(fd));
+  }
+}
+
+PARITY(Lock, OneFileLockedAndOthersOpenedBeside) {
+  // A locked number is no model for placeholders.
+  const int locked = CALL(open(t.file("a", 100), O_RDONLY));
+  CALL(flock(locked, LOCK_SH));
+  const int other = CALL(open(t.file("b", 200), O_RDONLY));
+  t.expect_served(other);
+  const int third = CALL(open(t / "b", O_RDONLY));
+  t.expect_served(third);
+  CALL(dup2(other, locked));
+  t.in_child([&] {
+    const int mine = CALL(open(t / "a", O_RDONLY));
+    CALL(flock(mine, LOCK_EX | LOCK_NB));
+  });
+  CALL(lseek(locked, 0, SEEK_END));
+  CALL(flock(third, LOCK_SH | LOCK_NB));
+  CALL(dup2(third, other));
+  CALL(lseek(locked, 0, SEEK_CUR));
+  CALL(close(third));
+  CALL(close(other));
+  CALL(close(locked));
 }
 
 PARITY(OneFd, FileSystemQuestions) {

@@ -1,0 +1,82 @@
+// Readers that lock what they read, as HDF5 and SQLite do, beside others that lock and write.
+#include "tests/support/preload_job.h"
+
+using cube::preload::Job;
+
+namespace {
+void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
+}  // namespace
+
+TEST(Lock, ReadersWhoLockReadTheOriginOnce) {
+  Job job;
+  expect_well(job.python(R"(
+import fcntl
+for epoch in range(3):
+  for lock in (fcntl.flock, fcntl.lockf):
+    fd = os.open(path(7), os.O_RDONLY)
+    lock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    assert os.pread(fd, 200000, 5) == content(7)[5:]
+    assert os.read(fd, 10) == content(7)[:10]
+    assert os.read(fd, 10) == content(7)[10:20]
+    lock(fd, fcntl.LOCK_UN)
+    os.close(fd)
+)"));
+  EXPECT_EQ(job.report("misses"), 1);
+  EXPECT_EQ(job.report("materialized"), 0);
+  EXPECT_EQ(job.report("origin.bytes"), 200000);
+  EXPECT_EQ(job.report("bytes_served"), 6 * (200000 - 5 + 20));
+}
+
+TEST(Lock, SharedLocksWaitForWritersAndSeeWhatTheyWrote) {
+  for (const char* lock : {"flock", "lockf"}) {
+    SCOPED_TRACE(lock);
+    Job job;
+    expect_well(job.python(std::string("lock_name = '") + lock + R"('
+import fcntl
+lock = getattr(fcntl, lock_name)
+def strangers_holder():
+  # It knows nothing of the cache.
+  env = {k: v for k, v in os.environ.items() if not k.startswith('CUBESHIM') and k != 'LD_PRELOAD'}
+  child = subprocess.Popen([sys.executable, '-c', f'''
+import fcntl, sys
+with open({path(4)!r}, 'r+b', buffering=0) as f:
+  sys.stdin.readline()
+  fcntl.{lock_name}(f, fcntl.LOCK_EX)
+  f.write(b'first')
+  print('locked', flush=True)
+  sys.stdin.readline()
+  f.seek(0)
+  f.write(b'later')
+'''], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+  return child
+# Before the open: what is open as a child starts is a kernel file from then on.
+child = strangers_holder()
+def tell(word):
+  child.stdin.write(word + '\n')
+  child.stdin.flush()
+fd = os.open(path(4), os.O_RDONLY)
+assert os.pread(fd, 5, 0) == content(4)[:5]
+tell('lock')
+assert child.stdout.readline() == 'locked\n'
+try:
+  lock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+  raise AssertionError('locked beside an exclusive lock')
+except BlockingIOError:
+  pass
+tell('go')
+lock(fd, fcntl.LOCK_SH)
+assert os.pread(fd, 5, 0) == b'later', os.pread(fd, 5, 0)
+assert child.wait() == 0
+# Who writes waits for us.
+other = subprocess.run([sys.executable, '-c', f'''
+import fcntl
+with open({path(4)!r}, 'r+b') as f:
+  try: fcntl.{lock_name}(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError: print('busy')
+'''], capture_output=True, text=True)
+assert other.stdout == 'busy\n', other
+lock(fd, fcntl.LOCK_UN)
+os.close(fd)
+)"));
+  }
+}
