@@ -4,6 +4,7 @@
 #include <linux/seccomp.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <cstdarg>
 
 #include "shim/c_result.h"
@@ -22,8 +23,6 @@ namespace shim = cube::shim;
 namespace real = cube::shim::real;
 
 namespace {
-
-constexpr long k_fchmodat2 = 452;
 
 void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
   const auto fd_at = [&](int position) { return static_cast<int>(arguments[position]); };
@@ -65,6 +64,11 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::materialize_all();
       shim::expect_new_fd();
       break;
+    case shim::SyscallKind::unknown:
+      // It concerns no file but those whose numbers it is given. What it takes from a structure is a placeholder: EBADF.
+      for (int i = 0; i < 6; ++i) shim::materialize(fd_at(i));
+      shim::expect_new_fd();
+      break;
   }
 }
 
@@ -78,11 +82,49 @@ long open_by_how(const long (&a)[6]) {
   return plan.note(static_cast<int>(real::syscall(SYS_openat2, a[0], a[1], a[2], a[3], 0L, 0L)));
 }
 
-long change_mode(const long (&a)[6]) {
-  shim::NameChange change(static_cast<int>(a[0]), reinterpret_cast<const char*>(a[1]), (a[3] & AT_SYMLINK_NOFOLLOW) == 0);
-  const long result = real::syscall(k_fchmodat2, a[0], a[1], a[2], a[3], 0L, 0L);
+// A change of what (dir, path) names, by a call that libc has no function for.
+long change(long number, const long (&a)[6], int dir, long path, bool follows) {
+  const auto* const name = reinterpret_cast<const char*>(path);
+  if (shim::is_read_only(dir, name)) return shim::to_c(-EROFS);
+  shim::NameChange change(dir, name, follows);
+  const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   if (result == 0) change.commit();
   return result;
+}
+
+// All bytes of a served file are in memory. The program does not read the pages that the kernel may have of it.
+long cache_of_file(const long (&a)[6]) {
+  struct Range {
+    std::uint64_t at, length;
+  };
+  struct Pages {
+    std::uint64_t cached = 0, dirty = 0, under_writeback = 0, evicted = 0, evicted_recently = 0;
+  };
+  const int fd = static_cast<int>(a[0]);
+  shim::OpenFileRef file = shim::g_fds.acquire(fd);
+  if (file && file->record->is_stale()) {
+    file.reset();
+    shim::materialize(fd);
+  }
+  const int before = errno;
+  const long result = real::syscall(shim::k_cachestat, a[0], a[1], a[2], a[3], 0L, 0L);
+  // Refused for the placeholder: the kernel has this call, and nobody forbids it.
+  if (!file || file->is_copy() || result == 0 || errno != EBADF) return result;
+  const auto* const range = reinterpret_cast<const Range*>(a[1]);
+  auto* const pages = reinterpret_cast<Pages*>(a[2]);
+  if (shim::is_bad_pointer(range, sizeof *range)) return shim::to_c(-EFAULT);
+  if (a[3] != 0) return shim::to_c(-EINVAL);
+  if (shim::is_bad_pointer(pages, sizeof *pages)) return shim::to_c(-EFAULT);
+  constexpr std::uint64_t k_page = 4096;
+  const std::uint64_t in_file = (file->size + k_page - 1) / k_page;
+  const std::uint64_t first = range->at / k_page;
+  std::uint64_t end = 0;
+  if (range->length == 0 || __builtin_add_overflow(range->at, range->length - 1, &end)) end = UINT64_MAX;
+  const std::uint64_t last = std::min(end / k_page + 1, in_file);
+  *pages = {.cached = first < last ? last - first : 0};
+  errno = before;
+  file->count(0);
+  return 0;
 }
 
 // Those that name files mean what libc's functions of that name mean, and ours know what follows from them.
@@ -93,7 +135,14 @@ bool forward(long number, const long (&a)[6], long& result) {
   const auto mode = [&](int i) { return static_cast<mode_t>(a[i]); };
   const auto times = [&](int i) { return reinterpret_cast<const struct ::timespec*>(a[i]); };
   switch (number) {
-    case k_fchmodat2: result = change_mode(a); return true;
+    case shim::k_cachestat: result = cache_of_file(a); return true;
+    case shim::k_fchmodat2: result = change(number, a, number_at(0), a[1], (a[3] & AT_SYMLINK_NOFOLLOW) == 0); return true;
+    case shim::k_setxattrat:
+    case shim::k_removexattrat: result = change(number, a, number_at(0), a[1], (a[2] & AT_SYMLINK_NOFOLLOW) == 0); return true;
+    case shim::k_file_setattr: result = change(number, a, number_at(0), a[1], (a[4] & AT_SYMLINK_NOFOLLOW) == 0); return true;
+    case SYS_move_mount: result = change(number, a, number_at(2), a[3], false); return true;
+    case SYS_mount: result = export_mount(path(0), path(1), path(2), static_cast<unsigned long>(a[3]), path(4)); return true;
+    case SYS_umount2: result = export_umount2(path(0), number_at(1)); return true;
     case SYS_openat2: result = open_by_how(a); return true;
     case SYS_chdir: result = export_chdir(path(0)); return true;
     case SYS_fchdir: result = export_fchdir(number_at(0)); return true;
@@ -110,6 +159,12 @@ bool forward(long number, const long (&a)[6], long& result) {
       result = export_getdents64(number_at(0), reinterpret_cast<void*>(a[1]), static_cast<size_t>(a[2]));
       return true;
     case SYS_setxattr: result = export_setxattr(path(0), path(1), path(2), static_cast<size_t>(a[3]), number_at(4)); return true;
+    case SYS_lsetxattr:
+      result = export_lsetxattr(path(0), path(1), path(2), static_cast<size_t>(a[3]), number_at(4));
+      return true;
+    case SYS_fsetxattr:
+      result = export_fsetxattr(number_at(0), path(1), path(2), static_cast<size_t>(a[3]), number_at(4));
+      return true;
     case SYS_removexattr: result = export_removexattr(path(0), path(1)); return true;
     case SYS_mmap:
       result = reinterpret_cast<long>(
@@ -120,6 +175,12 @@ bool forward(long number, const long (&a)[6], long& result) {
       result = reinterpret_cast<long>(
           export_mremap(address(0), static_cast<size_t>(a[1]), static_cast<size_t>(a[2]), number_at(3), address(4)));
       return true;
+    case SYS_lremovexattr: result = export_lremovexattr(path(0), path(1)); return true;
+    case SYS_fremovexattr: result = export_fremovexattr(number_at(0), path(1)); return true;
+    case SYS_fchmod: result = export_fchmod(number_at(0), mode(1)); return true;
+    case SYS_fchown: result = export_fchown(number_at(0), static_cast<uid_t>(a[1]), static_cast<gid_t>(a[2])); return true;
+    case SYS_dup: result = export_dup(number_at(0)); return true;
+    case SYS_dup3: result = export_dup3(number_at(0), number_at(1), number_at(2)); return true;
     case SYS_openat: result = export_openat(number_at(0), path(1), number_at(2), mode(3)); return true;
     case SYS_truncate: result = export_truncate(path(0), a[1]); return true;
     case SYS_unlinkat: result = export_unlinkat(number_at(0), path(1), number_at(2)); return true;
@@ -133,8 +194,9 @@ bool forward(long number, const long (&a)[6], long& result) {
       return true;
     case SYS_utimensat:
       // Without a path it is futimens, which libc's utimensat refuses.
-      if (path(1) == nullptr) return false;
-      result = export_utimensat(number_at(0), path(1), times(2), number_at(3));
+      if (path(1) == nullptr && (a[3] != 0 || number_at(0) < 0)) return false;
+      result = path(1) == nullptr ? export_futimens(number_at(0), times(2))
+                                  : export_utimensat(number_at(0), path(1), times(2), number_at(3));
       return true;
 #if defined(SYS_open)
     case SYS_open: result = export_open(path(0), number_at(1), mode(2)); return true;
@@ -143,6 +205,12 @@ bool forward(long number, const long (&a)[6], long& result) {
     case SYS_link: result = export_link(path(0), path(1)); return true;
     case SYS_rename: result = export_rename(path(0), path(1)); return true;
     case SYS_renameat: result = export_renameat(number_at(0), path(1), number_at(2), path(3)); return true;
+    case SYS_dup2: result = export_dup2(number_at(0), number_at(1)); return true;
+    case SYS_utime: result = export_utime(path(0), reinterpret_cast<const struct ::utimbuf*>(a[1])); return true;
+    case SYS_utimes: result = export_utimes(path(0), reinterpret_cast<const struct ::timeval*>(a[1])); return true;
+    case SYS_futimesat:
+      result = export_futimesat(number_at(0), path(1), reinterpret_cast<const struct ::timeval*>(a[2]));
+      return true;
     case SYS_chmod: result = export_chmod(path(0), mode(1)); return true;
     case SYS_chown: result = export_chown(path(0), static_cast<uid_t>(a[1]), static_cast<gid_t>(a[2])); return true;
     case SYS_lchown: result = export_lchown(path(0), static_cast<uid_t>(a[1]), static_cast<gid_t>(a[2])); return true;

@@ -54,6 +54,17 @@ constexpr SyscallRow k_syscalls[] = {
     {SYS_getpeername, SyscallKind::one_fd},
     {SYS_sendto, SyscallKind::one_fd},
     {SYS_recvfrom, SyscallKind::one_fd},
+    {SYS_pidfd_send_signal, SyscallKind::one_fd},
+    {k_process_madvise, SyscallKind::one_fd},
+    {k_epoll_pwait2, SyscallKind::one_fd},
+    {k_mount_setattr, SyscallKind::one_fd},
+    {k_quotactl_fd, SyscallKind::one_fd},
+    {k_process_mrelease, SyscallKind::one_fd},
+    {k_cachestat, SyscallKind::one_fd},
+    {k_getxattrat, SyscallKind::one_fd},
+    {k_listxattrat, SyscallKind::one_fd},
+    {k_file_getattr, SyscallKind::one_fd},
+    {SYS_fsconfig, SyscallKind::two_fds, 0, 4},
     {SYS_fanotify_mark, SyscallKind::two_fds, 0, 3},
     {SYS_kcmp, SyscallKind::two_fds, 3, 4},
     {SYS_mmap, SyscallKind::one_fd, 4},
@@ -66,6 +77,8 @@ constexpr SyscallRow k_syscalls[] = {
     {SYS_dup3, SyscallKind::two_fds, 0, 1},
     {SYS_openat, SyscallKind::makes_fd, -1},
     {SYS_memfd_create, SyscallKind::makes_fd, -1},
+    {k_memfd_secret, SyscallKind::makes_fd, -1},
+    {k_landlock_create_ruleset, SyscallKind::makes_fd, -1},
     {SYS_socket, SyscallKind::makes_fd, -1},
     {SYS_pidfd_open, SyscallKind::makes_fd, -1},
     {SYS_epoll_create1, SyscallKind::makes_fd, -1},
@@ -76,7 +89,9 @@ constexpr SyscallRow k_syscalls[] = {
     {SYS_accept, SyscallKind::makes_fd},
     {SYS_open_by_handle_at, SyscallKind::makes_fd},
     {SYS_open_tree, SyscallKind::makes_fd},
+    {k_open_tree_attr, SyscallKind::makes_fd},
     {SYS_fspick, SyscallKind::makes_fd},
+    {SYS_fsmount, SyscallKind::makes_fd},
     {SYS_pidfd_getfd, SyscallKind::makes_fd, 1},
     {SYS_inotify_init1, SyscallKind::makes_fd, -1},
     {SYS_fanotify_init, SyscallKind::makes_fd, -1},
@@ -105,6 +120,8 @@ constexpr SyscallRow k_syscalls[] = {
     {SYS_epoll_create, SyscallKind::makes_fd, -1},
     {SYS_pipe, SyscallKind::makes_fd, -1},
 #endif
+    // The fd that a rule names lies in a structure, and an O_PATH fd is as good as any other to it.
+    {k_landlock_add_rule, SyscallKind::everything},
     {SYS_ppoll, SyscallKind::everything},
     {SYS_pselect6, SyscallKind::everything},
     {SYS_sendmsg, SyscallKind::everything},
@@ -129,15 +146,12 @@ constexpr SyscallRow k_syscalls[] = {
     {SYS_pivot_root, SyscallKind::identity},
     {SYS_setns, SyscallKind::identity},
     {SYS_unshare, SyscallKind::identity},
-#if defined(SYS_landlock_restrict_self)
-    {SYS_landlock_restrict_self, SyscallKind::identity},
-#endif
+    {k_landlock_restrict_self, SyscallKind::identity},
+    {k_lsm_set_self_attr, SyscallKind::identity},
     {SYS_seccomp, SyscallKind::sandbox},
 };
 
-// Newer than this list: whatever may be an fd of ours becomes real.
-constexpr long k_first_unknown = 440;
-constexpr SyscallRow k_unknown{0, SyscallKind::everything};
+constexpr SyscallRow k_unknown{0, SyscallKind::unknown};
 
 }  // namespace
 
@@ -145,7 +159,7 @@ const SyscallRow* syscall_row_of(long number) {
   for (const SyscallRow& row : k_syscalls) {
     if (row.number == number) return &row;
   }
-  return number >= k_first_unknown ? &k_unknown : nullptr;
+  return number > k_last_known ? &k_unknown : nullptr;
 }
 
 }  // namespace cube::shim

@@ -89,6 +89,90 @@ PARITY(Raw, FdsThroughSyscall) {
   CALL(syscall(99999L));
 }
 
+PARITY(Raw, NewCallsConcernTheirOwnFdsAlone) {
+  const char* const path = t.file("a", 300);
+  const int fd = CALL(open(path, O_RDONLY));
+  const int other = CALL(open(path, O_RDONLY));
+  const auto leaves_all_as_they_are = [](long number) {
+    // Calls that change whom the process is, and one that takes fds from a structure.
+    return number != 445 && number != 446 && number != 460;
+  };
+  for (long number = 440; number <= 480; ++number) {
+    if (!leaves_all_as_they_are(number)) continue;
+    t.line(std::to_string(number));
+    CALL(syscall(number, -1L, 0L, 0L, 0L, 0L, 0L));
+    t.expect_served(fd);
+  }
+  char got[8];
+  CALL(syscall(600L, static_cast<long>(fd), 0L, 0L, 0L, 0L, 0L));
+  t.expect_kernel(fd);
+  t.expect_served(other);
+  CALL(read(other, got, 5));
+  CALL(syscall(600L, 0L, 0L, 0L, 0L, 0L, static_cast<long>(other)));
+  t.expect_kernel(other);
+  CALL(lseek(other, 0, SEEK_CUR));
+  CALL(close(other));
+  CALL(close(fd));
+}
+
+PARITY(Raw, PagesOfAServedFileAreInMemory) {
+  constexpr long k_cachestat = 451;
+  struct Range {
+    std::uint64_t at, length;
+  };
+  std::uint64_t pages[5];
+  const int fd = CALL(open(t.file("a", 10000), O_RDONLY));
+  const auto ask = [&](std::uint64_t at, std::uint64_t length, std::uint64_t expected) {
+    Range range{at, length};
+    const long result = CALL(syscall(k_cachestat, static_cast<long>(fd), &range, pages, 0L));
+    if (result != 0 || !t.is_covered() || !cube::parity::is_virtual()) return;
+    EXPECT_EQ(pages[0], expected) << at << " " << length;
+    EXPECT_EQ(pages[1] + pages[2] + pages[3] + pages[4], 0U);
+  };
+  ask(0, 0, 3);
+  ask(0, 1, 1);
+  ask(4095, 2, 2);
+  ask(8192, 1 << 20, 1);
+  ask(9999, 1, 1);
+  ask(1 << 20, 0, 0);
+  ask(0, UINT64_MAX, 3);
+  t.expect_served(fd);
+  Range range{0, 0};
+  CALL(syscall(k_cachestat, static_cast<long>(fd), &range, pages, 1L));
+  CALL(syscall(k_cachestat, static_cast<long>(fd), nullptr, pages, 0L));
+  CALL(syscall(k_cachestat, static_cast<long>(fd), &range, nullptr, 0L));
+  CALL(syscall(k_cachestat, -1L, &range, pages, 0L));
+  t.expect_served(fd);
+  CALL(close(fd));
+  CALL(syscall(k_cachestat, static_cast<long>(fd), &range, pages, 0L));
+}
+
+PARITY(Raw, ChangesByNumberAreSeen) {
+  const char* const path = t.file("a", 300);
+  struct stat st {};
+  const struct timespec times[2] = {{1, 2}, {3, 4}};
+  const struct timeval old[2] = {{5, 6}, {7, 8}};
+  for (int which = 0; which < 7; ++which) {
+    t.line(std::to_string(which));
+    CALL(stat(path, &st));
+    const int fd = CALL(open(path, O_RDONLY));
+    switch (which) {
+      case 0: CALL(syscall(SYS_fchmod, static_cast<long>(fd), 0600L)); break;
+      case 1: CALL(syscall(SYS_fchown, static_cast<long>(fd), 1L, 1L)); break;
+      case 2: CALL(syscall(SYS_utimensat, static_cast<long>(fd), nullptr, times, 0L)); break;
+      case 3: CALL(syscall(452L, static_cast<long>(AT_FDCWD), path, 0640L, 0L)); break;
+      case 4: CALL(syscall(452L, static_cast<long>(fd), "", 0604L, static_cast<long>(AT_EMPTY_PATH))); break;
+#if defined(SYS_utimes)
+      case 5: CALL(syscall(SYS_utimes, path, old)); break;
+#endif
+      case 6: CALL(syscall(SYS_utimensat, static_cast<long>(AT_FDCWD), nullptr, times, 0L)); break;
+    }
+    CALL(close(fd));
+    CALL(stat(path, &st));
+    t.stat("stat", st, path);
+  }
+}
+
 PARITY(Raw, WritesThroughSyscallAreSeen) {
   const char* const path = t.text("a", "0123456789");
   char got[20] = {};
