@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "cache/base/clock.h"
 #include "prefetch/background_thread.h"
 #include "prefetch/callback_gate.h"
 #include "prefetch/engine_core.h"
@@ -38,6 +39,7 @@ class UringCore final : public EngineCore {
 
  private:
   void run(void*) override;
+  void run_ring();
   void serve();
   void begin_waiting();
   void cancel_flights();
@@ -60,6 +62,9 @@ class UringCore final : public EngineCore {
   std::atomic<bool> is_stopping_{false};
   std::atomic<int> set_up_{-1};  // 1: done; 0: refused
   std::string why_;              // written before set_up_
+  // The ring is closed, and with it each file that it had open.
+  EventCount over_;
+  std::atomic<bool> is_over_{false};
 
   // The ring thread's, but for what Flight says.
   Ring* ring_ = nullptr;  // of run()
@@ -70,6 +75,13 @@ class UringCore final : public EngineCore {
 };
 
 void UringCore::run(void*) {
+  run_ring();
+  ring_ = nullptr;
+  is_over_.store(true, std::memory_order_release);
+  over_.notify();
+}
+
+void UringCore::run_ring() {
   // Not a member: its descriptor is of this thread's table, in which it is to be closed.
   Ring ring;
   ring_ = &ring;
@@ -284,6 +296,14 @@ unsigned UringCore::abandon_all() {
   unsigned abandoned = 0;
   for (const auto& flight : flights_) {
     if (flight != nullptr) abandoned += abandon(flight->fetch, flight->has_room);
+  }
+  // The kernel ends the operations of a ring after its process, which nobody can wait for: the files are open until then, and
+  // the origin cannot be unmounted. A thread's are closed before the process is gone.
+  const std::uint64_t until = base::monotonic_ns() + std::uint64_t{options.give_back_ms} * 1'000'000;
+  for (auto seen = over_.now(); !is_over_.load(std::memory_order_acquire); seen = over_.now()) {
+    const std::uint64_t now = base::monotonic_ns();
+    if (now >= until) break;
+    over_.wait(seen, until - now);
   }
   return abandoned;
 }

@@ -1,6 +1,10 @@
 // Engines on an origin that hangs: stopping is quick, nothing is called afterwards, and what is lost is said.
 #include <fcntl.h>
+#include <sys/mount.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <thread>
 
 #include "cache/base/clock.h"
 #include "tests/lagfs/mount.h"
@@ -84,6 +88,35 @@ TEST_P(SlowEngines, AnOpenThatHangsIsAbandonedWithoutRoom) {
   engine.reset();
   say("go");
   EXPECT_TRUE(lagfs::testing::read_file(mount.at(name(9))) == content);
+}
+
+TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
+  constexpr int k_no_engine = 77;
+  say("hold read 1");
+  const int ended = tests::run_in_child([&] {
+    std::string why;
+    engine = make(GetParam(), client, {.depth = 1, .give_back_ms = 60'000}, why);
+    if (engine == nullptr) return k_no_engine;
+    Order& one = order(mount.at(name(0)));
+    engine->submit(one);
+    wait_until_held();
+    // The origin answers when the fetch has been abandoned, not before.
+    std::atomic<bool> has_answered{false};
+    std::thread origin([&] {
+      client.wait_for(1);
+      has_answered = true;
+      say("go");
+    });
+    engine->stop(0);
+    // A thread that hangs ends with the process; a ring would not.
+    CHILD_CHECK(GetParam() == Kind::threads || has_answered || one.result.ending == Ending::cancelled);
+    origin.join();
+    CHILD_CHECK(one.times_ended == 1);
+    return 0;
+  });
+  if (ended == k_no_engine) GTEST_SKIP();
+  EXPECT_EQ(ended, 0);
+  EXPECT_EQ(umount2(mount.target().c_str(), 0), 0) << strerror(errno);
 }
 
 TEST_P(SlowEngines, OneThatHangsDoesNotHoldUpTheOthers) {
