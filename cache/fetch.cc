@@ -5,6 +5,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/pack/pack_mount.h"
+#include "cache/recent_change.h"
 
 namespace cube::cache {
 namespace {
@@ -13,7 +14,6 @@ using base::Counter;
 
 // A file that was written this recently may be written again within the grain of its mtime, or by a clock that differs.
 constexpr std::uint64_t k_recent_seconds = 60;
-constexpr std::uint64_t k_racy_seconds = 2;
 // What an origin may need several requests for, between which the file can change: FUSE and the page cache read 128 KiB at
 // a time. Such a mixture would be kept for the whole job.
 constexpr std::uint64_t k_one_request = 128 << 10;
@@ -48,7 +48,10 @@ Fetch::Next Fetch::accept(const FileStat& stat, bool physical) {
   if (pin_) return Next::done;
   // Where changes are expected, a file may be written twice within the grain of its mtime: then it is not for caching yet.
   const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_packed(stat);
-  if (may_change && is_recent(stat.modified, began_ns_, k_racy_seconds)) return refused(Counter::bypassed_busy);
+  if (may_change && is_recent(stat.modified, began_ns_, static_cast<std::uint64_t>(k_racy_seconds)))
+    return refused(Counter::bypassed_busy);
+  // Nor where a second change would leave no trace at all: no later look, of this job or the next, could find it out.
+  if (!is_packed(stat) && may_hide_change(stat, began_ns_)) return refused(Counter::bypassed_busy);
   auto reservation = reserve(stat.size);
   if (!reservation) return refused(reservation.error().value == EFBIG ? Counter::bypassed_size : Counter::bypassed_full);
   reservation_ = std::move(*reservation);

@@ -11,6 +11,7 @@
 
 #include "cache/base/hash.h"
 #include "cache/base/round.h"
+#include "cache/recent_change.h"
 #include "cache/record.h"
 
 namespace cube::cache {
@@ -104,8 +105,7 @@ inline bool is_same_version(const FileStat& a, const FileStat& b) {
 // Fetched so soon after the file was written that it may have been written again within the grain of its times: what the origin
 // says of it later proves nothing.
 inline bool may_be_racy(const Record& record) {
-  constexpr std::int64_t k_racy_seconds = 2;
-  return static_cast<std::int64_t>(record.fetched_ns / 1'000'000'000ULL) - record.stat.modified.seconds < k_racy_seconds;
+  return is_within_step(record.stat.modified, record.fetched_ns) || may_hide_change(record.stat, record.fetched_ns);
 }
 
 inline DiskFooterRow footer_row(const Record& record, std::uint64_t offset) {

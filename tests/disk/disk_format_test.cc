@@ -112,6 +112,27 @@ TEST(SegmentFile, WithoutAFooterHasNone) {
   EXPECT_EQ(walk->rows.size(), 50U);
 }
 
+TEST(SegmentFile, AFlippedBitInAnyRowOfTheFooterIsFound) {
+  const OneFile file(true);
+  const auto fd = file.open();
+  const auto footer = read_footer(fd.get(), 1);
+  ASSERT_TRUE(footer);
+  const off_t begin = static_cast<off_t>(round_up_to(footer->data_end, k_page));
+  const std::size_t bytes = footer->rows.size() * sizeof(DiskFooterRow);
+  // Most rows still lie within the file then: nothing but the hash over them tells.
+  for (std::size_t i = 0; i < bytes; ++i) {
+    unsigned char byte = 0;
+    const off_t at = begin + static_cast<off_t>(i);
+    ASSERT_EQ(pread(fd.get(), &byte, 1, at), 1);
+    const auto flipped = static_cast<unsigned char>(byte ^ (1U << (i % 8)));
+    ASSERT_EQ(pwrite(fd.get(), &flipped, 1, at), 1);
+    const auto damaged = read_footer(fd.get(), 1);
+    EXPECT_FALSE(damaged) << i;
+    ASSERT_EQ(pwrite(fd.get(), &byte, 1, at), 1);
+  }
+  EXPECT_TRUE(read_footer(fd.get(), 1));
+}
+
 TEST(SegmentFile, AWalkEndsAtTheFirstRecordWhoseDataDoNotFit) {
   const OneFile file(false);
   const auto before = walk_records(file.open().get(), 1);
@@ -125,6 +146,23 @@ TEST(SegmentFile, AWalkEndsAtTheFirstRecordWhoseDataDoNotFit) {
   const auto after = walk_records(fd.get(), 1);
   ASSERT_TRUE(after);
   EXPECT_EQ(after->rows.size(), 20U);
+}
+
+TEST(DiskFormat, WhatWasFetchedWithinAStepOfItsTimesIsRacy) {
+  constexpr std::int64_t k_now = 1'700'000'000;
+  const auto racy = [](std::int64_t modified_ago, std::int64_t changed_ago, std::uint32_t changed_ns) {
+    Record record{};
+    record.fetched_ns = static_cast<std::uint64_t>(k_now) * 1'000'000'000ULL;
+    record.stat.modified.seconds = k_now - modified_ago;
+    record.stat.changed = {k_now - changed_ago, changed_ns, 0};
+    return may_be_racy(record);
+  };
+  EXPECT_FALSE(racy(10, 10, 0));
+  EXPECT_TRUE(racy(1, 10, 0));
+  EXPECT_TRUE(racy(1, 10, 1));
+  EXPECT_TRUE(racy(1000, 1, 0)) << "an mtime that was put back, and a clock of whole seconds";
+  EXPECT_TRUE(racy(1000, -5, 0));
+  EXPECT_FALSE(racy(1000, 1, 123'456'789)) << "a fine clock tells of the next change";
 }
 
 TEST(DiskFormat, AnotherVersionIsToldByEachTimeAndRight) {

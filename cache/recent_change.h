@@ -1,0 +1,27 @@
+// Was a file changed so recently that it may change again and keep its times?
+// Thread safety: pure functions.
+#pragma once
+
+#include "cache/file_stat.h"
+
+namespace cube::cache {
+
+// The coarsest clocks of file systems have steps of this length (FAT).
+inline constexpr std::int64_t k_racy_seconds = 2;
+
+// A clock that tells whole milliseconds at most, as the ctime shows, which nobody can set: ext4 with inodes of 128 bytes, FAT,
+// HFS+, many servers. A finer clock shows whole milliseconds once in a million times, and is then taken for coarse.
+inline bool has_coarse_clock(const FileStat& stat) { return stat.changed.nanoseconds % 1'000'000 == 0; }
+
+// Looked at at `wall_ns`: did the last step of the clock begin so late that another change may fall into it? A time in the future
+// is of a clock that runs ahead. Of two clocks that differ the other way nothing can be known.
+inline bool is_within_step(const FileTime& time, std::uint64_t wall_ns) {
+  return static_cast<std::int64_t>(wall_ns / 1'000'000'000ULL) - time.seconds < k_racy_seconds;
+}
+
+// Neither mtime nor ctime would tell of a change right after the look.
+inline bool may_hide_change(const FileStat& stat, std::uint64_t wall_ns) {
+  return has_coarse_clock(stat) && is_within_step(stat.changed, wall_ns);
+}
+
+}  // namespace cube::cache
