@@ -74,7 +74,7 @@ SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& 
   return (seen & k_is_prefetch) != 0 ? Prefetch::prefetched : Prefetch::demanded;
 }
 
-SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch) {
+SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch, bool may_wait) {
   FlightSlot& slot = region_->flight_slot(static_cast<std::uint32_t>(hash % k_flight_slots));
   const std::uint64_t mine = word_of(hash, false);
   std::uint64_t deadline = 0;
@@ -87,6 +87,7 @@ SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool*
     }
     if ((seen & k_tag_mask) != tag_of(hash)) return deadline == 0 ? Turn::mine : Turn::waited;
     if (waited_for_prefetch != nullptr && (seen & k_is_prefetch) != 0) *waited_for_prefetch = true;
+    if (!may_wait) return Turn::too_long;
     const std::uint64_t now = base::monotonic_ns();
     if (deadline == 0) deadline = now + k_longest_wait_ns;
     if (now >= deadline) return Turn::too_long;

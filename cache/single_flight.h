@@ -36,8 +36,9 @@ class SingleFlight {
   };
 
   explicit SingleFlight(Region& region) : region_(&region) {}
-  // `waited_for_prefetch` says whether the other one was fetching before anybody had asked.
-  Turn begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr);
+  // `waited_for_prefetch` says whether the other one was fetching before anybody had asked. Unless it `may_wait`, any wait is too
+  // long.
+  Turn begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr, bool may_wait = true);
   // The turn of a prefetch, which waits for nobody. Otherwise: who else is fetching it.
   enum class Prefetch { mine, demanded, prefetched };
   Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);

@@ -47,7 +47,9 @@ class UringCore final : public EngineCore {
 
   // Gives the operation that has been prepared to the ring_->
   static void start(io_uring_sqe* sqe, std::uint64_t index, const Flight& flight);
-  void open(std::uint64_t index, Flight& flight);
+  void open_name(std::uint64_t index, Flight& flight);
+  void sort(std::uint64_t index, Flight& flight);
+  void open(std::uint64_t index, Flight& flight, const char* path);
   void ask_stat(std::uint64_t index, Flight& flight, Stage stage);
   void read(std::uint64_t index, Flight& flight);
   void ask_for_room(std::uint64_t index, Flight& flight);
@@ -144,11 +146,12 @@ void UringCore::begin_waiting() {
     flight->has_room = false;
     flight->is_over = false;
     flight->fd = -1;
+    flight->by_name = false;
     flight->is_local = origins_.is_local(fetch->origin);
     flight->result = {};
     keep_path(flight->path, fetch->path);
     ++in_flight_;
-    open(index, *flight);
+    open_name(index, *flight);
   }
 }
 
@@ -166,15 +169,38 @@ void UringCore::start(io_uring_sqe* sqe, std::uint64_t index, const Flight& flig
   if (!flight.is_local) io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
 }
 
-void UringCore::open(std::uint64_t index, Flight& flight) {
+void UringCore::open_name(std::uint64_t index, Flight& flight) {
   const bool first = flight.links != Links::some;
-  flight.stage = first ? Stage::opening : Stage::opening_with_links;
+  flight.stage = first ? Stage::naming : Stage::naming_with_links;
   flight.how = {};
-  flight.how.flags = k_open_flags;
+  flight.how.flags = k_name_flags;
   flight.how.resolve = first ? RESOLVE_NO_SYMLINKS : 0;
   flight.result.opens = 1;
   io_uring_sqe* const sqe = ring_->next();
   io_uring_prep_openat2(sqe, AT_FDCWD, flight.path, &flight.how);
+  start(sqe, index, flight);
+}
+
+// What is not a regular file is not opened.
+void UringCore::sort(std::uint64_t index, Flight& flight) {
+  flight.stage = Stage::sorting;
+  if (flight.is_local) {
+    const long error = sys::statx(flight.fd, "", k_name_stat_flags, cache::FileStat::k_request, &flight.statx);
+    return advance(index, static_cast<int>(error));
+  }
+  io_uring_sqe* const sqe = ring_->next();
+  io_uring_prep_statx(sqe, flight.fd, "", k_name_stat_flags, cache::FileStat::k_request, &flight.statx);
+  start(sqe, index, flight);
+}
+
+void UringCore::open(std::uint64_t index, Flight& flight, const char* path) {
+  flight.stage = Stage::opening;
+  // Through the name that is open nothing is looked for any more.
+  if (flight.is_local) return advance(index, static_cast<int>(sys::open(path, k_open_flags)));
+  flight.how = {};
+  flight.how.flags = k_open_flags;
+  io_uring_sqe* const sqe = ring_->next();
+  io_uring_prep_openat2(sqe, AT_FDCWD, path, &flight.how);
   start(sqe, index, flight);
 }
 
@@ -259,18 +285,33 @@ void UringCore::read_returned(std::uint64_t index, Flight& flight, int n) {
 void UringCore::advance(std::uint64_t index, int result) {
   Flight& flight = *flights_[index];
   if (flight.stage == Stage::closing) return land(flight);
-  const bool is_opening = flight.stage == Stage::opening || flight.stage == Stage::opening_with_links;
-  if (is_opening && result >= 0) flight.fd = result;
-  if (flight.stage == Stage::opening && result == -ELOOP) {
+  if (flight.stage == Stage::naming && result == -ELOOP) {
     flight.links = Links::some;
-    return open(index, flight);
+    return open_name(index, flight);
   }
+  const bool is_naming = flight.stage == Stage::naming || flight.stage == Stage::naming_with_links;
+  if (is_naming && result >= 0) flight.fd = result;
+  if (flight.stage == Stage::opening && result >= 0) {
+    // That of the name alone, which no server knows.
+    sys::close(std::exchange(flight.fd, result));
+  }
+  // Without /proc by its name, as whatever that is by now.
+  const bool has_no_proc = flight.stage == Stage::opening && (result == -ENOENT || result == -ENOTDIR);
+  if (has_no_proc && !std::exchange(flight.by_name, true)) return open(index, flight, flight.path);
   if (result == -ECANCELED || (result == -EINTR && is_cancelled_)) return end(index, flight, Ending::cancelled);
   if (result == -EINTR && flight.stage == Stage::reading) return read(index, flight);
   if (result < 0) return end(index, flight, Ending::failed, -result);
   switch (flight.stage) {
-    case Stage::opening: flight.links = Links::none; [[fallthrough]];
-    case Stage::opening_with_links: return ask_stat(index, flight, Stage::stating);
+    case Stage::naming: flight.links = Links::none; [[fallthrough]];
+    case Stage::naming_with_links: return sort(index, flight);
+    case Stage::sorting:
+      if (!S_ISREG(flight.statx.stx_mode)) {
+        flight.result.stats = 1;
+        return ask_for_room(index, flight);
+      }
+      path_of_fd(flight.fd, flight.again);
+      return open(index, flight, flight.again);
+    case Stage::opening: return ask_stat(index, flight, Stage::stating);
     case Stage::stating: return ask_for_room(index, flight);
     case Stage::reading: return read_returned(index, flight, result);
     case Stage::looking_again:

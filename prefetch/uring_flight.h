@@ -8,14 +8,15 @@
 
 namespace cube::prefetch {
 
-enum class Stage : std::uint8_t { free, opening, opening_with_links, stating, reading, looking_again, closing };
+enum class Stage : std::uint8_t { free, naming, naming_with_links, sorting, opening, stating, reading, looking_again, closing };
 
 struct Flight {
   Stage stage = Stage::free;
   Links links = Links::unknown;
-  int fd = -1;
+  int fd = -1;            // of the name alone until it is open
   bool is_local = false;  // nothing of it waits for a server (origin_kinds.h)
   bool is_over = false;   // ended, and only to be closed
+  bool by_name = false;   // opened by its name for the second time
   // Written inside the gate: who has closed it may read them.
   Fetch* fetch = nullptr;
   bool has_room = false;
@@ -26,6 +27,7 @@ struct Flight {
   FetchResult result;
   ReadParts parts;
   struct ::open_how how {};
+  FdPath again;
   struct ::statx statx {};
   char path[PATH_MAX + 1];
 };

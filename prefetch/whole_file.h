@@ -11,7 +11,7 @@
 
 namespace cube::prefetch {
 
-// O_NONBLOCK: a FIFO without a writer is opened at once.
+// O_NONBLOCK: should there be a FIFO nevertheless, it is not waited for.
 inline constexpr int k_open_flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
 
 enum class Links { unknown, none, some };
@@ -23,7 +23,17 @@ inline void keep_path(char (&to)[PATH_MAX + 1], const char* path) {
   to[n] = '\0';
 }
 
-// Opens without symbolic links first, so that is_physical costs nothing.
+// A file is opened in two steps: the name alone, which is a question of names to the origin and no open, then, through it, what
+// is a regular file. Anything else is not to be opened: a FIFO would let a waiting writer through, a tape would rewind.
+inline constexpr int k_name_flags = O_PATH | O_CLOEXEC;
+inline constexpr int k_name_stat_flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;  // a file does not change its kind
+
+// "/proc/thread-self/fd/N": of this thread, for /proc/self shows the table of the host's first one.
+using FdPath = char[64];
+void path_of_fd(int fd, FdPath& to);
+
+// Both steps. Opens without symbolic links first, so that is_physical costs nothing. Of what is no regular file the fd is of the
+// name alone.
 base::Result<int> open_for_fetch(const char* path, Links& links);
 // Where openat2 was not to be had.
 bool has_no_links(int fd, const char* path);

@@ -62,6 +62,21 @@ TEST_F(FileCacheTest, TheFirstOpenIsAMissAndTheNextAreHits) {
   EXPECT_EQ(cache.count(Counter::origin_bytes), 5U);
 }
 
+TEST_F(FileCacheTest, ANonBlockingOpenWaitsForNoOther) {
+  const std::string path = dir.write("f", "hello");
+  const std::uint64_t hash = base::hash_path(path);
+  SingleFlight flights(cache->region());
+  SingleFlight::Ticket held;
+  ASSERT_EQ(flights.begin(hash, held), SingleFlight::Turn::mine);
+  const OpenOutcome outcome = open(path, O_RDONLY | O_NONBLOCK);
+  EXPECT_GE(outcome.kernel_fd, 0);
+  const base::UniqueFd fd(outcome.kernel_fd);
+  const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(hash % k_flight_slots));
+  EXPECT_EQ(slot.waiting.load(), 0U) << "nobody has waited";
+  held = {};
+  EXPECT_TRUE(open(path, O_RDONLY | O_NONBLOCK).pin);
+}
+
 TEST_F(FileCacheTest, AHitAsksNothingOfTheOrigin) {
   const std::string path = dir.write("f", "hello");
   ASSERT_TRUE(open(path).pin);

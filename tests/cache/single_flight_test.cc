@@ -157,6 +157,17 @@ TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
   EXPECT_EQ(flights.begin(7, *ticket), Turn::mine);
 }
 
+TEST(SingleFlight, WhoMayNotWaitDoesNot) {
+  const TestRegion region;
+  SingleFlight flights(*region);
+  SingleFlight::Ticket held, ticket;
+  ASSERT_EQ(flights.begin(42, held), Turn::mine);
+  EXPECT_EQ(flights.begin(42, ticket, nullptr, /*may_wait=*/false), Turn::too_long);
+  EXPECT_EQ(region->flight_slot(42 % k_flight_slots).waiting.load(), 0U) << "nobody has waited";
+  held = {};
+  EXPECT_EQ(flights.begin(42, ticket, nullptr, /*may_wait=*/false), Turn::mine);
+}
+
 TEST(SingleFlight, AWaiterTakesOverFromAKilledFetcher) {
   const TestRegion region;
   Gate ready;

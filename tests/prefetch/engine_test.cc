@@ -1,6 +1,7 @@
 // What a fetch brings, by both engines: the whole file as its stat says, or the reason why not.
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "cache/base/unique_fd.h"
 #include "tests/prefetch/test_client.h"
 #include "tests/support/temp_dir.h"
 
@@ -145,6 +147,24 @@ TEST_P(Engines, DoNotWaitForSpecialFiles) {
     EXPECT_FALSE(one.result.has_room);
   }
   EXPECT_TRUE(S_ISDIR(orders.back()->file.stat.mode));
+}
+
+TEST_P(Engines, OpenNoSpecialFile) {
+  START_ENGINE();
+  ASSERT_EQ(mkfifo((dir / "fifo").c_str(), 0600), 0);
+  ASSERT_EQ(symlink("fifo", (dir / "link").c_str()), 0);
+  const base::UniqueFd watch(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  ASSERT_GE(inotify_add_watch(watch.get(), (dir / "fifo").c_str(), IN_OPEN), 0);
+  char event[4096];
+  for (const char* name : {"fifo", "link"}) {
+    const Order& one = fetch(dir / name);
+    EXPECT_EQ(one.result.reason, Client::k_not_regular) << name;
+    EXPECT_TRUE(S_ISFIFO(one.file.stat.mode));
+    EXPECT_EQ(one.file.is_physical, std::string_view(name) == "fifo");
+    // A writer that waits for a reader would have been let through.
+    EXPECT_EQ(read(watch.get(), event, sizeof event), -1) << name;
+    EXPECT_EQ(errno, EAGAIN);
+  }
 }
 
 TEST_P(Engines, ReadNothingOfWhatIsDeclined) {
