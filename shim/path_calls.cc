@@ -438,6 +438,7 @@ NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir
 }
 
 void NameChange::commit() {
+  path_filter::forget_found_directories();
   auto* const cache = process::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;

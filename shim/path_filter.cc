@@ -5,9 +5,9 @@
 #include <charconv>
 #include <cstring>
 
+#include "shim/directory_paths.h"
 #include "shim/fd_table.h"
 #include "shim/mappings.h"
-#include "shim/packed_directory.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
 
@@ -131,27 +131,6 @@ bool has_dot_dot(std::string_view path) {
   return false;
 }
 
-long read_fd_path(int fd, char* to) {
-  to[0] = '\0';
-  if (const OpenFileRef packed = packed_directory::acquire(fd)) {
-    const std::string_view path = packed->directory->path();
-    std::memcpy(to, path.data(), path.size() + 1);
-    return static_cast<long>(path.size());
-  }
-  char link[64];
-  *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
-  const long n = sys::readlink(link, to, PATH_MAX - 1);
-  // Not a path of this mount namespace, or of a removed directory.
-  return n <= 0 || to[0] != '/' ? -1 : n;
-}
-
-std::string_view working_directory(char* buffer) {
-  buffer[0] = '\0';
-  const long n = sys::getcwd(buffer, PATH_MAX);
-  if (sys::failed(n) || n < 2 || buffer[0] != '/') return {};
-  return {buffer, static_cast<std::size_t>(n) - 1};
-}
-
 const WorkingDirectory* last_seen_directory() {
   const WorkingDirectory* seen = g_directory.load(std::memory_order_acquire);
   if (seen != nullptr) return seen;
@@ -179,7 +158,7 @@ bool may_cover(std::string_view directory, std::string_view relative) {
 }
 
 // Follows everything up to the last ".." by the kernel; the rest is text.
-bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered) {
+bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care care) {
   std::size_t cut = 0;
   for (std::size_t at = path.find(".."); at != std::string_view::npos; at = path.find("..", at + 1)) {
     if ((at == 0 || path[at - 1] == '/') && (at + 2 == path.size() || path[at + 2] == '/')) cut = at + 2;
@@ -191,31 +170,30 @@ bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered) {
   head[cut] = '\0';
   const long fd = sys::openat(dir, head, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (sys::failed(fd)) return false;
-  const long n = read_fd_path(static_cast<int>(fd), head);
+  const std::string_view resolved = directory_of(static_cast<int>(fd), head, care);
   sys::close(static_cast<int>(fd));
   // A signal handler or another thread may have parked a number above this one.
   if (process::owns_table()) placeholder::number_was_freed(static_cast<int>(fd));
-  if (n < 0) return false;
+  if (resolved.empty()) return false;
   PathBuilder builder(covered);
-  const std::string_view resolved(head, static_cast<std::size_t>(n));
   if (resolved != "/" && !builder.append(resolved, false)) return false;
   return builder.append(path.substr(cut), true) && covered_by_prefix(covered.key());
 }
 
 // Only a path with ".." that looks covered is worth asking the kernel about.
-bool covers_dot_dot(int dir, std::string_view directory, std::string_view path, CoveredPath& covered) {
+bool covers_dot_dot(int dir, std::string_view directory, std::string_view path, CoveredPath& covered, Care care) {
   PathBuilder builder(covered);
   if (!builder.fold(directory) || !builder.fold(path) || !covered_by_prefix(covered.key())) return false;
-  return resolve_dot_dot(dir, path, covered);
+  return resolve_dot_dot(dir, path, covered, care);
 }
 
-bool covers_absolute(std::string_view path, CoveredPath& covered) {
+bool covers_absolute(std::string_view path, CoveredPath& covered, Care care) {
   if (!has_odd_parts(path)) {
     // The common way: as the program has it.
     PathBuilder builder(covered);
     return covered_by_prefix(path) && builder.copy(path);
   }
-  if (has_dot_dot(path)) return covers_dot_dot(AT_FDCWD, {}, path, covered);
+  if (has_dot_dot(path)) return covers_dot_dot(AT_FDCWD, {}, path, covered, care);
   PathBuilder builder(covered);
   return builder.append(path, true) && covered_by_prefix(covered.key());
 }
@@ -228,27 +206,22 @@ bool join_covered(std::string_view directory, std::string_view relative, Covered
 
 bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care care) {
   char directory[PATH_MAX];
-  std::string_view base;
   if (dir == AT_FDCWD && care == Care::thorough) {
-    base = working_directory(directory);
-    if (has_dot_dot(path)) return covers_dot_dot(dir, base, path, covered);
+    if (has_dot_dot(path)) return covers_dot_dot(dir, working_directory(directory), path, covered, care);
   } else if (dir == AT_FDCWD) {
     const WorkingDirectory* const seen = last_seen_directory();
     if (seen == nullptr) return false;
     const bool up = path.starts_with("..") || path.find("/..") != std::string_view::npos;
     if (!up && !may_cover({seen->text, seen->length}, path)) return false;
-    if (up && has_dot_dot(path)) return covers_dot_dot(dir, {seen->text, seen->length}, path, covered);
-    base = working_directory(directory);
+    if (up && has_dot_dot(path)) return covers_dot_dot(dir, {seen->text, seen->length}, path, covered, care);
   } else {
     const RowKind kind = g_fds.kind(dir);
     if (care == Care::quick && kind != RowKind::directory && kind != RowKind::packed) return false;
     // The kernel knows nothing of what lies below and beside a packed one.
     if (has_dot_dot(path) && kind == RowKind::packed) return false;
-    if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered);
-    const long n = read_fd_path(dir, directory);
-    if (n < 0) return false;
-    base = {directory, static_cast<std::size_t>(n)};
+    if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered, care);
   }
+  const std::string_view base = directory_of(dir, directory, care);
   return !base.empty() && join_covered(base, path, covered);
 }
 
@@ -264,7 +237,7 @@ bool covers(int dir, const char* path, CoveredPath& covered, Care care) {
   if (!is_readable_pointer(path) || *path == '\0') return false;
   const std::size_t length = strnlen(path, PATH_MAX);
   if (length == PATH_MAX) return false;
-  return *path == '/' ? covers_absolute({path, length}, covered) : covers_relative(dir, {path, length}, covered, care);
+  return *path == '/' ? covers_absolute({path, length}, covered, care) : covers_relative(dir, {path, length}, covered, care);
 }
 
 bool covers_directory(int dir, const char* path, CoveredPath& covered) {
@@ -274,10 +247,8 @@ bool covers_directory(int dir, const char* path, CoveredPath& covered) {
   PathBuilder builder(covered);
   if (*path != '/') {
     char directory[PATH_MAX];
-    const long n = dir == AT_FDCWD ? static_cast<long>(working_directory(directory).size()) : read_fd_path(dir, directory);
-    if (n <= 0) return false;
-    const std::string_view base(directory, static_cast<std::size_t>(n));
-    if (base != "/" && !builder.append(base, false)) return false;
+    const std::string_view base = directory_of(dir, directory, Care::quick);
+    if (base.empty() || (base != "/" && !builder.append(base, false))) return false;
   }
   if (!builder.append(text, false)) return false;
   const auto& prefixes = process::config().prefixes;
@@ -292,8 +263,8 @@ bool spells_up(int dir, const char* path, CoveredPath& spelled) {
   PathBuilder builder(spelled);
   if (*path != '/') {
     char directory[PATH_MAX];
-    const long n = dir == AT_FDCWD ? static_cast<long>(working_directory(directory).size()) : read_fd_path(dir, directory);
-    if (n <= 0 || !builder.spell({directory, static_cast<std::size_t>(n)})) return false;
+    const std::string_view base = directory_of(dir, directory, Care::quick);
+    if (base.empty() || !builder.spell(base)) return false;
   }
   return builder.spell(text);
 }
@@ -317,8 +288,8 @@ bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix) {
   PathBuilder builder(whole);
   char directory[PATH_MAX];
   if (*path != '/') {
-    const long n = dir == AT_FDCWD ? static_cast<long>(working_directory(directory).size()) : read_fd_path(dir, directory);
-    if (n <= 0 || !builder.fold({directory, static_cast<std::size_t>(n)})) return false;
+    const std::string_view base = directory_of(dir, directory, Care::thorough);
+    if (base.empty() || !builder.fold(base)) return false;
   }
   if (!builder.fold(path)) return false;
   for (const auto& candidate : process::config().prefixes) {

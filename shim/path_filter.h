@@ -46,6 +46,8 @@ int named_fd(const char* path);
 // "N": N; -1 for other paths.
 int bare_number(const char* path);
 
+// A path may lead elsewhere from now on: something was mounted, or a directory renamed.
+void forget_found_directories();
 // The working directory has changed.
 void forget_working_directory();
 

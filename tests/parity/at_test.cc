@@ -1,8 +1,8 @@
 // The calls that take a directory fd: a served file stands there for itself (AT_EMPTY_PATH, a null path) or is no directory.
 // And openat2 with its resolve flags, through syscall().
 #include <dirent.h>
-#include <linux/mount.h>
 #include <linux/openat2.h>
+#include <sys/mount.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -221,4 +221,59 @@ PARITY(At, Openat2ByNumber) {
   CALL(write(creator, "new", 3));
   CALL(close(creator));
   look(CALL(open(t / "d/new", O_RDONLY)));
+}
+
+// What the kernel writes of an open directory is where it was opened; that may be another's by now.
+PARITY(At, ARemovedDirectoryIsNotTheOneOfThatName) {
+  t.dir("d (deleted)");
+  t.file("d (deleted)/a", 100);
+  CALL(close(CALL(open(t / "d (deleted)/a", O_RDONLY))));
+  t.dir("d");
+  const int dir = CALL(open(t / "d", O_RDONLY | O_DIRECTORY));
+  CALL(rmdir(t / "d"));
+  struct stat st {};
+  struct statx x {};
+  CALL(openat(dir, "a", O_RDONLY));
+  EXPECT_EQ(errno, ENOENT);
+  CALL(fstatat(dir, "a", &st, 0));
+  CALL(statx(dir, "a", 0, STATX_BASIC_STATS, &x));
+  CALL(faccessat(dir, "a", R_OK, 0));
+  CALL(openat(dir, "../d (deleted)/a", O_RDONLY));
+  char before[PATH_MAX];
+  if (getcwd(before, sizeof before) == nullptr) return;
+  CALL(fchdir(dir));
+  CALL(open("a", O_RDONLY));
+  EXPECT_EQ(errno, ENOENT);
+  CALL(stat("a", &st));
+  CALL(chdir(before));
+  CALL(close(dir));
+}
+
+PARITY(At, ADirectoryThatAMountCoversIsNotWhatIsMounted) {
+  t.dir("below");
+  t.dir("above");
+  t.text("above/a", "from above");
+  t.text("below/a", "from below");
+  const int dir = CALL(open(t / "below", O_RDONLY | O_DIRECTORY));
+  CALL(close(CALL(openat(dir, "a", O_RDONLY))));
+  char before[PATH_MAX];
+  // Wants a privilege.
+  if (getcwd(before, sizeof before) == nullptr || mount(t / "above", t / "below", nullptr, MS_BIND, nullptr) != 0) return;
+  char got[16] = {};
+  const int by_path = CALL(open(t / "below/a", O_RDONLY));
+  CALL(read(by_path, got, 16));
+  t.bytes("by path", got, 16);
+  const int by_dir = CALL(openat(dir, "a", O_RDONLY));
+  CALL(read(by_dir, got, 16));
+  t.bytes("by directory", got, 16);
+  CALL(fchdir(dir));
+  const int by_cwd = CALL(open("a", O_RDONLY));
+  CALL(read(by_cwd, got, 16));
+  t.bytes("by working directory", got, 16);
+  const int up = CALL(open("../below/a", O_RDONLY));
+  CALL(read(up, got, 16));
+  t.bytes("up and down again", got, 16);
+  CALL(chdir(before));
+  for (const int fd : {by_path, by_dir, by_cwd, up, dir}) CALL(close(fd));
+  umount2(t / "below", MNT_DETACH);
 }
