@@ -4,6 +4,7 @@
 #include "shim/exports.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
+#include "shim/path_calls.h"
 #include "shim/real_libc.h"
 
 namespace shim = cube::shim;
@@ -67,7 +68,7 @@ void note_received(struct ::msghdr* m) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     const auto* const fds = reinterpret_cast<const int*>(CMSG_DATA(c));
     const std::size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < n; ++i) shim::noted(fds[i]);
+    for (std::size_t i = 0; i < n; ++i) shim::note_foreign_fd(fds[i]);
   }
 }
 

@@ -30,14 +30,18 @@ int refuse(int error = EROFS) {
 
 }  // namespace
 
-#define CUBE_CHANGES_ONE(name, dir, path, follows, declaration, ...) \
-  int export_##name declaration {                                    \
-    if (shim::is_read_only(dir, path)) return refuse();              \
-    NameChange change(dir, path, follows);                           \
-    const int result = real::name(__VA_ARGS__);                      \
-    if (result == 0) change.commit();                                \
-    return result;                                                   \
+#define CUBE_CHANGES(name, passage, dir, path, follows, declaration, ...) \
+  int export_##name declaration {                                         \
+    if (shim::is_read_only(dir, path)) return refuse();                   \
+    NameChange change(dir, path, follows);                                \
+    const shim::Passage before = passage;                                 \
+    const int result = real::name(__VA_ARGS__);                           \
+    if (result == 0) change.commit(before);                               \
+    return result;                                                        \
   }
+#define CUBE_CHANGES_ONE(name, ...) CUBE_CHANGES(name, shim::Passage(), __VA_ARGS__)
+#define CUBE_CHANGES_RIGHTS(name, dir, ...) CUBE_CHANGES(name, shim::passage_of(dir, path), dir, __VA_ARGS__)
+#define CUBE_CHANGES_LIST(call, ...) CUBE_CHANGES(call, shim::passage_by_attribute(AT_FDCWD, path, name), __VA_ARGS__)
 CUBE_CHANGES_ONE(truncate, AT_FDCWD, path, true, (const char* path, off_t n), path, n)
 CUBE_CHANGES_ONE(truncate64, AT_FDCWD, path, true, (const char* path, off_t n), path, n)
 CUBE_CHANGES_ONE(unlink, AT_FDCWD, path, false, (const char* path), path)
@@ -49,20 +53,20 @@ CUBE_CHANGES_ONE(lutimes, AT_FDCWD, path, false, (const char* path, const struct
 CUBE_CHANGES_ONE(futimesat, dir, path, true, (int dir, const char* path, const struct ::timeval* times), dir, path, times)
 CUBE_CHANGES_ONE(utimensat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0,
                  (int dir, const char* path, const struct ::timespec* times, int flags), dir, path, times, flags)
-CUBE_CHANGES_ONE(chmod, AT_FDCWD, path, true, (const char* path, mode_t mode), path, mode)
-CUBE_CHANGES_ONE(lchmod, AT_FDCWD, path, false, (const char* path, mode_t mode), path, mode)
-CUBE_CHANGES_ONE(fchmodat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, (int dir, const char* path, mode_t mode, int flags),
-                 dir, path, mode, flags)
-CUBE_CHANGES_ONE(chown, AT_FDCWD, path, true, (const char* path, uid_t user, gid_t group), path, user, group)
-CUBE_CHANGES_ONE(lchown, AT_FDCWD, path, false, (const char* path, uid_t user, gid_t group), path, user, group)
-CUBE_CHANGES_ONE(fchownat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0,
-                 (int dir, const char* path, uid_t user, gid_t group, int flags), dir, path, user, group, flags)
-CUBE_CHANGES_ONE(setxattr, AT_FDCWD, path, true, (const char* path, const char* name, const void* value, size_t n, int flags),
-                 path, name, value, n, flags)
-CUBE_CHANGES_ONE(lsetxattr, AT_FDCWD, path, false, (const char* path, const char* name, const void* value, size_t n, int flags),
-                 path, name, value, n, flags)
-CUBE_CHANGES_ONE(removexattr, AT_FDCWD, path, true, (const char* path, const char* name), path, name)
-CUBE_CHANGES_ONE(lremovexattr, AT_FDCWD, path, false, (const char* path, const char* name), path, name)
+CUBE_CHANGES_RIGHTS(chmod, AT_FDCWD, path, true, (const char* path, mode_t mode), path, mode)
+CUBE_CHANGES_RIGHTS(lchmod, AT_FDCWD, path, false, (const char* path, mode_t mode), path, mode)
+CUBE_CHANGES_RIGHTS(fchmodat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, (int dir, const char* path, mode_t mode, int flags),
+                    dir, path, mode, flags)
+CUBE_CHANGES_RIGHTS(chown, AT_FDCWD, path, true, (const char* path, uid_t user, gid_t group), path, user, group)
+CUBE_CHANGES_RIGHTS(lchown, AT_FDCWD, path, false, (const char* path, uid_t user, gid_t group), path, user, group)
+CUBE_CHANGES_RIGHTS(fchownat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0,
+                    (int dir, const char* path, uid_t user, gid_t group, int flags), dir, path, user, group, flags)
+CUBE_CHANGES_LIST(setxattr, AT_FDCWD, path, true, (const char* path, const char* name, const void* value, size_t n, int flags),
+                  path, name, value, n, flags)
+CUBE_CHANGES_LIST(lsetxattr, AT_FDCWD, path, false, (const char* path, const char* name, const void* value, size_t n, int flags),
+                  path, name, value, n, flags)
+CUBE_CHANGES_LIST(removexattr, AT_FDCWD, path, true, (const char* path, const char* name), path, name)
+CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, false, (const char* path, const char* name), path, name)
 // A new name changes the link count of the old one.
 #define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                          \
   int export_##name declaration {                                                              \

@@ -353,28 +353,35 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
 
 int OpenPlan::result() const { return static_cast<int>(to_c(result_)); }
 
-void OpenPlan::note_writer(int fd) {
+namespace {
+
+// `key`: the covered path that it was opened by; empty: it has none.
+void note_writer(int fd, std::string_view key, bool close_on_exec) {
   if (!process::may_have_cached()) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
   if (!stat || !stat->is_regular()) return;
-  auto* const cache = follow_ == Follow::writer ? process::attached_cache() : process::cache_of_device(stat->device());
+  auto* const cache = !key.empty() ? process::attached_cache() : process::cache_of_device(stat->device());
   if (cache == nullptr) return;
   OpenFileRef file = open_files::make();
   if (!file || !g_fds.is_within(fd)) return;
   file->kind = OpenFile::Kind::writer;
   file->written = *stat;
-  cache->writing_begins(follow_ == Follow::writer ? path_.key() : std::string_view(), *stat);
+  cache->writing_begins(key, *stat);
   // Its other names: where it really lies.
   char real_path[PATH_MAX];
   cache->content_changed(path_of_fd(fd, real_path), nullptr);
-  g_fds.set(fd, RowKind::writer, std::move(file), (flags_ & O_CLOEXEC) != 0);
+  g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
 }
+
+}  // namespace
 
 int OpenPlan::note(int fd) {
   if (fd < 0 || !process::is_active() || !process::owns_table()) return fd;
   g_fds.forget(fd);
-  if (follow_ == Follow::writer || follow_ == Follow::stranger) note_writer(fd);
+  const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
+  if (follow_ == Follow::writer) note_writer(fd, path_.key(), close_on_exec);
+  if (follow_ == Follow::stranger) note_writer(fd, {}, close_on_exec);
   if (follow_ == Follow::directory) {
     g_fds.set_directory(fd);
     if (process::config().prefetch && !listed_.empty()) listings::note_listing(listed_);
@@ -437,16 +444,16 @@ NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir
   if (before_) materialize_other_names(*before_);
 }
 
-void NameChange::commit() {
+void NameChange::commit(const Passage& before) {
   path_filter::forget_found_directories();
   auto* const cache = process::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;
-  if (by_fd_) note_changed(dir_);
+  if (by_fd_) note_changed(dir_, before);
   if (!prefix_.empty()) cache->tree_changed(prefix_);
   if (followed_ != nullptr) {
     const long fd = sys::openat(dir_, followed_, O_PATH | O_CLOEXEC);
-    if (!sys::failed(fd)) note_changed(static_cast<int>(fd));
+    if (!sys::failed(fd)) note_changed(static_cast<int>(fd), before);
     sys::close(static_cast<int>(fd));
   }
   if (!covered_) return;
@@ -455,16 +462,78 @@ void NameChange::commit() {
   if (type == S_IFDIR || type == S_IFLNK) cache->tree_changed(path_.key());
 }
 
-void note_changed(int fd) {
+Passage passage_of(int dir, const char* path) {
+  if (!process::is_active() || !process::owns_table()) return {};
+  auto* const cache = process::existing_cache();
+  if (cache == nullptr || cache->is_empty()) return {};
+  const KeepErrno keep;
+  const auto stat = cache::stat_path(dir, path, AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
+  if (!stat || (stat->mode & S_IFMT) != S_IFDIR) return {};
+  return {.is_known = true, .mode = stat->mode, .user = stat->user, .group = stat->group};
+}
+
+Passage passage_by_attribute(int dir, const char* path, const char* name) {
+  const bool is_list = reinterpret_cast<std::uintptr_t>(name) >= 4096 && std::strncmp(name, "system.", 7) == 0;
+  Passage passage = is_list ? passage_of(dir, path) : Passage();
+  passage.is_lost = true;
+  return passage;
+}
+
+namespace {
+
+// The owner is of no matter to root, whom nobody refuses: who unpacks a tree gives away one directory after the other.
+bool has_lost(const Passage& before, const cache::FileStat& after) {
+  constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
+  const bool is_given_away = before.user != after.user || before.group != after.group;
+  return before.is_lost || (before.mode & ~after.mode & k_search) != 0 || (is_given_away && sys::raw(SYS_geteuid) != 0);
+}
+
+}  // namespace
+
+void note_changed(int fd, const Passage& before) {
   if (!process::is_active() || !process::owns_table()) return;
   // A forked child that has opened nothing yet changes files too.
   auto* const cache = process::existing_cache();
   if (cache == nullptr || cache->is_empty()) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
-  if (!stat || !stat->is_regular() || !cache->knows_device(stat->device())) return;
+  if (!stat) return;
   char path[PATH_MAX];
-  cache->content_changed(path_of_fd(fd, path), &*stat);
+  const bool is_known = cache->knows_device(stat->device());
+  if (stat->is_regular() && is_known) cache->content_changed(path_of_fd(fd, path), &*stat);
+  if (!before.is_known || (stat->mode & S_IFMT) != S_IFDIR || !has_lost(before, *stat)) return;
+  // Mounts that prefixes lie on may be below a directory of another device.
+  const std::string_view directory = path_of_fd(fd, path);
+  std::string_view prefix;
+  if (directory.size() < sizeof path) path[directory.size()] = '\0';
+  if (is_known || path_filter::is_prefix_or_above(AT_FDCWD, path, prefix)) cache->tree_changed(directory);
+}
+
+int note_foreign_fd(int fd) {
+  if (fd < 0 || !process::is_active() || !process::owns_table()) return fd;
+  g_fds.forget(fd);
+  const KeepErrno keep;
+  const long flags = sys::fcntl(fd, F_GETFL, 0);
+  if (sys::failed(flags) || (flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_RDONLY) return fd;
+  note_writer(fd, {}, /*close_on_exec=*/(sys::fcntl(fd, F_GETFD, 0) & FD_CLOEXEC) != 0);
+  return fd;
+}
+
+void note_foreign_writer(int dir, const char* path) {
+  if (!process::may_have_cached() || !process::is_active() || !process::owns_table()) return;
+  const KeepErrno keep;
+  const long opened = sys::openat(dir, path, O_PATH | O_CLOEXEC);
+  if (sys::failed(opened)) return;
+  const base::UniqueFd fd(static_cast<int>(opened));
+  const auto stat = cache::stat_fd(fd.get());
+  if (!stat || !stat->is_regular()) return;
+  CoveredPath covered;
+  const bool is_covered_here = is_covered(dir, path, covered, Care::thorough);
+  auto* const cache = is_covered_here ? process::attached_cache() : process::cache_of_device(stat->device());
+  if (cache == nullptr) return;
+  cache->writing_begins(is_covered_here ? covered.key() : std::string_view(), *stat);
+  char real_path[PATH_MAX];
+  cache->content_changed(path_of_fd(fd.get(), real_path), nullptr);
 }
 
 }  // namespace cube::shim

@@ -32,7 +32,6 @@ class OpenPlan {
 
   // A stranger is written by a name that is not covered; its file may have one that is.
   enum class Follow { nothing, writer, stranger, directory };
-  void note_writer(int fd);
   bool answered_ = false;
   int result_ = -1;  // an fd or -errno
   Follow follow_ = Follow::nothing;
@@ -72,10 +71,20 @@ int error_of_new_name(int dir, const char* path);
 bool is_read_only(int dir, const char* path);
 
 // A call that changes what a name means or what its file holds: made before, committed after success.
+// Who may pass through a directory, for calls that may take that away: then nothing that is cached below it may be served before
+// the kernel was asked. Taken before the call. Empty: it is none, or nothing is cached.
+struct Passage {
+  bool is_known = false, is_lost = false;
+  std::uint32_t mode = 0, user = 0, group = 0;
+};
+Passage passage_of(int dir, const char* path);
+// Of an access list, which says more than the mode: taken for lost.
+Passage passage_by_attribute(int dir, const char* path, const char* name);
+
 class NameChange {
  public:
   NameChange(int dir, const char* path, bool follows_links = false);
-  void commit();
+  void commit(const Passage& before = {});
 
  private:
   bool covered_ = false;
@@ -88,6 +97,13 @@ class NameChange {
 };
 
 // The file behind an fd was changed in a way that its opening did not tell (fchmod).
-void note_changed(int fd);
+void note_changed(int fd, const Passage& before = {});
+
+// An fd that no open of a path has made: if it can be written by, its file is being written until it is closed. Passes it
+// through.
+int note_foreign_fd(int fd);
+// A file that another process, which may not be under the library, has opened for writing by now: it is taken for written until
+// this process ends.
+void note_foreign_writer(int dir, const char* path);
 
 }  // namespace cube::shim

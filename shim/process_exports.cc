@@ -9,6 +9,7 @@
 #include "shim/new_fds.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"
+#include "shim/spawn_actions.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
@@ -86,12 +87,16 @@ int export_execle(const char* path, const char* first, ...) {
 int export_posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
                        const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   process::prepare_child();
-  return real::posix_spawn(pid, path, actions, attributes, arguments, environment);
+  const int error = real::posix_spawn(pid, path, actions, attributes, arguments, environment);
+  shim::note_spawned_writers(actions);
+  return error;
 }
 int export_posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
                         const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   process::prepare_child();
-  return real::posix_spawnp(pid, file, actions, attributes, arguments, environment);
+  const int error = real::posix_spawnp(pid, file, actions, attributes, arguments, environment);
+  shim::note_spawned_writers(actions);
+  return error;
 }
 int export_system(const char* command) {
   if (command != nullptr) process::prepare_child();

@@ -87,8 +87,9 @@ long change(long number, const long (&a)[6], int dir, long path, bool follows) {
   const auto* const name = reinterpret_cast<const char*>(path);
   if (shim::is_read_only(dir, name)) return shim::to_c(-EROFS);
   shim::NameChange change(dir, name, follows);
+  const shim::Passage before = shim::passage_of(dir, name);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-  if (result == 0) change.commit();
+  if (result == 0) change.commit(before);
   return result;
 }
 
@@ -154,6 +155,10 @@ bool forward(long number, const long (&a)[6], long& result) {
       result = export_fcntl(number_at(0), number_at(1), a[2]);
       return true;
     case SYS_flock: result = export_flock(number_at(0), number_at(1)); return true;
+    case SYS_open_by_handle_at:
+      result = export_open_by_handle_at(number_at(0), reinterpret_cast<struct ::file_handle*>(a[1]), number_at(2));
+      return true;
+    case SYS_pidfd_getfd: result = export_pidfd_getfd(number_at(0), number_at(1), static_cast<unsigned>(a[2])); return true;
     case SYS_getdents64:
       if (shim::g_fds.kind(number_at(0)) != shim::RowKind::packed) return false;
       result = export_getdents64(number_at(0), reinterpret_cast<void*>(a[1]), static_cast<size_t>(a[2]));
