@@ -234,12 +234,13 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
       case SEEK_END: overflows = __builtin_add_overflow(size, offset, &target); break;
       case SEEK_DATA:
       case SEEK_HOLE:
-        if (is_sparse(*file)) {
+        // A negative offset is the begin of the file on btrfs, and an error elsewhere.
+        if (offset < 0 || is_sparse(*file)) {
           file.reset();
           materialize_slow(fd);
           return {};
         }
-        if (offset < 0 || offset >= size) return -ENXIO;
+        if (offset >= size) return -ENXIO;
         target = whence == SEEK_DATA ? offset : size;
         break;
       default: return -EINVAL;
