@@ -35,8 +35,8 @@ namespace {
 template <typename Open>
 __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open&& open) {
   OpenPlan plan(dir, path, flags);
-  if (plan.is_answered()) return plan.result();
-  return plan.note(open());
+  const int fd = plan.is_answered() ? plan.result() : plan.note(open());
+  return shim::as_packed(fd, dir, path, (flags & O_NOFOLLOW) != 0);
 }
 
 template <typename Open>
@@ -124,7 +124,7 @@ bool is_known(int version) { return version == 0 || version == 1; }
       found.copy_to(*st);                                                                                        \
       return 0;                                                                                                  \
     }                                                                                                            \
-    return real::name(__VA_ARGS__);                                                                              \
+    return shim::as_packed(real::name(__VA_ARGS__), dir, path, no_follow);                                       \
   }
 CUBE_STAT(stat, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
 CUBE_STAT(stat64, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
@@ -151,15 +151,25 @@ CUBE_FSTAT(__fxstat64, is_known(version), (int version, int fd, struct ::stat* s
 
 namespace {
 
-// fstatat(fd, "", AT_EMPTY_PATH) is fstat, and CPython's way of it.
-bool names_the_fd(const char* path, int flags) { return (flags & AT_EMPTY_PATH) != 0 && path != nullptr && *path == '\0'; }
 bool flags_are_known(int flags) { return (flags & ~(AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH)) == 0; }
+// Both sync types at once are an error.
+bool statx_flags_are_known(int flags) {
+  return flags_are_known(flags & ~AT_STATX_SYNC_TYPE) && (flags & AT_STATX_SYNC_TYPE) != AT_STATX_SYNC_TYPE;
+}
+// fstatat(fd, "", AT_EMPTY_PATH) is fstat, and CPython's way of it. `known`: are the other flags? Else the kernel looks at the
+// fd itself; so it does from Linux 6.11 on where the path is null.
+bool names_the_fd(int fd, const char* path, int flags, bool known) {
+  if ((flags & AT_EMPTY_PATH) == 0 || (path != nullptr && *path != '\0')) return false;
+  if (known && path != nullptr) return true;
+  shim::materialize(fd);
+  return false;
+}
 
 }  // namespace
 
 #define CUBE_FSTATAT(name, known, declaration, ...)                                 \
   int export_##name declaration {                                                   \
-    if (known && names_the_fd(path, flags)) {                                       \
+    if (known && names_the_fd(dir, path, flags, flags_are_known(flags))) {          \
       CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));           \
     }                                                                               \
     cube::cache::FileStat found;                                                    \
@@ -169,8 +179,9 @@ bool flags_are_known(int flags) { return (flags & ~(AT_SYMLINK_NOFOLLOW | AT_NO_
       found.copy_to(*st);                                                           \
       return 0;                                                                     \
     }                                                                               \
-    if (shim::is_below_packed(dir, path)) return static_cast<int>(to_c(-ENOENT));   \
-    return real::name(__VA_ARGS__);                                                 \
+    if (flags_are_known(flags) && shim::is_below_packed(dir, path))                 \
+      return static_cast<int>(to_c(-shim::error_in_pack(dir, path, no_follow)));    \
+    return shim::as_packed(real::name(__VA_ARGS__), dir, path, no_follow);          \
   }
 CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
 CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
@@ -181,7 +192,7 @@ CUBE_FSTATAT(__fxstatat64, is_known(version), (int version, int dir, const char*
 
 int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
   // How hard the origin is asked (AT_STATX_*) is not ours to weaken.
-  if (names_the_fd(path, flags)) {
+  if (names_the_fd(dir, path, flags, statx_flags_are_known(flags))) {
     CUBE_ANSWER_OR(int, calls::statx(dir, mask, x), real::statx(dir, path, flags, mask, x));
   }
   shim::materialize_named(path, dir);
@@ -193,34 +204,42 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
     return 0;
   }
   // The kernel cannot say more of it, whatever else is asked for.
-  if (!shim::is_bad_pointer(x, sizeof *x) && (mask & STATX__RESERVED) == 0 && flags_are_known(flags & ~AT_STATX_SYNC_TYPE) &&
+  if (!shim::is_bad_pointer(x, sizeof *x) && (mask & STATX__RESERVED) == 0 && statx_flags_are_known(flags) &&
       shim::stat_of_packed(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
     found.copy_to(*x, mask);
     return 0;
   }
-  if (shim::is_below_packed(dir, path)) return static_cast<int>(to_c(-ENOENT));
-  return real::statx(dir, path, flags, mask, x);
+  const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
+  if (statx_flags_are_known(flags) && shim::is_below_packed(dir, path))
+    return static_cast<int>(to_c(-shim::error_in_pack(dir, path, no_follow)));
+  return shim::as_packed(real::statx(dir, path, flags, mask, x), dir, path, no_follow);
 }
 
 int export_access(const char* path, int mode) {
   if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
-  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode), real::access(path, mode));
+  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode),
+                 shim::as_packed(real::access(path, mode), AT_FDCWD, path, false));
 }
 int export_eaccess(const char* path, int mode) {
   if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
-  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode), real::eaccess(path, mode));
+  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode),
+                 shim::as_packed(real::eaccess(path, mode), AT_FDCWD, path, false));
 }
 int export_euidaccess(const char* path, int mode) {
   if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
-  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode), real::euidaccess(path, mode));
+  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode),
+                 shim::as_packed(real::euidaccess(path, mode), AT_FDCWD, path, false));
 }
 int export_faccessat(int dir, const char* path, int mode, int flags) {
   const bool plain = (flags & ~AT_EACCESS) == 0;
   if (plain && shim::access_from_record(dir, path, mode)) return 0;
+  constexpr int k_known = AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
+  if ((flags & ~k_known) != 0) return real::faccessat(dir, path, mode, flags);
   if (const auto answer = shim::access_in_pack(dir, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0); answer)
     return static_cast<int>(to_c(*answer));
-  CUBE_ANSWER_OR(int, shim::is_below_packed(dir, path) ? calls::Answer(-ENOENT) : std::nullopt,
-                 real::faccessat(dir, path, mode, flags));
+  const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
+  if (shim::is_below_packed(dir, path)) return static_cast<int>(to_c(-shim::error_in_pack(dir, path, no_follow)));
+  return shim::as_packed(real::faccessat(dir, path, mode, flags), dir, path, no_follow);
 }
 
 // ---- read and position ----------------------------------------------------------------------------------------------

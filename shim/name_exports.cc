@@ -143,25 +143,25 @@ void follow(const char* path, int dir = AT_FDCWD) {
 ssize_t export_readlink(const char* path, char* to, size_t n) {
   follow(path);
   if (const auto answer = shim::readlink_in_pack(AT_FDCWD, path, to, n); answer) return shim::to_c(*answer);
-  return real::readlink(path, to, n);
+  return shim::as_packed(real::readlink(path, to, n), AT_FDCWD, path, true);
 }
 ssize_t export___readlink_chk(const char* path, char* to, size_t n, size_t room) {
   follow(path);
   if (const auto answer = n <= room ? shim::readlink_in_pack(AT_FDCWD, path, to, n) : std::nullopt; answer)
     return shim::to_c(*answer);
-  return real::__readlink_chk(path, to, n, room);
+  return shim::as_packed(real::__readlink_chk(path, to, n, room), AT_FDCWD, path, true);
 }
 ssize_t export_readlinkat(int dir, const char* path, char* to, size_t n) {
   follow(path, dir);
   if (const auto answer = shim::readlink_in_pack(dir, path, to, n); answer) return shim::to_c(*answer);
-  if (shim::is_below_packed(dir, path)) return refuse(ENOENT);
-  return real::readlinkat(dir, path, to, n);
+  if (shim::is_below_packed(dir, path)) return refuse(shim::error_in_pack(dir, path, true));
+  return shim::as_packed(real::readlinkat(dir, path, to, n), dir, path, true);
 }
 ssize_t export___readlinkat_chk(int dir, const char* path, char* to, size_t n, size_t room) {
   follow(path, dir);
   if (const auto answer = n <= room ? shim::readlink_in_pack(dir, path, to, n) : std::nullopt; answer) return shim::to_c(*answer);
-  if (n <= room && shim::is_below_packed(dir, path)) return refuse(ENOENT);
-  return real::__readlinkat_chk(dir, path, to, n, room);
+  if (n <= room && shim::is_below_packed(dir, path)) return refuse(shim::error_in_pack(dir, path, true));
+  return shim::as_packed(real::__readlinkat_chk(dir, path, to, n, room), dir, path, true);
 }
 char* export_realpath(const char* path, char* to) {
   follow(path);
@@ -198,12 +198,12 @@ CUBE_FILE_SYSTEM(statvfs, statvfs)
 CUBE_FILE_SYSTEM(statvfs64, statvfs)
 CUBE_FOLLOWS(long, pathconf, AT_FDCWD, path, (const char* path, int name), path, name)
 // A pack keeps none: there is no such attribute, and the list of all is empty.
-#define CUBE_XATTR(name, no_follow, in_pack, declaration, ...)                 \
-  ssize_t export_##name declaration {                                          \
-    follow(path);                                                              \
-    cube::cache::FileStat stat;                                                \
-    if (shim::stat_of_packed(AT_FDCWD, path, no_follow, stat)) return in_pack; \
-    return real::name(__VA_ARGS__);                                            \
+#define CUBE_XATTR(name, no_follow, in_pack, declaration, ...)                  \
+  ssize_t export_##name declaration {                                           \
+    follow(path);                                                               \
+    cube::cache::FileStat stat;                                                 \
+    if (shim::stat_of_packed(AT_FDCWD, path, no_follow, stat)) return in_pack;  \
+    return shim::as_packed(real::name(__VA_ARGS__), AT_FDCWD, path, no_follow); \
   }
 CUBE_XATTR(getxattr, false, refuse(ENOTSUP), (const char* path, const char* name, void* value, size_t n), path, name, value, n)
 CUBE_XATTR(lgetxattr, true, refuse(ENOTSUP), (const char* path, const char* name, void* value, size_t n), path, name, value, n)

@@ -96,6 +96,24 @@ bool is_below_packed(int dir, const char* path) {
   return process::packs() != nullptr && process::is_active() && packed_directory::is_below(dir, path);
 }
 
+int error_in_pack(int dir, const char* path, bool no_follow) {
+  const cache::PackMounts* const packs = process::packs();
+  if (packs == nullptr || !process::is_active()) return ENOENT;
+  CoveredPath covered;
+  cache::PackMount::Found found;
+  if (path_filter::spells_up(dir, path, covered)) {
+    const cache::PackMount* const pack = packs->of(covered.key());
+    const auto resolved = pack != nullptr ? pack->resolve(covered.key(), found) : base::Result<void>();
+    if (!resolved) return resolved.error().value;
+  }
+  const cache::PackMount* const pack = pack_of(dir, path, covered);
+  if (pack == nullptr) return ENOENT;
+  const bool wants_directory = names_directory(path);
+  const auto there = pack->find(covered.key(), !no_follow || wants_directory, found);
+  if (!there) return there.error().value;
+  return wants_directory && (found.entry.stat.mode & S_IFMT) != S_IFDIR ? ENOTDIR : ENOENT;
+}
+
 bool is_read_only(int dir, const char* path) {
   CoveredPath covered;
   return pack_of(dir, path, covered) != nullptr;
@@ -177,7 +195,10 @@ std::optional<long> readlink_in_pack(int dir, const char* path, char* to, std::s
   CoveredPath covered;
   const cache::PackMount* const pack = pack_of(dir, path, covered);
   cache::PackMount::Found found;
-  if (pack == nullptr || names_directory(path) || !pack->find(covered.key(), /*follows=*/false, found)) return std::nullopt;
+  // Behind a slash it is what a link leads to, and that is none.
+  const bool wants_directory = names_directory(path);
+  if (pack == nullptr || !pack->find(covered.key(), wants_directory, found)) return std::nullopt;
+  if (wants_directory && found.entry.kind != cache::RecordKind::directory) return std::nullopt;
   if (found.entry.kind != cache::RecordKind::link || n == 0) return -EINVAL;
   char target[PATH_MAX];
   const std::size_t size = found.entry.data_size;
@@ -269,6 +290,8 @@ bool OpenPlan::open_packed(const cache::PackMount& pack, const char* path, bool 
     answer(is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? -EISDIR : -EROFS);
     return true;
   }
+  // Behind a slash a link is what it leads to.
+  if (names_directory(path)) flags_ &= ~O_NOFOLLOW;
   const bool asks_for_one = (flags_ & (O_DIRECTORY | O_PATH)) != 0 || names_directory(path) || path_.key() == pack.prefix();
   if (asks_for_one) open_directory(pack);
   return answered_;

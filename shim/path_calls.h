@@ -3,6 +3,7 @@
 // Thread safety: all of it; a hit is async-signal-safe.
 #pragma once
 
+#include <cerrno>
 #include <optional>
 
 #include "shim/path_filter.h"
@@ -54,6 +55,15 @@ std::optional<long> readlink_in_pack(int dir, const char* path, char* to, std::s
 std::optional<long> access_in_pack(int dir, const char* path, int mode, bool no_follow = false);
 // The pack has no such thing there (if it had, it has been told): ENOENT, and not the kernel's.
 bool is_below_packed(int dir, const char* path);
+// Of a path that neither a pack has nor the kernel: what a file system would say. ENOENT, or what the pack knows better.
+int error_in_pack(int dir, const char* path, bool no_follow);
+// The kernel's answer, with that error where it has said ENOENT.
+template <typename Result>
+Result as_packed(Result result, int dir, const char* path, bool no_follow) {
+  if (result == -1 && process::packs() != nullptr && errno == ENOENT) [[unlikely]]
+    errno = error_in_pack(dir, path, no_follow);
+  return result;
+}
 // The stat of what a pack has there, from the pack itself.
 bool stat_of_packed(int dir, const char* path, bool no_follow, cache::FileStat& stat);
 // Of what a pack has: without links below the prefix.

@@ -68,6 +68,18 @@ std::unique_ptr<PackMount> PackMount::open(const base::PackSetting& setting, std
   return mount;
 }
 
+base::Result<void> PackMount::as_seen(const base::Result<void>& result) const {
+  if (!reader_->is_untouched()) {
+    static constinit std::atomic<bool> told{false};
+    if (!told.exchange(true, std::memory_order_relaxed))
+      base::log(base::LogLevel::warn,
+                "{} was changed while it is in use: what is not cached cannot be read; replace packs by rename", reader_->file());
+    return base::fail(EIO);
+  }
+  if (!result) return base::fail(as_seen_error(result.error().value));
+  return {};
+}
+
 FileStat PackMount::as_seen(FileStat stat) const {
   constexpr std::uint32_t k_kernel_majors = (1U << 12) - 1;
   stat.device_major = (stat.device_major * 257 + stat.device_minor) & k_kernel_majors;
@@ -102,6 +114,7 @@ base::Result<void> PackMount::follow_links(bool follows_last, Found& found) cons
   while (left != 0) {
     const std::string_view all(rest, left);
     const std::size_t end = std::min(all.find('/'), left);
+    if (end > NAME_MAX) return base::fail(ENAMETOOLONG);
     if (!path.add(all.substr(0, end))) return base::fail(ENOENT);
     const bool is_last = end == left;
     left -= is_last ? end : end + 1;
@@ -109,6 +122,7 @@ base::Result<void> PackMount::follow_links(bool follows_last, Found& found) cons
     if (is_last && !follows_last) break;
     const auto there = look_up(found, true);
     if (!there) return there;
+    if (found.entry.kind == RecordKind::file && !is_last) return base::fail(ENOTDIR);
     if (found.entry.kind != RecordKind::link) continue;
     found.physical = false;
     char target[PATH_MAX];
@@ -133,6 +147,27 @@ base::Result<void> PackMount::follow_links(bool follows_last, Found& found) cons
   return {};
 }
 
+// Why the pack has nothing of this name, where no link can lead there: the directory that is missing first decides, or what
+// stands in its place.
+int PackMount::absence_of(std::string_view name) const {
+  std::string_view above = name;
+  while (!above.empty()) {
+    const std::size_t slash = above.rfind('/');
+    const std::string_view missing = name.substr(slash == std::string_view::npos ? 0 : slash + 1);
+    above = slash == std::string_view::npos ? std::string_view() : above.substr(0, slash);
+    const std::uint64_t hash = base::hash_path(above);
+    if (!above.empty() && last_directory_.load(std::memory_order_relaxed) != hash) {
+      const auto entry = reader_->find(above);
+      if (!entry && entry.error().value == ENOENT) continue;
+      if (!entry) return entry.error().value;
+      if (entry->kind != RecordKind::directory) return ENOTDIR;
+      last_directory_.store(hash, std::memory_order_relaxed);
+    }
+    return std::min(missing.find('/'), missing.size()) > NAME_MAX ? ENAMETOOLONG : ENOENT;
+  }
+  return ENOENT;
+}
+
 // The part of the path that lies below the prefix.
 base::Result<void> PackMount::begin(std::string_view path, Found& found) const {
   path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
@@ -152,16 +187,16 @@ base::Result<void> PackMount::find(std::string_view path, bool follows, Found& f
   if (reader_->header().links != 0 && (is_absent || is_link)) {
     result = follow_links(follows, found);
     if (result) result = look_up(found, true);
+  } else if (is_absent) {
+    result = base::fail(absence_of(found.name()));
   }
-  if (!result) return base::fail(as_seen_error(result.error().value));
-  return {};
+  return as_seen(result);
 }
 
 base::Result<void> PackMount::resolve(std::string_view path, Found& found) const {
   auto result = begin(path, found);
   if (result) result = follow_links(/*follows_last=*/false, found);
-  if (!result) return base::fail(as_seen_error(result.error().value));
-  return {};
+  return as_seen(result);
 }
 
 // The record at found.slot out of what content.window holds.
@@ -214,6 +249,12 @@ base::Result<PackEntry> PackMount::read_found(const Found& found, Reach reach, P
 }
 
 base::Result<void> PackMount::read_any(const Wish& wish, PackScratch& scratch, Found& found, Content& content) const {
+  const auto result = as_seen(read_as_it_is(wish, scratch, found, content));
+  if (!result && result.error().value == EIO) content.data = content.window = nullptr;
+  return result;
+}
+
+base::Result<void> PackMount::read_as_it_is(const Wish& wish, PackScratch& scratch, Found& found, Content& content) const {
   const std::uint64_t most_bytes = wish.most + k_most_pack_head + 2 * k_page;
   content.window = nullptr;
   for (bool has_followed = false;;) {
@@ -235,10 +276,11 @@ base::Result<void> PackMount::read_any(const Wish& wish, PackScratch& scratch, F
     if (may_be_linked && !has_followed && reader_->header().links != 0) {
       has_followed = true;
       const auto followed = follow_links(wish.follows, found);
-      if (!followed) return base::fail(as_seen_error(followed.error().value));
+      if (!followed) return followed;
       continue;
     }
-    if (!result) return base::fail(as_seen_error(result.error().value));
+    if (!result && result.error().value == ENOENT && !has_followed) result = base::fail(absence_of(found.name()));
+    if (!result) return result;
     content.entry = *entry;
     content.stat = entry->stat;
     content.physical = found.physical;
@@ -301,8 +343,8 @@ base::Result<void> PackMount::read_listing(std::string_view path, bool follows, 
   // The first of two paths with one hash was another.
   std::byte* const room = scratch.reserve(content.entry.data_size);
   if (room == nullptr) return base::fail(ENOMEM);
-  result = reader_->read(content.entry, room);
-  if (!result) return base::fail(as_seen_error(result.error().value));
+  result = as_seen(reader_->read(content.entry, room));
+  if (!result) return result;
   content.data = room;
   return {};
 }

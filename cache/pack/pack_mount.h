@@ -1,10 +1,12 @@
 // Packs as directories: paths under a prefix are looked up in the pack, links are followed within it, and stats are such as a
 // file system of its own would give. What a pack does not have is nobody's here: ENOENT, and the caller asks the kernel.
-// A file costs one read, a stat of what is not cached one short read, what is not there none (where no link can lead there).
-// Known limits: a link that leads out of the pack leads nowhere; whoever can read the pack can read all that is in it.
-// Thread safety: all const functions, by any number of threads; no lock, no allocation by malloc, raw calls.
+// A file costs one read, a stat of what is not cached one short read, what is not there one of the directory above it, unless
+// that was the last one asked for (where no link can lead there). Errors are those of a file system: ENOTDIR, ELOOP,
+// ENAMETOOLONG. Known limits: a link that leads out of the pack leads nowhere; whoever can read the pack can read all that is in
+// it. Thread safety: all const functions, by any number of threads; no lock, no allocation by malloc, raw calls.
 #pragma once
 
+#include <atomic>
 #include <climits>
 #include <memory>
 #include <string>
@@ -83,13 +85,20 @@ class PackMount {
   base::Result<PackEntry> find_in_window(const Found& found, Content& content) const;
   void read_window(const PackSlot& slot, PackScratch& scratch, Content& content) const;
   base::Result<PackEntry> read_found(const Found& found, Reach reach, PackScratch& scratch, Content& content) const;
+  // The same, damage and all.
+  base::Result<void> read_as_it_is(const Wish& wish, PackScratch& scratch, Found& found, Content& content) const;
+  // What the program is told, after the last look at the pack: EIO where that is damaged, or another by now.
+  base::Result<void> as_seen(const base::Result<void>& result) const;
   base::Result<void> look_up(Found& found, bool wants_entry) const;
+  int absence_of(std::string_view name) const;
   base::Result<void> follow_links(bool follows_last, Found& found) const;
 
   std::string prefix_;
   std::uint32_t device_minor_ = 0;
   std::unique_ptr<PackReader> reader_;
   std::unique_ptr<PackWindows> windows_;  // null: there was no memory
+  // The hash of the path of a directory that is there, the last that was looked at for something that is not.
+  mutable std::atomic<std::uint64_t> last_directory_{0};
 };
 
 // All packs of a process.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cache/base/clock.h"
 #include "cache/base/high_fd.h"
 #include "cache/pack/pack_io.h"
 
@@ -89,6 +90,8 @@ bool PackReader::read_frame(std::string& why) {
     return false;
   }
   stat_ = *stat;
+  changed_s_.store(stat_.changed.seconds, std::memory_order_relaxed);
+  changed_ns_.store(stat_.changed.nanoseconds, std::memory_order_relaxed);
   const auto got = read_bytes(&header_, sizeof header_, 0);
   if (!got) return cannot_read(got.error().value);
   if (*got < sizeof header_ || header_.magic != PackHeader::k_magic) {
@@ -231,6 +234,32 @@ base::Result<std::size_t> PackReader::read_part(const PackEntry& entry, std::uin
   if (!got) return base::fail(got.error().value);
   if (*got != n) return base::fail(EBADMSG);
   return n;
+}
+
+bool PackReader::is_untouched() const {
+  if (is_touched_.load(std::memory_order_relaxed)) return false;
+  constexpr std::uint64_t k_interval_ns = 1'000'000'000;
+  const std::uint64_t now_ns = base::boot_ns();
+  const bool is_due = now_ns - looked_ns_.load(std::memory_order_relaxed) >= k_interval_ns;
+  if (is_due) looked_ns_.store(now_ns, std::memory_order_relaxed);
+  const int flags = AT_EMPTY_PATH | (is_due ? 0 : AT_STATX_DONT_SYNC);
+  auto now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
+  if ((!now || !now->same_file(stat_)) && revive()) now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
+  // The program has closed the number, and the pack is not there any more: every record is checked.
+  if (!now || !now->same_file(stat_)) return true;
+  bool is_same = now->same_content(stat_);
+  const bool is_seen = now->changed.seconds == changed_s_.load(std::memory_order_relaxed) &&
+                       now->changed.nanoseconds == changed_ns_.load(std::memory_order_relaxed);
+  if (is_same && !is_seen) {
+    // Renamed, or given other rights; or rewritten, and its time put back.
+    PackHeader header{};
+    const auto got = read_bytes(&header, sizeof header, 0);
+    is_same = got && *got == sizeof header && std::memcmp(&header, &header_, sizeof header) == 0;
+    changed_s_.store(now->changed.seconds, std::memory_order_relaxed);
+    changed_ns_.store(now->changed.nanoseconds, std::memory_order_relaxed);
+  }
+  if (!is_same) is_touched_.store(true, std::memory_order_relaxed);
+  return is_same;
 }
 
 std::uint64_t PackReader::identity() const {

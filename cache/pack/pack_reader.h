@@ -62,6 +62,11 @@ class PackReader {
   // Of this very file: the header alone does not tell packs of other bytes with the same sizes apart.
   std::uint64_t identity() const;
 
+  // Is the file still as it was when it was opened? To be asked after what was read or looked up, for the index is mapped: a pack
+  // that is rewritten in place gives what is sound, and of another pack. By its times and its size, without waiting for a server;
+  // once a second the server is asked. False is for good.
+  bool is_untouched() const;
+
   // In a program that is not ours: the fd gets a high number. Before others use the reader.
   void keep_out_of_the_way();
 
@@ -84,6 +89,9 @@ class PackReader {
   FileStat stat_{};  // of the file that was opened
   mutable std::atomic<int> fd_{-1};
   mutable std::atomic<bool> index_is_asked_for_{false};
+  mutable std::atomic<bool> is_touched_{false};
+  mutable std::atomic<std::uint64_t> looked_ns_{0};                 // base::boot_ns, when the server was asked
+  mutable std::atomic<std::int64_t> changed_s_{0}, changed_ns_{0};  // its ctime, which renaming it moves too
   bool keeps_pages_ = false;
   PackHeader header_{};
   base::Mapping index_;

@@ -1,4 +1,5 @@
 // stat in all its forms, by path and by fd; access.
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #include <climits>
@@ -126,6 +127,33 @@ PARITY(Stat, BadFdsAndPointers) {
   CALL(close(fd));
   CALL(fstat(fd, &st));
   EXPECT_EQ(errno, EBADF);
+}
+
+PARITY(Stat, UnknownFlagsAndNullPathsOfAnFd) {
+  // One open for each: after the first such call it is the kernel's file.
+  t.file("a", 5000);
+  for (const int flags : {0x40000000, AT_SYMLINK_FOLLOW, AT_STATX_SYNC_TYPE, AT_STATX_SYNC_TYPE | 0x40000000}) {
+    const int fd = CALL(open(t / "a", O_RDONLY));
+    struct statx x {};
+    CALL(statx(fd, "", AT_EMPTY_PATH | flags, STATX_BASIC_STATS, &x));
+    CALL(close(fd));
+  }
+  const int fd = CALL(open(t / "a", O_RDONLY));
+  struct stat st {};
+  CALL(fstatat(fd, "", &st, AT_EMPTY_PATH | 0x40000000));
+  EXPECT_EQ(errno, EINVAL);
+  CALL(close(fd));
+  // Since Linux 6.11 it means the fd, too.
+  const int other = CALL(open(t / "a", O_RDONLY));
+  struct statx x {};
+  CALL(syscall(SYS_statx, other, nullptr, AT_EMPTY_PATH, STATX_BASIC_STATS, &x));
+  t.line(std::to_string(x.stx_size));
+  CALL(close(other));
+  const int last = CALL(open(t / "a", O_RDONLY));
+  x = {};
+  CALL(function<int(int, const char*, int, unsigned, struct statx*)>("statx")(last, nullptr, AT_EMPTY_PATH, STATX_SIZE, &x));
+  t.line(std::to_string(x.stx_size));
+  CALL(close(last));
 }
 
 PARITY(Stat, KindsOfFiles) {
