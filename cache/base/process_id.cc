@@ -2,10 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <limits>
 
+#include "cache/base/clock.h"
 #include "cache/base/sys.h"
 
 namespace cube::base {
@@ -33,7 +35,20 @@ bool read_stat_line(const char* path, StatLine& line) {
     rest.remove_prefix(space + 1);
     if (field + 1 == 20) std::from_chars(rest.data(), rest.data() + rest.size(), line.threads);
   }
-  return std::from_chars(rest.data(), rest.data() + rest.size(), line.start_time).ec == std::errc{};
+  if (std::from_chars(rest.data(), rest.data() + rest.size(), line.start_time).ec != std::errc{}) return false;
+  // Of our time namespace, not of that of the process.
+  constexpr std::int64_t k_tick_ns = 10'000'000;
+  line.start_time -= static_cast<std::uint64_t>(static_cast<std::int64_t>(g_clock_shifts.boot_ns) / k_tick_ns);
+  return true;
+}
+
+// A /proc that was mounted in another pid namespace shows other processes under our pids.
+bool has_own_proc() {
+  char text[16];
+  const long n = sys::readlink("/proc/self", text, sizeof text);
+  std::uint32_t pid = 0;
+  return !sys::failed(n) && std::from_chars(text, text + n, pid).ec == std::errc{} &&
+         pid == static_cast<std::uint32_t>(sys::getpid());
 }
 
 std::uint64_t own_pid_namespace() {
@@ -42,13 +57,26 @@ std::uint64_t own_pid_namespace() {
   return st.st_ino;
 }
 
+// No start time has this bit.
+constexpr std::uint64_t k_first_asked = 1ULL << 63;
+
+// Where /proc cannot be read: two containers have the same pids, one after the other, and must not be one job.
+std::uint64_t first_asked(std::uint32_t pid) {
+  static constinit std::atomic<std::uint64_t> time{0};
+  static constinit std::atomic<std::uint32_t> asked_by{0};
+  // A forked child is another process.
+  if (asked_by.exchange(pid, std::memory_order_relaxed) != pid) time.store(boot_ns() | k_first_asked, std::memory_order_relaxed);
+  return time.load(std::memory_order_relaxed);
+}
+
 }  // namespace
 
 ProcessId current_process() {
+  find_clock_shifts();
   ProcessId process;
   process.pid = static_cast<std::uint32_t>(sys::getpid());
   StatLine line;
-  if (read_stat_line("/proc/self/stat", line)) process.start_time = line.start_time;
+  process.start_time = read_stat_line("/proc/self/stat", line) ? line.start_time : first_asked(process.pid);
   process.pid_namespace = own_pid_namespace();
   return process;
 }
@@ -59,7 +87,7 @@ Liveness liveness_of(const ProcessId& process) {
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/stat", process.pid).out = '\0';
   StatLine line;
-  if (!read_stat_line(path, line)) return process.start_time == 0 ? Liveness::alive : Liveness::dead;
+  if ((process.start_time & k_first_asked) != 0 || !has_own_proc() || !read_stat_line(path, line)) return Liveness::alive;
   // A first thread that has ended is a zombie while the others live on.
   const bool gone = (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
   const bool same = line.start_time == process.start_time && !gone;
@@ -67,6 +95,7 @@ Liveness liveness_of(const ProcessId& process) {
 }
 
 bool is_of_this_user(const ProcessId& process) {
+  if (!has_own_proc()) return true;
   char path[64], text[2048];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/status", process.pid).out = '\0';
   const long n = sys::read_small_file(path, text, sizeof text);

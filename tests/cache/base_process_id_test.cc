@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -61,6 +64,73 @@ TEST(ProcessId, AStoppedProcessIsAlive) {
   Child child([] { return tests::wait_for_death(); });
   child.stop();
   EXPECT_EQ(liveness_of(id_of(child)), Liveness::alive);
+}
+
+// Once a bug: what could not be read was dead.
+TEST(ProcessId, OneThatCannotBeLookedAtIsAlive) {
+  Child child([] { return tests::wait_for_death(); });
+  const ProcessId id = id_of(child);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  setrlimit(RLIMIT_NOFILE, &none);
+  const Liveness living = liveness_of(id);
+  child.kill();
+  const Liveness dead = liveness_of(id);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(living, Liveness::alive);
+  EXPECT_EQ(dead, Liveness::dead);
+}
+
+// Once a bug: there /proc shows another process under the same pid.
+TEST(ProcessId, AProcOfAnotherPidNamespaceTellsNothing) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const int status = tests::run_in_child([] {
+    if (unshare(CLONE_NEWPID) != 0) return 77;
+    return tests::run_in_child([] {
+      Child sibling([] { return tests::wait_for_death(); });
+      const ProcessId own = current_process();
+      CHILD_CHECK(own.pid == 1 && own.start_time != 0);
+      CHILD_CHECK(liveness_of(own) == Liveness::alive);
+      ProcessId other = own;
+      other.pid = static_cast<std::uint32_t>(sibling.pid());
+      other.start_time += 1;
+      CHILD_CHECK(liveness_of(other) == Liveness::alive);
+      sibling.kill();
+      CHILD_CHECK(liveness_of(other) == Liveness::dead);
+      return 0;
+    });
+  });
+  if (status == 77) GTEST_SKIP() << "no pid namespaces here";
+  EXPECT_EQ(status, 0);
+}
+
+// Once a bug: without /proc every process with pid 1 was one and the same.
+TEST(ProcessId, WithoutProcTheSamePidTwiceIsTwoProcesses) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  for (int i = 0; i < 2; ++i) {
+    const int status = tests::run_in_child([&] {
+      if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 77;
+      CHILD_CHECK(mount("none", "/proc", "tmpfs", 0, nullptr) == 0);
+      (void)current_process();
+      return tests::run_in_child([&] {
+        const ProcessId self = current_process();
+        CHILD_CHECK(self == current_process() && liveness_of(self) == Liveness::alive);
+        return write(ends[1], &self, sizeof self) == static_cast<ssize_t>(sizeof self) ? 0 : 1;
+      });
+    });
+    if (status == 77) GTEST_SKIP() << "no pid namespaces here";
+    ASSERT_EQ(status, 0);
+  }
+  ProcessId first, second;
+  ASSERT_EQ(read(ends[0], &first, sizeof first), static_cast<ssize_t>(sizeof first));
+  ASSERT_EQ(read(ends[0], &second, sizeof second), static_cast<ssize_t>(sizeof second));
+  EXPECT_EQ(first.pid, second.pid);
+  EXPECT_FALSE(first == second);
+  for (const int fd : ends) close(fd);
 }
 
 TEST(ProcessId, AReusedPidIsAnotherProcess) {

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 import subprocess
 import unittest
@@ -149,6 +150,20 @@ check_all()
         self.assertEqual(len(self.regions()), 1)
         self.check_in_container("read:DIR", "read:DIR")
         self.assertEqual(self.regions(), [])
+
+    def test_a_time_namespace_has_no_times_of_its_own_in_the_region(self):
+        # A job there marks what it has looked at; a later job outside must look itself.
+        launcher = [self.unshare, "-T", "--boottime", "100000", "--monotonic", "-1000"]
+        if subprocess.run([*launcher, "/bin/true"], capture_output=True).returncode != 0:
+            self.skipTest("no time namespaces here")
+        self.settings["CUBESHIM_RAM_KEEP"] = "1"
+        steps = [program("company_job"), *self.steps("read:DIR", "read:DIR")]
+        for salt, where in enumerate((launcher, [], launcher, launcher, []), start=1):
+            with self.subTest(salt=salt, where=where):
+                shutil.rmtree(self.data)
+                write_files(self.data, salt=salt)
+                native = self.run_one(steps, shim=False)
+                self.check([*where, "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *steps], native=native, preload=[], hits=None)
 
     def test_other_users_mapped_to_root(self):
         # Root of a user namespace of nobody's, and root outside: the same name of the region, not the same user.

@@ -36,7 +36,8 @@ class Child {
     pid_ = fork();
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(99);
+    // 0: it is in another pid namespace.
+    if (const pid_t now = getppid(); now != parent && now != 0) _exit(99);
     cache::forget_claim_after_fork();
     _exit(body());
   }
