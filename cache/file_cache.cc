@@ -185,7 +185,6 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   if (!has_room && !ram_.ring().is_made()) return open_uncached(request, Counter::bypassed_full);
 
   const FetchingMark mark;
-  keep_alive(*region_);
   SingleFlight::Ticket ticket;
   OpenOutcome outcome;
   bool waited_for_prefetch = false;
@@ -350,7 +349,6 @@ void FileCache::abandon() {
   if (disk_ != nullptr) disk_->abandon();
   ram_.abandon();
   region_->unmap();
-  forget_claim_after_fork();
 }
 
 }  // namespace cube::cache

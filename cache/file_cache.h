@@ -72,6 +72,8 @@ class FileCache {
   void detach();
   // In a forked child: takes the parent's mappings out of the way, by system calls alone. The object is then dead.
   void abandon();
+  // In any forked child: another thread of the parent may have been attaching.
+  static void forget_attaching() { close_life_lock_after_fork(); }
   // Caches that are done with are never freed (a fork may have left the allocator locked). They are chained, for a leak
   // checker takes what nothing points at for the program's leak.
   FileCache* former = nullptr;

@@ -10,6 +10,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/unique_fd.h"
+#include "cache/ram/process_slots.h"
 
 namespace cube::cache {
 namespace {
@@ -106,7 +107,7 @@ std::uint64_t JobTotals::opens() const {
 JobTotals collect(Region& region, std::uint32_t job) {
   JobTotals result;
   result.totals.add(region.job_row(job).finished);
-  for (std::uint32_t i = 0; i < k_process_slots; ++i) {
+  for (std::uint32_t i = 0; i < slots_reached(region); ++i) {
     const ProcessSlot& slot = region.process_slot(i);
     if (slot.used.load(std::memory_order_acquire) != 0 && slot.job == job) result.totals.add(slot.stats);
   }

@@ -54,7 +54,7 @@ std::uint64_t SingleFlight::word_of(std::uint64_t hash, bool is_prefetch) const 
 
 bool SingleFlight::is_owner_gone(std::uint64_t word) const {
   const auto owner = static_cast<std::uint32_t>(word & 0xfff) - 1;
-  if (owner >= k_process_slots || owner_bits(*region_, owner) != (word & k_owner_mask)) return true;
+  if (owner >= region_->layout().process_slots || owner_bits(*region_, owner) != (word & k_owner_mask)) return true;
   return !process_is_alive(*region_, owner);
 }
 

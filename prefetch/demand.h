@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cache/ram/process_slots.h"
 #include "cache/ram/region.h"
 
 namespace cube::prefetch {
@@ -15,7 +16,7 @@ struct Demand {
 
 inline Demand look_at_demand(const cache::Region& region) {
   Demand demand;
-  for (std::uint32_t i = 0; i < cache::k_process_slots; ++i) {
+  for (std::uint32_t i = 0; i < cache::slots_reached(region); ++i) {
     const cache::ProcessSlot& slot = region.process_slot(i);
     if (slot.used.load(std::memory_order_relaxed) == 0) continue;
     demand.waiting += slot.demand_waits.load(std::memory_order_relaxed);

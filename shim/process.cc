@@ -264,6 +264,7 @@ void become_child() {
   if (auto* const mark = const_cast<std::uint32_t*>(g_fork_mark.load(std::memory_order_relaxed)); mark != nullptr) *mark = 1;
   t_vforked = false;
   g_leader.store(false, std::memory_order_relaxed);
+  cache::FileCache::forget_attaching();
   // What other threads opened between our preparation and the fork, while the parent's region is still mapped.
   open_files::forget_pins();
   g_fds.end_busy_rows();

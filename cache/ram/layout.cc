@@ -19,22 +19,29 @@ std::uint32_t segment_bytes_for(std::uint64_t bytes) {
   return 2 * k_mib;
 }
 
+// Hundreds of jobs, one for each rank, share a node; a smaller region cannot spare the room for as many.
+std::uint32_t rows_for(std::uint32_t segment_bytes, std::uint32_t most) {
+  return segment_bytes >= 16 * k_mib ? most : segment_bytes >= 4 * k_mib ? most / 2 : most / 4;
+}
+
 RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   RegionLayout layout;
   layout.segment_bytes = segment_bytes;
   layout.segment_count = segment_count;
+  layout.process_slots = rows_for(segment_bytes, k_most_process_slots);
+  layout.job_rows = rows_for(segment_bytes, k_most_job_rows);
   const std::uint64_t units = std::uint64_t{segment_bytes} * segment_count / (32 << 10);
   std::uint64_t at = k_page;
   const auto table = [&](std::uint64_t& where, std::uint64_t row_bytes, std::uint64_t rows) {
     where = at;
     at = (at + row_bytes * rows + 63) / 64 * 64;
   };
-  table(layout.jobs, sizeof(JobRow), k_job_rows);
-  table(layout.processes, sizeof(ProcessSlot), k_process_slots);
-  table(layout.pins, sizeof(std::uint32_t) * segment_count, k_process_slots);
+  table(layout.jobs, sizeof(JobRow), layout.job_rows);
+  table(layout.processes, sizeof(ProcessSlot), layout.process_slots);
+  table(layout.pins, sizeof(std::uint32_t) * segment_count, layout.process_slots);
   table(layout.segments, sizeof(SegmentRow), segment_count);
   table(layout.writers, sizeof(WriterStripe), k_writer_stripes);
-  table(layout.own_writers, sizeof(std::uint64_t) * k_own_writers, k_process_slots);
+  table(layout.own_writers, sizeof(std::uint64_t) * k_own_writers, layout.process_slots);
   table(layout.flights, sizeof(FlightSlot), k_flight_slots);
   table(layout.unread, sizeof(std::uint64_t), std::uint64_t{segment_bytes} * segment_count / k_unread_grain / 64);
   table(layout.misses, sizeof(std::uint64_t), k_recent_misses);

@@ -15,9 +15,10 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 5;
-inline constexpr std::uint32_t k_process_slots = 256;
-inline constexpr std::uint32_t k_job_rows = 32;
+inline constexpr std::uint32_t k_layout_version = 6;
+// A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
+inline constexpr std::uint32_t k_most_process_slots = 1024;
+inline constexpr std::uint32_t k_most_job_rows = 1024;
 inline constexpr std::uint32_t k_flight_slots = 1024;
 inline constexpr std::uint32_t k_writer_stripes = 256;
 inline constexpr std::uint32_t k_own_writers = 64;
@@ -31,6 +32,7 @@ inline constexpr std::uint32_t k_index_tables = 4;
 // Where each table begins, in bytes from the start of the file; all follow from the two sizes.
 struct RegionLayout {
   std::uint32_t segment_bytes = 0, segment_count = 0;
+  std::uint32_t process_slots = 0, job_rows = 0;
   std::uint32_t bucket_count[k_index_tables] = {};
   std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, own_writers = 0, flights = 0;
   std::uint64_t unread = 0, misses = 0, listings = 0;
@@ -54,15 +56,17 @@ struct RegionHeader {
   std::uint64_t created_ns;
   // Guards attaching, detaching and reaping; robust, so that a holder's death frees it.
   pthread_mutex_t lifecycle;
-  std::atomic<std::uint32_t> dead;          // the last process has taken the name away; under lifecycle
-  std::atomic<std::uint32_t> full_until;    // monotonic clock, seconds: no segment was left, try again then; 0: there may be one
-  std::atomic<std::uint32_t> index_tables;  // how many have memory; under lifecycle
-  std::atomic<std::uint32_t> free_hint;     // where to look for a free segment first
-  std::atomic<std::uint64_t> records;       // published, stale ones included
-  std::atomic<std::uint64_t> used_bytes;    // by records
-  std::atomic<std::uint64_t> devices[8];    // of cached files, plus one; when all are taken, any device counts as known
-  std::atomic<std::uint32_t> index_full;    // the last table is; nothing is ever taken out
-  std::atomic<std::uint64_t> name_changes;  // renames, removals and the like so far
+  std::atomic<std::uint32_t> dead;           // the last process has taken the name away; under lifecycle
+  std::atomic<std::uint32_t> slots_reached;  // no slot from this one on has ever been claimed
+  std::atomic<std::uint64_t> reaped_ns;      // monotonic clock: when the dead were last looked for
+  std::atomic<std::uint32_t> full_until;     // monotonic clock, seconds: no segment was left, try again then; 0: there may be one
+  std::atomic<std::uint32_t> index_tables;   // how many have memory; under lifecycle
+  std::atomic<std::uint32_t> free_hint;      // where to look for a free segment first
+  std::atomic<std::uint64_t> records;        // published, stale ones included
+  std::atomic<std::uint64_t> used_bytes;     // by records
+  std::atomic<std::uint64_t> devices[8];     // of cached files, plus one; when all are taken, any device counts as known
+  std::atomic<std::uint32_t> index_full;     // the last table is; nothing is ever taken out
+  std::atomic<std::uint64_t> name_changes;   // renames, removals and the like so far
   // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.
   pthread_mutex_t prefetch_leader;
   std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
@@ -95,11 +99,8 @@ struct JobRow {
 };
 
 struct alignas(64) ProcessSlot {
-  // Held for life by a thread of the process, so that the kernel tells of its death (process_slots.h).
-  pthread_mutex_t life;
-  std::atomic<std::uint32_t> used;
+  std::atomic<std::uint32_t> used;        // by a process that is alive, or was (life_lock.h)
   std::atomic<std::uint32_t> generation;  // of its claims
-  std::atomic<std::uint32_t> seen_dead;   // somebody has found its holder dead, who cannot be found so twice
   std::uint32_t job;
   base::ProcessId process;
   // What the program waits for at the origin while files are prefetched: now, and so far.

@@ -12,6 +12,7 @@
 #include "cache/base/file_limit.h"
 #include "cache/base/log.h"
 #include "cache/base/memory_limits.h"
+#include "cache/ram/life_lock.h"
 #include "cache/ram/process_slots.h"
 #include "cache/ram/robust_lock.h"
 #include "cache/ram/segments.h"
@@ -30,8 +31,6 @@ constexpr std::uint64_t k_least_region = 8 << 20;
 // means the OOM killer, not an error.
 constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 
-std::string error_text(int error) { return strerrordesc_np(error) != nullptr ? strerrordesc_np(error) : "unknown error"; }
-
 // Without them nobody would be told of a process's death. glibc asks for them once, and a sandbox may have refused.
 bool has_robust_mutexes() {
   void* head = nullptr;
@@ -45,7 +44,7 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   const long error = sys::raw(SYS_statfs, sys::arg(options.directory.c_str()), sys::arg(&fs));
   if (sys::failed(error)) {
     why = fmt::format("CUBESHIM_RAM_DIR={}: {}; it takes a directory on a tmpfs", options.directory,
-                      error_text(static_cast<int>(-error)));
+                      text_of_errno(static_cast<int>(-error)));
     return 0;
   }
   const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
@@ -128,6 +127,7 @@ std::string Region::path_of(const std::string& directory, const std::string& nam
 }
 
 base::Result<Region*> Region::look(const RegionOptions& options, std::string& why) {
+  base::find_clock_shifts();
   auto* const region = new (std::nothrow) Region;
   if (region == nullptr) return base::fail(ENOMEM);
   region->path_ = path_of(options.directory, options.name);
@@ -137,85 +137,9 @@ base::Result<Region*> Region::look(const RegionOptions& options, std::string& wh
   return base::fail(opened.error().value);
 }
 
-std::uint32_t Region::count_processes() const {
-  std::uint32_t living = 0;
-  for (std::uint32_t i = 0; i < k_process_slots; ++i) {
-    const ProcessSlot& slot = process_slot(i);
-    if (slot.used.load(std::memory_order_acquire) != 0 && base::liveness_of(slot.process) != base::Liveness::dead) ++living;
-  }
-  return living;
-}
-
-void Region::reap() {
-  const RobustLock lock(&header().lifecycle);
-  if (lock) reap_dead_processes(*this, own_slot_);
-}
-
-base::Result<void> Region::retire() {
-  const RobustLock lock(&header().lifecycle);
-  if (!lock) return base::fail(EBUSY);
-  header().dead.store(1, std::memory_order_relaxed);
-  remove_name();
-  if (is_named()) return base::fail(EPERM);
-  return {};
-}
-
-Region::Joined Region::join(const RegionOptions& options, const base::ProcessId& self, std::string& why) {
-  const RobustLock lock(&header().lifecycle);
-  if (!lock) {
-    why = fmt::format("{} is held by a process that does not run", path_);
-    return Joined::no;
-  }
-  // Left by processes that were killed, and nobody asked to keep it; or its last process died while it took the name away.
-  const bool unused = options.create && reap_dead_processes(*this, k_process_slots) == 0 && !report_is_due(*this, {});
-  const bool left_over = unused && !options.keep && header().records.load(std::memory_order_relaxed) != 0;
-  // What an earlier job wanted.
-  if (unused) header().prefetch_wanted.store(0, std::memory_order_relaxed);
-  own_view_ = claim_view(options.view);
-  const bool worn_out = unused && own_view_ == 0;
-  if (header().dead.load(std::memory_order_relaxed) != 0 || left_over || worn_out) {
-    header().dead.store(1, std::memory_order_relaxed);
-    remove_name();
-    return Joined::gone;
-  }
-  if (own_view_ == 0) {
-    why = fmt::format("{} is used from {} mount namespaces or sets of permissions, and takes no more: set another CUBESHIM_NAME",
-                      path_, k_views);
-    return Joined::no;
-  }
-  const auto claim = claim_process_slot(*this, self, options.job);
-  if (!claim) {
-    why = fmt::format("all {} process slots of {} are taken", k_process_slots, path_);
-    return Joined::no;
-  }
-  own_slot_ = claim->slot;
-  own_job_ = claim->job;
-  return Joined::yes;
-}
-
-std::uint32_t Region::claim_view(std::uint64_t view) {
-  for (std::uint32_t i = 0; i < k_views; ++i) {
-    std::uint64_t& known = header().views[i];
-    if (known == 0) known = view;
-    if (known == view) return 1U << i;
-  }
-  return 0;
-}
-
-bool Region::is_named() const {
-  struct ::stat st {};
-  return !sys::failed(sys::fstatat(AT_FDCWD, path_.c_str(), &st, AT_SYMLINK_NOFOLLOW)) && st.st_dev == device_ &&
-         st.st_ino == inode_;
-}
-
-void Region::remove_name() {
-  // Only while the name is still this region's: another may have been made under it.
-  if (is_named()) sys::unlink(path_.c_str());
-}
-
 base::Result<void> Region::open_existing(std::string& why) {
   const auto complain = [&](int error) {
-    why = fmt::format("cannot open {}: {}", path_, error_text(error));
+    why = fmt::format("cannot open {}: {}", path_, text_of_errno(error));
     return base::fail(error);
   };
   auto writable = base::open_fd(path_.c_str(), O_RDWR | k_open_name);
@@ -257,7 +181,6 @@ base::Result<void> Region::open_existing(std::string& why) {
   pthread_mutex_t fresh;
   bool sound = init_robust_mutex(&fresh) == 0 && is_robust_mutex(header().lifecycle, fresh) &&
                is_robust_mutex(header().prefetch_leader, fresh) && is_robust_mutex(header().disk_writer, fresh);
-  for (std::uint32_t i = 0; i < k_process_slots && sound; ++i) sound = is_robust_mutex(process_slot(i).life, fresh);
   return sound ? base::Result<void>() : not_sound();
 }
 
@@ -266,7 +189,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   if (bytes == 0) return base::fail(ENOSPC);
   layout_ = layout_for(bytes);
   const auto complain = [&](const char* what, int error) {
-    why = fmt::format("cannot make a region in {}: {}: {}", options.directory, what, error_text(error));
+    why = fmt::format("cannot make a region in {}: {}: {}", options.directory, what, text_of_errno(error));
     return base::fail(error);
   };
   auto writable = base::open_fd(options.directory.c_str(), O_TMPFILE | O_RDWR, 0600);
@@ -297,7 +220,6 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   int error = init_robust_mutex(&head.lifecycle);
   if (error == 0) error = init_robust_mutex(&head.prefetch_leader);
   if (error == 0) error = init_robust_mutex(&head.disk_writer);
-  for (std::uint32_t i = 0; i < k_process_slots && error == 0; ++i) error = init_robust_mutex(&process_slot(i).life);
   if (error != 0) return complain("robust mutex", error);
   head.magic = k_region_magic;
   const long linked = sys::raw(SYS_linkat, AT_FDCWD, sys::arg(own_path), AT_FDCWD, sys::arg(path_.c_str()), AT_SYMLINK_FOLLOW);
@@ -393,25 +315,6 @@ bool Region::take_listing(std::string& directory) {
     return true;
   }
   return false;
-}
-
-void Region::detach() {
-  const RobustLock lock(&header().lifecycle);
-  if (!lock) return;
-  JobRow& job = job_row(own_job_);
-  if (job.leader == process_slot(own_slot_).process) job.reported.store(1, std::memory_order_relaxed);
-  const std::uint32_t others = reap_dead_processes(*this, own_slot_);
-  const bool last = others == 0 && !report_is_due(*this, process_slot(own_slot_).process);
-  if (last && !keep_) {
-    // A program's mapping of the region stays whole without a name.
-    header().dead.store(1, std::memory_order_relaxed);
-    remove_name();
-  }
-  const auto* const pins = pin_row(own_slot_);
-  const bool pinned =
-      std::any_of(pins, pins + layout_.segment_count, [](const auto& pin) { return pin.load(std::memory_order_relaxed) != 0; });
-  // With pins held, the slot is left to the kernel: it tells of our death when we are really gone.
-  if (!pinned) release_process_slot(*this, own_slot_);
 }
 
 }  // namespace cube::cache

@@ -15,6 +15,7 @@
 #include "cache/base/unique_fd.h"
 #include "cache/base/view.h"
 #include "cache/ram/layout.h"
+#include "cache/ram/life_lock.h"
 
 namespace cube::cache {
 
@@ -28,6 +29,9 @@ struct RegionOptions {
   base::ProcessId job;  // the first process of the job
   std::uint64_t view = base::current_view();
 };
+
+// For lines that the user reads.
+std::string text_of_errno(int error);
 
 class Region {
  public:
@@ -52,6 +56,7 @@ class Region {
     control_.reset();
     data_.reset();
     writable_.reset();
+    drop_life_after_fork(life_);
   }
 
   RegionHeader& header() const { return *at<RegionHeader>(0); }
@@ -108,6 +113,7 @@ class Region {
   Region() = default;
   // Claims a slot, unless this region has ended or is to end now.
   Joined join(const RegionOptions& options, const base::ProcessId& self, std::string& why);
+  std::string why_not_claimed(int error) const;
   // The bit of this view; 0 where all are taken.
   std::uint32_t claim_view(std::uint64_t view);
   bool is_named() const;
@@ -122,6 +128,7 @@ class Region {
 
   base::Mapping control_, data_;
   base::Mapping writable_;  // the data part again, inaccessible: windows are duplicates of parts of it (no fd, no name needed)
+  base::Mapping life_;      // keeps our life lock (life_lock.h)
   RegionLayout layout_;
   std::string path_;
   std::uint64_t device_ = 0, inode_ = 0;

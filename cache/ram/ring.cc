@@ -5,6 +5,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/ram/index.h"
+#include "cache/ram/process_slots.h"
 #include "cache/ram/segments.h"
 
 namespace cube::cache {
@@ -163,7 +164,8 @@ base::Result<void> Ring::next_filling(const Filling& full) {
 }
 
 bool Ring::is_pinned(std::uint32_t segment) const {
-  for (std::uint32_t process = 0; process < k_process_slots; ++process) {
+  const std::uint32_t reached = slots_reached(*region_);
+  for (std::uint32_t process = 0; process < reached; ++process) {
     if (region_->pin_row(process)[segment].load(std::memory_order_seq_cst) != 0) return true;
   }
   return false;

@@ -32,7 +32,7 @@ RunningJob find_running_job(const cache::Region& region) {
   RunningJob job;
   job.processes = region.count_processes();
   std::uint64_t oldest = UINT64_MAX;
-  for (std::uint32_t i = 0; i < cache::k_job_rows; ++i) {
+  for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
     const auto& row = region.job_row(i);
     const bool is_over = row.leader.pid == 0 || row.reported.load() != 0;
     if (is_over || row.started_ns >= oldest || base::liveness_of(row.leader) != base::Liveness::alive) continue;

@@ -24,7 +24,7 @@ void print_region(cache::Region& region, bool json) {
     fmt::print(R"({{"region":"{}","processes":{},"jobs":[)", region.path(), region.count_processes());
   }
   const char* comma = "";
-  for (std::uint32_t i = 0; i < cache::k_job_rows; ++i) {
+  for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
     const auto& row = region.job_row(i);
     if (row.leader.pid == 0) continue;
     const auto totals = cache::collect(region, i);

@@ -44,7 +44,7 @@ struct Rates {
 Sample take_sample(cache::Region& region) {
   Sample sample;
   sample.ns = base::monotonic_ns();
-  for (std::uint32_t i = 0; i < cache::k_job_rows; ++i) {
+  for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
     const auto& row = region.job_row(i);
     if (row.leader.pid == 0) continue;
     sample.jobs.push_back({row.leader, base::liveness_of(row.leader) != base::Liveness::dead, cache::collect(region, i)});

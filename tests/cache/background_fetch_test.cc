@@ -255,7 +255,8 @@ TEST_F(BackgroundFetchTest, TheNextLeaderFetchesWhatADeadOneHadBegun) {
   EXPECT_EQ(begin(path), Begin::fetch);
   EXPECT_TRUE(prefetch(path));
   EXPECT_TRUE(open_hits(path));
-  for (std::uint32_t i = 0; i < k_process_slots; ++i) EXPECT_NE(cache->region().process_slot(i).demand_fetches.load(), 77U);
+  for (std::uint32_t i = 0; i < cache->region().layout().process_slots; ++i)
+    EXPECT_NE(cache->region().process_slot(i).demand_fetches.load(), 77U);
 }
 
 }  // namespace

@@ -82,12 +82,12 @@ TEST(Layout, TablesDoNotOverlap) {
     const RegionLayout l = layout_for(bytes);
     const std::pair<std::uint64_t, std::uint64_t> tables[] = {
         {0, sizeof(RegionHeader)},
-        {l.jobs, sizeof(JobRow) * k_job_rows},
-        {l.processes, sizeof(ProcessSlot) * k_process_slots},
-        {l.pins, sizeof(std::uint32_t) * l.segment_count * k_process_slots},
+        {l.jobs, sizeof(JobRow) * l.job_rows},
+        {l.processes, sizeof(ProcessSlot) * l.process_slots},
+        {l.pins, sizeof(std::uint32_t) * l.segment_count * l.process_slots},
         {l.segments, sizeof(SegmentRow) * l.segment_count},
         {l.writers, sizeof(WriterStripe) * k_writer_stripes},
-        {l.own_writers, sizeof(std::uint64_t) * k_own_writers * k_process_slots},
+        {l.own_writers, sizeof(std::uint64_t) * k_own_writers * l.process_slots},
         {l.flights, sizeof(FlightSlot) * k_flight_slots},
         {l.unread, std::uint64_t{l.segment_bytes} * l.segment_count / k_unread_grain / 8},
         {l.misses, sizeof(std::uint64_t) * k_recent_misses},
@@ -116,7 +116,7 @@ TEST(Layout, IndexAndSegmentTablesTakeAtMost32BytesAFile) {
     for (const std::uint32_t n : l.bucket_count) buckets += n;
     const double table_bytes =
         static_cast<double>(sizeof(IndexBucket)) * buckets +
-        static_cast<double>(sizeof(SegmentRow) + sizeof(std::uint32_t) * k_process_slots) * l.segment_count;
+        static_cast<double>(sizeof(SegmentRow) + sizeof(std::uint32_t) * l.process_slots) * l.segment_count;
     most = std::max(most, table_bytes / files);
     ASSERT_GE(buckets * IndexBucket::k_slots, files) << "fewer slots than files";
   }

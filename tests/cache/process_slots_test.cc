@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
-#include <thread>
 #include <vector>
 
 #include "cache/job_report.h"
+#include "cache/ram/life_lock.h"
 #include "cache/ram/robust_lock.h"
 #include "cache/ram/segments.h"
 #include "tests/support/attached_child.h"
@@ -27,6 +27,18 @@ std::uint32_t reap(Region& region) {
   const RobustLock lock(&region.header().lifecycle);
   EXPECT_TRUE(lock);
   return reap_dead_processes(region, region.own_slot());
+}
+
+base::ProcessId other_job(const RegionOptions& options, std::uint32_t number) {
+  base::ProcessId job = options.job;
+  job.pid_namespace += number;
+  return job;
+}
+
+std::string why_refused(const RegionOptions& options) {
+  std::string why;
+  EXPECT_EQ(tests::attach(options, &why), nullptr);
+  return why;
 }
 
 TEST(ProcessSlots, TheKilledAreReapedAndTheLivingNever) {
@@ -88,32 +100,6 @@ TEST(ProcessSlots, LeasesOfTheDeadAreTakenOver) {
   EXPECT_EQ(SegmentWord::unpack(region->segment_row(0).word.load()).owner, region->own_slot()) << "a new segment was begun";
 }
 
-TEST(ProcessSlots, AThreadThatEndsWhileItsProcessLivesIsNotTheProcess) {
-  const TestRegion region;
-  Gate ready, go;
-  Child child([&] {
-    Region* mine = nullptr;
-    std::thread([&] { mine = tests::attach(region.options); }).join();
-    ready.give();
-    if (mine == nullptr || !go.take()) return 1;
-    // The next thread of the process takes over, and ends too.
-    std::thread([&] { keep_alive(*mine); }).join();
-    ready.give();
-    if (!go.take()) return 1;
-    keep_alive(*mine);
-    ready.give();
-    return tests::wait_for_death();
-  });
-  for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(ready.take());
-    EXPECT_EQ(reap(*region), 1U) << i;
-    EXPECT_EQ(reap(*region), 1U) << i;
-    if (i < 2) go.give();
-  }
-  child.kill();
-  EXPECT_EQ(reap(*region), 0U);
-}
-
 TEST(ProcessSlots, AProcessWhoseFirstThreadHasEndedIsAlive) {
   if (tests::k_tsan) GTEST_SKIP() << "the end of the first thread confuses TSan";
   const TestRegion region;
@@ -172,91 +158,54 @@ TEST(ProcessSlots, JobsAreCountedApart) {
   EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::misses], 0U);
 }
 
-TEST(ProcessSlots, AProcessThatExecsTakesItsOwnSlotAgain) {
-  const TestRegion region;
-  // What is left of the old image: a slot of the same process, whose mutex has lost its holder.
-  Gate ready;
-  Child child([&] {
-    std::uint32_t slot = 0;
-    // Exec ends all threads, and with them the hold on the slot.
-    std::thread([&] {
-      Region* const mine = tests::attach(region.options);
-      if (mine == nullptr) return;
-      slot = mine->own_slot();
-      mine->stats().count(Counter::bytes_served, 3);
-      RamTier tier(*mine);
-      (void)tests::put(tier, "/a", "of the old image");
-      new Pin(tests::find(tier, "/a"));
-    }).join();
-    Region* const mine = tests::attach(region.options);
-    CHILD_CHECK(mine != nullptr);
-    CHILD_CHECK(mine->own_slot() == slot);
-    CHILD_CHECK(mine->stats().counters[static_cast<std::size_t>(Counter::bytes_served)].load() == 0);
-    for (std::uint32_t i = 0; i < mine->layout().segment_count; ++i) CHILD_CHECK(mine->pin_row(slot)[i].load() == 0);
-    ready.give();
-    return tests::wait_for_death();
-  });
-  ASSERT_TRUE(ready.take());
-  EXPECT_EQ(reap(*region), 1U);
-  EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served], 3U);
-}
-
-// Once a bug: where a slot before its own had become free, the new image took that one, and what the old one held was held for
-// as long as the process lived.
-TEST(ProcessSlots, AfterAnExecNothingIsHeldThoughAnotherSlotIsFree) {
-  const TestRegion region;
-  const int status = tests::run_in_child([&] {
-    constexpr std::uint32_t k_old = 5;
-    base::ProcessId self = base::current_process();
-    ProcessSlot& old = region->process_slot(k_old);
-    old.process = self;
-    old.generation.store(3);
-    old.used.store(1);
-    region->pin_row(k_old)[0].store(1);
-    region->flight_slot(7).word.store((3ULL << 12) | (k_old + 1));
-    const RobustLock lock(&region->header().lifecycle);
-    const auto claim = claim_process_slot(*region, self, region.options.job);
-    CHILD_CHECK(claim && claim->slot < k_old);
-    CHILD_CHECK(old.used.load() == 0);
-    CHILD_CHECK(region->pin_row(k_old)[0].load() == 0);
-    CHILD_CHECK(region->flight_slot(7).word.load() == 0);
-    return 0;
-  });
-  EXPECT_EQ(status, 0);
-}
-
 TEST(ProcessSlots, AllTakenByTheLivingIsOneClearLine) {
   const TestRegion region;
-  const RobustLock lock(&region->header().lifecycle);
-  for (std::uint32_t i = 0; i < k_process_slots; ++i) {
+  auto others = LifeLock::open(*region);
+  ASSERT_TRUE(others);
+  for (std::uint32_t i = 0; i < region->layout().process_slots; ++i) {
     if (i == region->own_slot()) continue;
-    region->process_slot(i).process = base::current_process();
-    region->process_slot(i).process.pid_namespace += 1;  // unknown: not dead
+    ASSERT_TRUE(others->take(i));
     region->process_slot(i).used.store(1);
   }
-  base::ProcessId self = base::current_process();
-  self.start_time += 7;
-  const auto claim = claim_process_slot(*region, self, region.options.job);
-  ASSERT_FALSE(claim);
-  EXPECT_EQ(claim.error().value, EUSERS);
+  region->header().slots_reached.store(region->layout().process_slots);
+  EXPECT_EQ(why_refused(region.options), "all 256 process slots of " + region.path() + " are taken: set another CUBESHIM_NAME");
+}
+
+// Once a bug: 32 jobs took all there were, and the line told of process slots.
+TEST(ProcessSlots, HundredsOfJobsShareARegion) {
+  const TestRegion region;
+  const RobustLock lock(&region->header().lifecycle);
+  std::vector<Claim> claims;
+  for (std::uint32_t i = 1; i < region->layout().process_slots; ++i) {
+    auto claim = claim_process_slot(*region, base::current_process(), other_job(region.options, i));
+    ASSERT_TRUE(claim) << i;
+    EXPECT_TRUE(claim->is_new_job);
+    claims.push_back(std::move(*claim));
+  }
+  EXPECT_EQ(claims.size(), 255U);
+}
+
+TEST(ProcessSlots, TooManyJobsIsOneClearLine) {
+  const TestRegion region;
+  for (std::uint32_t i = 0; i < region->layout().job_rows; ++i) {
+    region->job_row(i).leader = base::current_process();
+    region->job_row(i).last_used = i + 1;
+  }
+  auto options = region.options;
+  options.job.pid_namespace += 1;
+  EXPECT_EQ(why_refused(options), region.path() +
+                                      " is used by 256 jobs (processes that were started independently of each other), and takes "
+                                      "no more: set another CUBESHIM_NAME");
 }
 
 // Once a bug: the row of a job whose leader was in another pid namespace (a container that is gone) is never free again.
 TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
   const TestRegion region;
-  for (std::uint32_t i = 0; i < k_job_rows + 5; ++i) {
-    auto options = region.options;
-    options.job.pid_namespace += 1;
-    options.job.pid += i;
-    const int status = tests::run_in_child([&] {
-      std::string why;
-      Region* const mine = tests::attach(options, &why);
-      if (mine == nullptr) std::fprintf(stderr, "job %u: %s\n", i, why.c_str());
-      CHILD_CHECK(mine != nullptr);
-      mine->detach();
-      return 0;
-    });
-    ASSERT_EQ(status, 0) << "job " << i;
+  const RobustLock lock(&region->header().lifecycle);
+  for (std::uint32_t i = 1; i < region->layout().job_rows + 5; ++i) {
+    const auto claim = claim_process_slot(*region, base::current_process(), other_job(region.options, i));
+    ASSERT_TRUE(claim) << "job " << i;
+    release_process_slot(*region, claim->slot);
   }
 }
 

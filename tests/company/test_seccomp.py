@@ -7,13 +7,14 @@ STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:262144", "fork:DIR", "vfork:DIR"
 # Nothing that the library makes of them is dear enough to need them.
 WORKS_WITHOUT = ("io_uring_setup memfd_create get_robust_list openat2 statx membarrier madvise mremap mlock copy_file_range "
                  "pidfd_open pidfd_send_signal rseq close_range process_vm_readv process_vm_writev unlinkat prlimit64 fchmod "
-                 "getcwd kill readlinkat dup3 fcntl rt_sigpending rt_sigtimedwait rt_sigprocmask getpid getuid").split()
+                 "getcwd kill readlinkat dup3 rt_sigpending rt_sigtimedwait rt_sigprocmask getpid getuid").split()
 # No region without these: (call, what the line on stderr says).
 NO_CACHE_WITHOUT = (("fallocate", "cannot make a region in /dev/shm: fallocate: "),
                     ("linkat", "cannot make a region in /dev/shm: linkat: "),
                     ("ftruncate", "cannot make a region in /dev/shm: ftruncate: "),
                     ("statfs", "CUBESHIM_RAM_DIR=/dev/shm: .*; it takes a directory on a tmpfs"),
-                    ("set_robust_list", "a sandbox refuses the system call set_robust_list, by which the death of a process"))
+                    ("set_robust_list", "a sandbox refuses the system call set_robust_list, by which the death of a process"),
+                    ("fcntl", "a sandbox refuses locks of open files .F_OFD_SETLK., by which the death of a process"))
 # What a reader needs by itself: open, read, close, end.
 PLAIN_CALLS = "read,write,openat,close,newfstatat,fstat,lseek,exit_group"
 

@@ -233,7 +233,7 @@ class Torture {
     tests::Survivor survivor(*region);
     survivor.check_tables(counts_);
     const auto& layout = region->layout();
-    for (std::uint32_t p = 0; p < cache::k_process_slots; ++p) {
+    for (std::uint32_t p = 0; p < layout.process_slots; ++p) {
       if (p != region->own_slot() && region->process_slot(p).used != 0)
         complain("a slot of a dead process is left", totals_.left_over);
       for (std::uint32_t s = 0; s < layout.segment_count; ++s) {

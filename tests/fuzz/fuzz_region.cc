@@ -88,13 +88,13 @@ struct Table {
 Table table_of(const RegionLayout& l, std::uint8_t what) {
   switch (what % 12) {
     case 0: return {0, sizeof(RegionHeader), 1};
-    case 1: return {l.jobs, sizeof(JobRow), k_job_rows};
-    case 2: return {l.processes, sizeof(ProcessSlot), k_process_slots};
-    case 3: return {l.pins, 4, std::uint64_t{k_process_slots} * l.segment_count};
+    case 1: return {l.jobs, sizeof(JobRow), l.job_rows};
+    case 2: return {l.processes, sizeof(ProcessSlot), l.process_slots};
+    case 3: return {l.pins, 4, std::uint64_t{l.process_slots} * l.segment_count};
     case 4:
     case 5: return {l.segments, sizeof(SegmentRow), l.segment_count};
     case 6: return {l.writers, sizeof(WriterStripe), k_writer_stripes};
-    case 7: return {l.own_writers, 8, std::uint64_t{k_process_slots} * k_own_writers};
+    case 7: return {l.own_writers, 8, std::uint64_t{l.process_slots} * k_own_writers};
     case 8: return {l.flights, sizeof(FlightSlot), k_flight_slots};
     case 9: return {l.index[0], 8, std::uint64_t{l.bucket_count[0]} * IndexBucket::k_slots};
     default: return {l.data, 64, std::uint64_t{l.segment_bytes} * l.segment_count / 64};

@@ -54,8 +54,10 @@ struct SidecarTest : ::testing::Test {
   std::uint64_t fetched() {
     std::uint64_t sum = 0;
     const auto place = static_cast<std::size_t>(Counter::prefetch_fetched);
-    for (std::uint32_t i = 0; i < cache::k_process_slots; ++i) sum += cache.region().process_slot(i).stats.counters[place].load();
-    for (std::uint32_t i = 0; i < cache::k_job_rows; ++i) sum += cache.region().job_row(i).finished.counters[place].load();
+    for (std::uint32_t i = 0; i < cache.region().layout().process_slots; ++i)
+      sum += cache.region().process_slot(i).stats.counters[place].load();
+    for (std::uint32_t i = 0; i < cache.region().layout().job_rows; ++i)
+      sum += cache.region().job_row(i).finished.counters[place].load();
     return sum;
   }
   // Reads what is there, in the list's order, round after round, until so many more are fetched; the test's own time is its

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cache/ram/process_slots.h"
+#include "cache/ram/life_lock.h"
 
 namespace cube::tests {
 
@@ -38,7 +38,7 @@ class Child {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // 0: it is in another pid namespace.
     if (const pid_t now = getppid(); now != parent && now != 0) _exit(99);
-    cache::forget_claim_after_fork();
+    cache::close_life_lock_after_fork();
     _exit(body());
   }
   Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}

@@ -44,7 +44,7 @@ class Survivor {
       cache::reap_dead_processes(region_, region_.own_slot());
     }
     if (base::monotonic_ns() - began > 1'000'000'000) ++counts.hangs;
-    for (std::uint32_t p = 0; p < cache::k_process_slots; ++p) {
+    for (std::uint32_t p = 0; p < region_.layout().process_slots; ++p) {
       if (region_.process_slot(p).used.load() != 0) continue;
       for (std::uint32_t s = 0; s < region_.layout().segment_count; ++s)
         counts.leaked_pins += region_.pin_row(p)[s].load() != 0 ? 1 : 0;
@@ -52,7 +52,7 @@ class Survivor {
     for (std::uint32_t s = 0; s < region_.layout().segment_count; ++s) {
       const auto word = cache::SegmentWord::unpack(region_.segment_row(s).word.load());
       const bool owned = word.state == cache::SegmentState::open && word.owner != cache::k_no_owner;
-      if (owned && (word.owner >= cache::k_process_slots || region_.process_slot(word.owner).used.load() == 0))
+      if (owned && (word.owner >= region_.layout().process_slots || region_.process_slot(word.owner).used.load() == 0))
         ++counts.leaked_leases;
     }
   }

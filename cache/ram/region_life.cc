@@ -1,0 +1,136 @@
+// Who uses a region, and when its name goes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cache/ram/life_lock.h"
+#include "cache/ram/process_slots.h"
+#include "cache/ram/region.h"
+#include "cache/ram/robust_lock.h"
+
+namespace cube::cache {
+namespace sys = base::sys;
+
+std::string text_of_errno(int error) { return strerrordesc_np(error) != nullptr ? strerrordesc_np(error) : "unknown error"; }
+
+std::uint32_t Region::count_processes() const {
+  const LifeProbe probe(*this);
+  std::uint32_t living = 0;
+  for (std::uint32_t i = 0; i < slots_reached(*this); ++i) {
+    const ProcessSlot& slot = process_slot(i);
+    if (slot.used.load(std::memory_order_acquire) != 0 && probe.is_held(i)) ++living;
+  }
+  return living;
+}
+
+void Region::reap() {
+  const RobustLock lock(&header().lifecycle);
+  if (lock) reap_dead_processes(*this, own_slot_);
+}
+
+base::Result<void> Region::retire() {
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) return base::fail(EBUSY);
+  header().dead.store(1, std::memory_order_relaxed);
+  remove_name();
+  if (is_named()) return base::fail(EPERM);
+  return {};
+}
+
+Region::Joined Region::join(const RegionOptions& options, const base::ProcessId& self, std::string& why) {
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) {
+    why = fmt::format("{} is held by a process that does not run", path_);
+    return Joined::no;
+  }
+  // Left by processes that were killed, and nobody asked to keep it; or its last process died while it took the name away.
+  const bool unused = options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});
+  const bool left_over = unused && !options.keep && header().records.load(std::memory_order_relaxed) != 0;
+  // What an earlier job wanted.
+  if (unused) header().prefetch_wanted.store(0, std::memory_order_relaxed);
+  own_view_ = claim_view(options.view);
+  const bool worn_out = unused && own_view_ == 0;
+  if (header().dead.load(std::memory_order_relaxed) != 0 || left_over || worn_out) {
+    header().dead.store(1, std::memory_order_relaxed);
+    remove_name();
+    return Joined::gone;
+  }
+  if (own_view_ == 0) {
+    why = fmt::format("{} is used from {} mount namespaces or sets of permissions, and takes no more: set another CUBESHIM_NAME",
+                      path_, k_views);
+    return Joined::no;
+  }
+  auto claim = claim_process_slot(*this, self, options.job);
+  if (!claim) {
+    // Somebody else has taken the name away.
+    if (claim.error().value == ESTALE) return Joined::gone;
+    why = why_not_claimed(claim.error().value);
+    return Joined::no;
+  }
+  own_slot_ = claim->slot;
+  own_job_ = claim->job;
+  life_ = std::move(claim->life);
+  return Joined::yes;
+}
+
+std::string Region::why_not_claimed(int error) const {
+  switch (error) {
+    case EUSERS:
+      return fmt::format("all {} process slots of {} are taken: set another CUBESHIM_NAME", layout_.process_slots, path_);
+    case EDQUOT:
+      return fmt::format(
+          "{} is used by {} jobs (processes that were started independently of each other), and takes no more: set "
+          "another CUBESHIM_NAME",
+          path_, layout_.job_rows);
+    case EINVAL:
+    case EPERM:
+    case EACCES:
+    case ENOSYS: return "a sandbox refuses locks of open files (F_OFD_SETLK), by which the death of a process is noticed";
+    default: return fmt::format("cannot take a process slot of {}: {}", path_, text_of_errno(error));
+  }
+}
+
+std::uint32_t Region::claim_view(std::uint64_t view) {
+  for (std::uint32_t i = 0; i < k_views; ++i) {
+    std::uint64_t& known = header().views[i];
+    if (known == 0) known = view;
+    if (known == view) return 1U << i;
+  }
+  return 0;
+}
+
+bool Region::is_named() const {
+  struct ::stat st {};
+  return !sys::failed(sys::fstatat(AT_FDCWD, path_.c_str(), &st, AT_SYMLINK_NOFOLLOW)) && st.st_dev == device_ &&
+         st.st_ino == inode_;
+}
+
+void Region::remove_name() {
+  // Only while the name is still this region's: another may have been made under it.
+  if (is_named()) sys::unlink(path_.c_str());
+}
+
+void Region::detach() {
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) return;
+  JobRow& job = job_row(own_job_);
+  if (job.leader == process_slot(own_slot_).process) job.reported.store(1, std::memory_order_relaxed);
+  const std::uint32_t others = reap_dead_processes(*this, own_slot_);
+  const bool last = others == 0 && !report_is_due(*this, process_slot(own_slot_).process);
+  if (last && !keep_) {
+    // A program's mapping of the region stays whole without a name.
+    header().dead.store(1, std::memory_order_relaxed);
+    remove_name();
+  }
+  const auto* const pins = pin_row(own_slot_);
+  const bool pinned =
+      std::any_of(pins, pins + layout_.segment_count, [](const auto& pin) { return pin.load(std::memory_order_relaxed) != 0; });
+  // With pins held, the slot is left to the kernel: it tells of our death when we are really gone.
+  if (pinned) return;
+  release_process_slot(*this, own_slot_);
+  life_.reset();
+}
+
+}  // namespace cube::cache

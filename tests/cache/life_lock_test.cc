@@ -1,0 +1,252 @@
+// By what a process is known to live: its memory. Not a thread of it, not an fd, not /proc, not its pid.
+#include "cache/ram/life_lock.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include <thread>
+#include <vector>
+
+#include "cache/ram/process_slots.h"
+#include "cache/ram/robust_lock.h"
+#include "tests/support/attached_child.h"
+#include "tests/support/child.h"
+#include "tests/support/sanitizers.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+using tests::Child;
+using tests::Gate;
+using tests::TestRegion;
+
+std::uint32_t reap(Region& region) {
+  const RobustLock lock(&region.header().lifecycle);
+  EXPECT_TRUE(lock);
+  return reap_dead_processes(region, region.own_slot());
+}
+
+// While one lives, no number of an fd is left.
+class NoFdLeft {
+ public:
+  NoFdLeft() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  NoFdLeft(const NoFdLeft&) = delete;
+  NoFdLeft& operator=(const NoFdLeft&) = delete;
+  ~NoFdLeft() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// A child that was attached by a thread that has ended.
+Child child_whose_thread_has_ended(const RegionOptions& options) {
+  Gate ready;
+  Child child([&] {
+    bool done = false;
+    std::thread([&] { done = tests::attach(options) != nullptr; }).join();
+    CHILD_CHECK(done);
+    ready.give();
+    return tests::wait_for_death();
+  });
+  EXPECT_TRUE(ready.take());
+  return child;
+}
+
+// Once a bug: the slot was held by the thread that had attached; without it, a peer that could not read /proc saw a death.
+TEST(LifeLock, NeitherTheEndOfAThreadNorAPeerWithoutFdsIsADeath) {
+  const TestRegion region;
+  Child child = child_whose_thread_has_ended(region.options);
+  EXPECT_EQ(reap(*region), 1U);
+  {
+    const NoFdLeft none;
+    EXPECT_EQ(reap(*region), 1U);
+  }
+  child.kill();
+  {
+    const NoFdLeft none;
+    EXPECT_EQ(reap(*region), 1U) << "who cannot look takes nobody for dead";
+  }
+  EXPECT_EQ(reap(*region), 0U);
+}
+
+TEST(LifeLock, NoFdOfTheProcessKeepsIt) {
+  const TestRegion region;
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Child child([&] {
+    CHILD_CHECK(tests::attach(region.options) != nullptr);
+    CHILD_CHECK(dup2(ends[1], 0) == 0 && syscall(SYS_close_range, 1U, ~0U, 0U) == 0);
+    return write(0, "x", 1) == 1 ? tests::wait_for_death() : 1;
+  });
+  close(ends[1]);
+  char c = 0;
+  EXPECT_EQ(read(ends[0], &c, 1), 1);
+  close(ends[0]);
+  EXPECT_EQ(reap(*region), 1U);
+  child.kill();
+  EXPECT_EQ(reap(*region), 0U);
+}
+
+TEST(LifeLock, AProgramThatHasUsedUpAllThreadKeysIsSeenToLiveAndToDie) {
+  const TestRegion region;
+  Gate ready;
+  Child child([&] {
+    pthread_key_t key{};
+    while (pthread_key_create(&key, nullptr) == 0) {
+    }
+    CHILD_CHECK(tests::attach(region.options) != nullptr);
+    ready.give();
+    return tests::wait_for_death();
+  });
+  ASSERT_TRUE(ready.take());
+  EXPECT_EQ(reap(*region), 1U);
+  child.kill();
+  EXPECT_EQ(reap(*region), 0U);
+}
+
+// What outlives a killed process: is it that process? `make` says what makes the one that is left: 0 in that one, its pid in the
+// other.
+template <typename Make>
+void check_survivor(Make&& make, bool is_the_process) {
+  const TestRegion region;
+  Gate alone;
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Child child([&] {
+    CHILD_CHECK(tests::attach(region.options) != nullptr);
+    if (make() == 0) {
+      // Until the test closes its end.
+      char c = 0;
+      syscall(SYS_close, ends[1]);
+      alone.give();
+      syscall(SYS_read, ends[0], &c, 1);
+      syscall(SYS_exit_group, 0);
+    }
+    return tests::wait_for_death();
+  });
+  close(ends[0]);
+  ASSERT_TRUE(alone.take());
+  EXPECT_EQ(reap(*region), 1U);
+  child.kill();
+  EXPECT_EQ(reap(*region), is_the_process ? 1U : 0U);
+  close(ends[1]);
+}
+
+TEST(LifeLock, AForkedChildIsNotItsParent) {
+  check_survivor([] { return fork(); }, false);
+}
+
+TEST(LifeLock, AChildByARawCloneIsNotItsParent) {
+  check_survivor([] { return syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr); }, false);
+}
+
+// It still reads what its parent has pinned.
+TEST(LifeLock, AVforkedChildIsItsParent) {
+  if (tests::k_tsan) GTEST_SKIP() << "a vforked child confuses TSan";
+  check_survivor([] { return syscall(SYS_vfork); }, true);
+}
+
+TEST(LifeLock, AnExecIsTheEndOfTheOldProgram) {
+  const TestRegion region;
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Child child([&] {
+    CHILD_CHECK(tests::attach(region.options) != nullptr);
+    dup2(ends[1], STDOUT_FILENO);
+    execl("/bin/sh", "sh", "-c", "echo; exec sleep 1000", nullptr);
+    return 1;
+  });
+  char c = 0;
+  ASSERT_EQ(read(ends[0], &c, 1), 1);
+  EXPECT_EQ(kill(child.pid(), 0), 0);
+  EXPECT_EQ(reap(*region), 0U);
+  for (const int fd : ends) close(fd);
+}
+
+// A child that forks in one thread while another attaches must not keep what that takes.
+TEST(LifeLock, OneThatIsJustBeingTakenDoesNotGoToAChild) {
+  const TestRegion region;
+  std::uint32_t slot = region->own_slot() + 1;
+  auto lock = LifeLock::open(*region);
+  ASSERT_TRUE(lock);
+  ASSERT_TRUE(lock->take(slot));
+  Gate closed;
+  const Child child([&] {  // its first act is close_life_lock_after_fork
+    closed.give();
+    return tests::wait_for_death();
+  });
+  ASSERT_TRUE(closed.take());
+  const LifeProbe probe(*region);
+  EXPECT_TRUE(probe.is_held(slot));
+  { const LifeLock gone = std::move(*lock); }
+  EXPECT_FALSE(probe.is_held(slot));
+}
+
+enum class Proc { of_another, none };
+
+// Attached in a pid namespace of its own; killed there when told.
+void check_pid_namespace(Proc proc) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const TestRegion region;
+  Gate ready, go, dead;
+  const std::uint32_t parents_slot = region->own_slot();
+  Child child([&] {
+    CHILD_CHECK(unshare(CLONE_NEWPID | CLONE_NEWNS) == 0);
+    CHILD_CHECK(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
+    if (proc == Proc::none) CHILD_CHECK(mount("none", "/proc", "tmpfs", 0, nullptr) == 0);
+    Child inner = child_whose_thread_has_ended(region.options);
+    // A peer there looks at us here.
+    Child looker([&] {
+      Region* const mine = tests::attach(region.options);
+      CHILD_CHECK(mine != nullptr);
+      CHILD_CHECK(process_is_alive(*mine, parents_slot));
+      CHILD_CHECK(reap(*mine) == 2);
+      mine->detach();
+      return 0;
+    });
+    CHILD_CHECK(looker.wait() == 0);
+    ready.give();
+    if (!go.take()) return 1;
+    inner.kill();
+    dead.give();
+    return tests::wait_for_death();
+  });
+  if (!ready.take()) GTEST_SKIP() << "no pid namespaces here";
+  EXPECT_EQ(reap(*region), 1U);
+  go.give();
+  ASSERT_TRUE(dead.take());
+  EXPECT_EQ(reap(*region), 0U);
+}
+
+TEST(LifeLock, HoldsAcrossPidNamespacesThatSeeTheWrongProc) { check_pid_namespace(Proc::of_another); }
+
+TEST(LifeLock, HoldsAcrossPidNamespacesWithoutProc) { check_pid_namespace(Proc::none); }
+
+TEST(LifeLock, OfManyProcessesTheDeadAreFoundAtOnceWhereNobodyIsLeftOrAllIsWanted) {
+  const TestRegion region;
+  const RobustLock lock(&region->header().lifecycle);
+  std::vector<Claim> claims;
+  for (int i = 0; i < 100; ++i) {
+    auto claim = claim_process_slot(*region, base::current_process(), region.options.job);
+    ASSERT_TRUE(claim);
+    claims.push_back(std::move(*claim));
+  }
+  const std::uint32_t own = region->own_slot();
+  EXPECT_EQ(reap_dead_processes(*region, own, true), 100U);
+  claims.resize(70);
+  EXPECT_EQ(reap_dead_processes(*region, own, true), 70U);
+  claims.clear();
+  EXPECT_EQ(reap_dead_processes(*region, own), 0U) << "within a second";
+}
+
+}  // namespace
+}  // namespace cube::cache
