@@ -58,6 +58,7 @@ struct RegionHeader {
   pthread_mutex_t lifecycle;
   std::atomic<std::uint32_t> dead;           // the last process has taken the name away; under lifecycle
   std::atomic<std::uint32_t> slots_reached;  // no slot from this one on has ever been claimed
+  std::atomic<std::uint32_t> kept;           // somebody wants it to stay when all have left (CUBESHIM_RAM_KEEP)
   std::atomic<std::uint64_t> reaped_ns;      // monotonic clock: when the dead were last looked for
   std::atomic<std::uint32_t> full_until;     // monotonic clock, seconds: no segment was left, try again then; 0: there may be one
   std::atomic<std::uint32_t> index_tables;   // how many have memory; under lifecycle

@@ -113,7 +113,9 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
       return base::fail(opened.error().value);
     }
     switch (region->join(options, self, why)) {
-      case Joined::yes: return region;
+      case Joined::yes:
+        if (region->began_job_) sweep_regions(options.directory);
+        return region;
       case Joined::no: delete region; return base::fail(EBUSY);
       case Joined::gone: delete region; break;
     }

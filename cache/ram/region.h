@@ -48,6 +48,10 @@ class Region {
   void reap();
   // Takes the name away, for good: those who are attached go on with what they have, the next makes a new region.
   base::Result<void> retire();
+  // The same where all who used it were killed, and neither is it to be kept nor its report due. Whether it was.
+  bool retire_if_left();
+  // The same for all regions of this user in a directory, whatever their names.
+  static void sweep_regions(const std::string& directory);
   // Gives the slot back unless pins are held; takes the name away if nobody else is left.
   // The mappings stay: other threads may still be reading.
   void detach();
@@ -133,7 +137,7 @@ class Region {
   std::string path_;
   std::uint64_t device_ = 0, inode_ = 0;
   std::uint32_t own_slot_ = 0, own_job_ = 0, own_view_ = 0;
-  bool keep_ = false;
+  bool keep_ = false, began_job_ = false;
 };
 
 }  // namespace cube::cache

@@ -3,15 +3,27 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <memory>
+#include <new>
 
+#include "cache/base/clock.h"
+#include "cache/base/file_io.h"
 #include "cache/ram/life_lock.h"
 #include "cache/ram/process_slots.h"
 #include "cache/ram/region.h"
 #include "cache/ram/robust_lock.h"
 
 namespace cube::cache {
+namespace {
+
 namespace sys = base::sys;
+
+// So long one is left to those who have made it, whatever its locks say.
+constexpr std::uint64_t k_young_ns = 60'000'000'000;
+
+}  // namespace
 
 std::string text_of_errno(int error) { return strerrordesc_np(error) != nullptr ? strerrordesc_np(error) : "unknown error"; }
 
@@ -28,6 +40,17 @@ std::uint32_t Region::count_processes() const {
 void Region::reap() {
   const RobustLock lock(&header().lifecycle);
   if (lock) reap_dead_processes(*this, own_slot_);
+}
+
+bool Region::retire_if_left() {
+  if (header().kept.load(std::memory_order_relaxed) != 0 || LifeProbe(*this).is_held(0, layout_.process_slots)) return false;
+  // Its maker may be about to join it.
+  if (base::wall_ns() - header().created_ns < k_young_ns) return false;
+  const RobustLock lock(&header().lifecycle, 100);
+  if (!lock || reap_dead_processes(*this, k_nobody, true) != 0 || report_is_due(*this, {})) return false;
+  header().dead.store(1, std::memory_order_relaxed);
+  remove_name();
+  return true;
 }
 
 base::Result<void> Region::retire() {
@@ -72,6 +95,8 @@ Region::Joined Region::join(const RegionOptions& options, const base::ProcessId&
   own_slot_ = claim->slot;
   own_job_ = claim->job;
   life_ = std::move(claim->life);
+  began_job_ = claim->is_new_job;
+  if (options.keep) header().kept.store(1, std::memory_order_relaxed);
   return Joined::yes;
 }
 
@@ -131,6 +156,32 @@ void Region::detach() {
   if (pinned) return;
   release_process_slot(*this, own_slot_);
   life_.reset();
+}
+
+void Region::sweep_regions(const std::string& directory) {
+  constexpr std::size_t k_block = 16 << 10;
+  const auto fd = base::open_fd(directory.c_str(), O_RDONLY | O_DIRECTORY);
+  const std::unique_ptr<std::byte[]> block(new (std::nothrow) std::byte[k_block]);
+  if (!fd || block == nullptr) return;
+  const std::string prefix = fmt::format("cubeshim-{}-", sys::geteuid());
+  while (true) {
+    const long n = sys::getdents64(fd->get(), block.get(), k_block);
+    if (n <= 0) return;
+    for (long at = 0; at < n;) {
+      const auto* const entry = reinterpret_cast<const base::DirectoryEntry*>(block.get() + at);
+      at += entry->length;
+      const std::string_view name(reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name));
+      if (!name.starts_with(prefix)) continue;
+      RegionOptions options;
+      options.directory = directory;
+      options.name = name.substr(prefix.size());
+      std::string why;
+      const auto found = look(options, why);
+      if (!found) continue;
+      const std::unique_ptr<Region> region(*found);
+      region->retire_if_left();
+    }
+  }
 }
 
 }  // namespace cube::cache
