@@ -28,6 +28,47 @@ void wake(FlightSlot& slot) {
   base::sys::futex_wake_all(&slot.wakeups);
 }
 
+// The slots in which the turn for a hash may be held.
+constexpr std::uint32_t k_ways = 4;
+
+FlightSlot& slot_of(const Region& region, std::uint64_t hash, std::uint32_t way) {
+  return region.flight_slot(static_cast<std::uint32_t>((hash + way) % k_flight_slots));
+}
+
+struct Claimed {
+  FlightSlot* slot = nullptr;  // null: others have all slots
+  std::uint64_t seen = 0;      // who else has the turn; 0: it is ours
+};
+
+// Who has the turn, but for `but`.
+Claimed find_turn(const Region& region, std::uint64_t hash, const FlightSlot* but) {
+  for (std::uint32_t way = 0; way < k_ways; ++way) {
+    FlightSlot& slot = slot_of(region, hash, way);
+    const std::uint64_t word = slot.word.load(std::memory_order_seq_cst);
+    if (&slot != but && word != 0 && (word & k_tag_mask) == tag_of(hash)) return {&slot, word};
+  }
+  return {};
+}
+
+Claimed claim_turn(const Region& region, std::uint64_t hash, std::uint64_t mine) {
+  constexpr int k_attempts = 16;
+  for (int attempt = 0; attempt < k_attempts; ++attempt) {
+    if (const Claimed other = find_turn(region, hash, nullptr); other.slot != nullptr) return other;
+    FlightSlot* taken = nullptr;
+    for (std::uint32_t way = 0; way < k_ways && taken == nullptr; ++way) {
+      FlightSlot& slot = slot_of(region, hash, way);
+      std::uint64_t none = 0;
+      if (slot.word.compare_exchange_strong(none, mine, std::memory_order_seq_cst)) taken = &slot;
+    }
+    if (taken == nullptr) return {};
+    // Another may have taken another slot at the same time. One of the two at least sees the other, and gives way.
+    if (find_turn(region, hash, taken).slot == nullptr) return {taken, 0};
+    taken->word.store(0, std::memory_order_seq_cst);
+    wake(*taken);
+  }
+  return {};
+}
+
 }  // namespace
 
 void SingleFlight::Ticket::end() {
@@ -59,43 +100,42 @@ bool SingleFlight::is_owner_gone(std::uint64_t word) const {
 }
 
 SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& ticket) {
-  FlightSlot& slot = region_->flight_slot(static_cast<std::uint32_t>(hash % k_flight_slots));
   const std::uint64_t mine = word_of(hash, true);
-  std::uint64_t seen = 0;
+  Claimed turn = claim_turn(*region_, hash, mine);
+  // Without a turn then.
+  if (turn.slot == nullptr) return Prefetch::mine;
   // What a killed leader was fetching is taken over: else demand would have to find out that it is dead, file by file.
-  if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_acq_rel) ||
-      ((seen & k_tag_mask) == tag_of(hash) && is_owner_gone(seen) &&
-       slot.word.compare_exchange_strong(seen, mine, std::memory_order_acq_rel))) {
-    ticket.slot_ = &slot;
-    return Prefetch::mine;
+  if (turn.seen != 0 &&
+      !(is_owner_gone(turn.seen) && turn.slot->word.compare_exchange_strong(turn.seen, mine, std::memory_order_acq_rel))) {
+    return (turn.seen & k_is_prefetch) != 0 ? Prefetch::prefetched : Prefetch::demanded;
   }
-  // Of another path: without a turn then.
-  if ((seen & k_tag_mask) != tag_of(hash)) return Prefetch::mine;
-  return (seen & k_is_prefetch) != 0 ? Prefetch::prefetched : Prefetch::demanded;
+  ticket.slot_ = turn.slot;
+  return Prefetch::mine;
 }
 
 SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch, bool may_wait) {
-  FlightSlot& slot = region_->flight_slot(static_cast<std::uint32_t>(hash % k_flight_slots));
   const std::uint64_t mine = word_of(hash, false);
   std::uint64_t deadline = 0;
   while (true) {
-    const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_acquire);
-    std::uint64_t seen = 0;
-    if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_acq_rel)) {
-      ticket.slot_ = &slot;
+    Claimed turn = claim_turn(*region_, hash, mine);
+    if (turn.seen == 0) {
+      ticket.slot_ = turn.slot;
       return deadline == 0 ? Turn::mine : Turn::waited;
     }
-    if ((seen & k_tag_mask) != tag_of(hash)) return deadline == 0 ? Turn::mine : Turn::waited;
-    if (waited_for_prefetch != nullptr && (seen & k_is_prefetch) != 0) *waited_for_prefetch = true;
+    FlightSlot& slot = *turn.slot;
+    if (waited_for_prefetch != nullptr && (turn.seen & k_is_prefetch) != 0) *waited_for_prefetch = true;
     if (!may_wait) return Turn::too_long;
     const std::uint64_t now = base::monotonic_ns();
     if (deadline == 0) deadline = now + k_longest_wait_ns;
     if (now >= deadline) return Turn::too_long;
+    const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_seq_cst);
     slot.waiting.store(1, std::memory_order_seq_cst);
+    // Else it has ended, and the count that was read may be that of its end.
+    if (slot.word.load(std::memory_order_seq_cst) != turn.seen) continue;
     const timespec slice{0, k_look_again_ns};
     if (base::sys::futex_wait(&slot.wakeups, wakeups, &slice) != -ETIMEDOUT) continue;
-    if (!is_owner_gone(seen)) continue;
-    if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_acq_rel)) {
+    if (!is_owner_gone(turn.seen)) continue;
+    if (slot.word.compare_exchange_strong(turn.seen, mine, std::memory_order_acq_rel)) {
       ticket.slot_ = &slot;
       return Turn::mine;
     }

@@ -1,6 +1,7 @@
 // One fetch for each path on a node: the first process to miss fetches, the others wait for it, a second at most.
-// When the fetcher dies, a waiter takes over. Two paths that fall on one slot do not wait for each other; then both
-// fetch without a turn, which costs a duplicate at worst.
+// When the fetcher dies, a waiter takes over. A turn is held in one of four slots that follow from the path's hash, so that
+// other paths with the same slots are not waited for. Where all four are taken by others, a path is fetched without a turn,
+// which costs a duplicate at worst.
 // Thread safety: all of it. A thread that is fetching must not ask again (FileCache sees to that).
 #pragma once
 

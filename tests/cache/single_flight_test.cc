@@ -85,6 +85,32 @@ TEST(SingleFlight, PathsThatShareASlotDoNotWaitForEachOther) {
   EXPECT_NE(region->flight_slot(5).word.load(), 0U);
 }
 
+// Once a bug: while the slot of a path was another's, any number of processes fetched it, each for itself.
+TEST(SingleFlight, APathWhoseSlotIsTakenIsStillFetchedByOne) {
+  const TestRegion region;
+  SingleFlight flights(*region);
+  const std::uint64_t step = std::uint64_t{k_flight_slots} << 16;
+  SingleFlight::Ticket other, first, second;
+  EXPECT_EQ(flights.begin(5, other), Turn::mine);
+  EXPECT_EQ(flights.begin(5 + step, first), Turn::mine);
+  EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::demanded);
+  // Also when the slot that it would have liked is free again.
+  other = {};
+  EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::demanded);
+  first = {};
+  EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::mine);
+}
+
+TEST(SingleFlight, WhereAllItsSlotsAreTakenAPathWaitsForNobody) {
+  const TestRegion region;
+  SingleFlight flights(*region);
+  const std::uint64_t step = std::uint64_t{k_flight_slots} << 16;
+  SingleFlight::Ticket others[4], first, second;
+  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(flights.begin(5 + i * step, others[i]), Turn::mine);
+  EXPECT_EQ(flights.begin(5 + 4 * step, first), Turn::mine);
+  EXPECT_EQ(flights.begin(5 + 4 * step, second), Turn::mine);
+}
+
 TEST(SingleFlight, OnlyOneOfManyProcessesFetches) {
   const TestRegion region;
   const tests::TempDir dir;
