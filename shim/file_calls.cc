@@ -12,6 +12,7 @@
 #include "shim/packed_directory.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
+#include "shim/real_libc.h"
 #include "shim/user_pointer.h"
 
 namespace cube::shim::file_calls {
@@ -275,7 +276,7 @@ Answer stat(int fd, struct ::stat* st) {
     directory->directory->stat().copy_to(*st);
     return 0;
   }
-  if (file->record->is_stale()) {
+  if (file->record->is_stale() || real::stat_is_anothers()) [[unlikely]] {
     materialize_slow(fd);
     return {};
   }
@@ -294,7 +295,7 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
     directory->directory->stat().copy_to(*x, mask);
     return 0;
   }
-  if (file->record->is_stale() || !cache::FileStat::answers(mask) || !file->record->has_one_view()) {
+  if (file->record->is_stale() || !cache::FileStat::answers(mask) || !file->record->has_one_view() || real::stat_is_anothers()) {
     materialize_slow(fd);
     return {};
   }

@@ -14,6 +14,7 @@
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 #include "shim/packed_directory.h"
+#include "shim/real_libc.h"
 
 namespace cube::shim {
 namespace {
@@ -433,7 +434,7 @@ bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat
   // A pack's own prefix is covered by none.
   if (path_filter::passes_by(path)) return process::packs() != nullptr && stat_in_pack(dir, path, no_follow, stat);
   materialize_named(path, dir);
-  if (stat_of_cached(dir, path, no_follow, stat, with_mount)) return true;
+  if (!real::stat_is_anothers() && stat_of_cached(dir, path, no_follow, stat, with_mount)) return true;
   return process::packs() != nullptr && stat_in_pack(dir, path, no_follow, stat);
 }
 

@@ -1,6 +1,9 @@
 #include "shim/real_libc.h"
 
 #include <dlfcn.h>
+#include <gnu/libc-version.h>
+
+#include <cstring>
 
 #include "shim/early_calls.h"
 
@@ -12,9 +15,28 @@ namespace cube::shim::real {
 
 void* next_symbol(const char* name) { return dlsym(RTLD_NEXT, name); }
 
+constinit std::atomic<bool> g_stat_is_anothers{false};
+
+namespace {
+
+bool is_anothers(const char* name) {
+  ::Dl_info found{}, libc{};
+  const void* const symbol = next_symbol(name);
+  if (symbol == nullptr || dladdr(symbol, &found) == 0 || found.dli_fname == nullptr) return false;
+  if (dladdr(reinterpret_cast<const void*>(&gnu_get_libc_version), &libc) == 0 || found.dli_fbase == libc.dli_fbase) return false;
+  const char* const slash = std::strrchr(found.dli_fname, '/');
+  return std::strstr(slash != nullptr ? slash : found.dli_fname, "san") == nullptr;
+}
+
+}  // namespace
+
 void resolve_all() {
 #define CUBE_HOOK(result, name, parameters) name.resolve();
 #include "shim/hooks.def"
+  for (const char* const name : {"stat", "stat64", "lstat", "lstat64", "fstat", "fstat64", "fstatat", "fstatat64", "statx",
+                                 "__xstat", "__lxstat", "__fxstat", "__fxstatat"}) {
+    if (is_anothers(name)) g_stat_is_anothers.store(true, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace cube::shim::real
