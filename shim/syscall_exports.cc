@@ -60,6 +60,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       if (arguments[0] == SECCOMP_SET_MODE_STRICT || (arguments[0] == SECCOMP_SET_MODE_FILTER && arguments[2] != 0))
         shim::process::seal();
       break;
+    case shim::SyscallKind::limits: shim::expect_new_fd(); break;
     case shim::SyscallKind::everything:
       shim::materialize_all();
       shim::expect_new_fd();

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <climits>
+#include <functional>
+#include <memory>
 
 #include "tests/support/parity_case.h"
 
@@ -78,6 +80,38 @@ PARITY(Limit, TooManyOpenFiles) {
     allow(20);
     void* const at = CALL(mmap(nullptr, 300, PROT_READ, MAP_PRIVATE, fds[3], 0));
     if (at != MAP_FAILED) t.bytes("mapped", at, 300);
+  });
+}
+
+PARITY(Limit, LoweredBelowTheNumberThatWasClosedLast) {
+  t.in_child([&] {
+    const char* const path = t.file("a", 300);
+    const auto check = [&](const char* way, const std::function<int(rlim_t)>& lower) {
+      allow(64);
+      const int fd = CALL(open(path, O_RDONLY));
+      CALL(close(fd));
+      t.line(way);
+      CALL(lower(static_cast<rlim_t>(fd)));
+      CALL(open(path, O_RDONLY));
+      EXPECT_EQ(errno, EMFILE);
+    };
+    check("setrlimit", [](rlim_t n) { return setrlimit(RLIMIT_NOFILE, std::make_unique<rlimit>(rlimit{n, 4096}).get()); });
+    check("setrlimit64", [](rlim_t n) {
+      return setrlimit64(RLIMIT_NOFILE, std::make_unique<rlimit64>(rlimit64{n, 4096}).get());
+    });
+    check("prlimit", [](rlim_t n) {
+      return prlimit(0, RLIMIT_NOFILE, std::make_unique<rlimit>(rlimit{n, 4096}).get(), nullptr);
+    });
+    check("prlimit64", [](rlim_t n) {
+      return prlimit64(getpid(), RLIMIT_NOFILE, std::make_unique<rlimit64>(rlimit64{n, 4096}).get(), nullptr);
+    });
+    check("system call", [](rlim_t n) {
+      return static_cast<int>(
+          syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, std::make_unique<rlimit64>(rlimit64{n, 4096}).get(), nullptr));
+    });
+    check("older system call", [](rlim_t n) {
+      return static_cast<int>(syscall(SYS_setrlimit, RLIMIT_NOFILE, std::make_unique<rlimit>(rlimit{n, 4096}).get()));
+    });
   });
 }
 
