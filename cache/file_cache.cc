@@ -7,6 +7,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/fetch.h"
+#include "cache/fetch_scope.h"
 #include "cache/origin.h"
 #include "cache/ram/process_slots.h"
 #include "cache/ram/segments.h"
@@ -20,34 +21,7 @@ using base::Counter;
 // One open in this many is timed if it is a hit; a miss always is.
 constexpr std::uint64_t k_timed_hits = 32;
 
-// Is this thread inside a fetch? A signal handler that opens a file then must neither wait nor fetch.
-constinit thread_local bool t_fetching [[gnu::tls_model("initial-exec")]] = false;
-
 constinit thread_local std::uint32_t t_opens [[gnu::tls_model("initial-exec")]] = 0;
-
-struct FetchingMark {
-  FetchingMark() { t_fetching = true; }
-  ~FetchingMark() { t_fetching = false; }
-};
-
-// Tells the prefetcher that the program waits for the origin, and how long it did.
-class DemandWait {
- public:
-  explicit DemandWait(ProcessSlot& process) : process_(process), began_(base::monotonic_ns()) {
-    process_.demand_waits.fetch_add(1, std::memory_order_relaxed);
-  }
-  ~DemandWait() {
-    process_.demand_waits.fetch_sub(1, std::memory_order_relaxed);
-    process_.demand_fetches.fetch_add(1, std::memory_order_relaxed);
-    process_.demand_ns.fetch_add(base::monotonic_ns() - began_, std::memory_order_relaxed);
-  }
-  DemandWait(const DemandWait&) = delete;
-  DemandWait& operator=(const DemandWait&) = delete;
-
- private:
-  ProcessSlot& process_;
-  std::uint64_t began_;
-};
 
 }  // namespace
 
@@ -169,8 +143,11 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
     return outcome;
   }
   outcome.pin.release();
-  if (t_fetching) return open_uncached(request, Counter::bypassed_busy);
-  return open_missing(request, hash);
+  // A signal handler that opens a file must neither wait nor fetch.
+  if (FetchScope::is_open()) return open_uncached(request, Counter::bypassed_busy);
+  outcome = open_missing(request, hash);
+  outcome.used_fd = static_cast<bool>(outcome.pin);
+  return outcome;
 }
 
 void FileCache::note_opened(const Record& record, bool waited_for_prefetch) {
@@ -184,7 +161,7 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   // Without room, and without anybody who may be about to bring it, it is the origin's at once.
   if (!has_room && !ram_.ring().is_made()) return open_uncached(request, Counter::bypassed_full);
 
-  const FetchingMark mark;
+  FetchScope scope;
   SingleFlight::Ticket ticket;
   OpenOutcome outcome;
   bool waited_for_prefetch = false;
@@ -192,6 +169,7 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   const bool may_wait = (request.flags & O_NONBLOCK) == 0;
   const SingleFlight::Turn turn = flights_.begin(hash, ticket, &waited_for_prefetch, may_wait);
   if (turn == SingleFlight::Turn::too_long) return open_uncached(request, Counter::bypassed_busy);
+  scope.hold(ticket);
   // Somebody may have fetched it since we looked, whether we have waited for him or not. His look may be older than this open,
   // or this job: it counts as that of any other record.
   outcome.pin = ram_.find(request.key, hash);
@@ -202,7 +180,7 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   }
   outcome.pin.release();
   // From here on the program waits for the origin, not for a prefetch.
-  const DemandWait wait(region_->own_process());
+  scope.begin_wait(region_->own_process());
   if (!has_room) note_miss(*region_, hash);
   if ((has_room || has_ring) && open_from_disk(request, has_ring ? Lane::demand_with_ring : Lane::demand, outcome))
     return outcome;
@@ -214,7 +192,7 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
     return open_uncached(request, Counter::bypassed_full);
   }
   outcome = fetch(request, may_pass ? Lane::demand_with_ring : Lane::demand);
-  outcome.used_fd = static_cast<bool>(outcome.pin);
+  outcome.was_fetched = static_cast<bool>(outcome.pin);
   return outcome;
 }
 
@@ -236,6 +214,7 @@ OpenOutcome FileCache::hand_over(OriginFile&& file, Counter reason) {
   OpenOutcome outcome;
   outcome.is_directory = (file.stat().mode & S_IFMT) == S_IFDIR;
   outcome.kernel_fd = file.release();
+  if (outcome.kernel_fd < 0) outcome.error = EINTR;
   return outcome;
 }
 
@@ -282,8 +261,8 @@ OpenOutcome FileCache::fetch(const OpenRequest& request, Lane lane) {
 }
 
 base::Result<Pin> FileCache::make_mappable(const Record& record) {
-  if (t_fetching || !ram_.is_within_region(record) || record.stat.size != record.data_size) return base::fail(EBUSY);
-  const FetchingMark mark;
+  if (FetchScope::is_open() || !ram_.is_within_region(record) || record.stat.size != record.data_size) return base::fail(EBUSY);
+  const FetchScope scope;
   ChangeWatch watch(*region_);
   watch.watch(record.stat);
   auto reservation = ram_.reserve(record.path_length, record.data_size, RecordShape::mappable);
@@ -349,6 +328,7 @@ void FileCache::abandon() {
   if (disk_ != nullptr) disk_->abandon();
   ram_.abandon();
   region_->unmap();
+  FetchScope::forget();
 }
 
 }  // namespace cube::cache

@@ -31,7 +31,8 @@ struct OpenRequest {
 // Exactly one of pin, kernel_fd and error is set.
 struct OpenOutcome {
   Pin pin;
-  bool used_fd = false;  // a fetch has opened and closed one
+  bool used_fd = false;      // of pin: one was open meanwhile, of the origin, the disk or the region, and is free again
+  bool was_fetched = false;  // of pin: by this open, from the origin
   int kernel_fd = -1;
   bool is_directory = false;  // of kernel_fd
   int error = 0;

@@ -50,7 +50,7 @@ base::Result<OriginFile> OriginFile::open(const char* path, int flags, base::Sta
     if (has_openat2 && refused && !sys::failed(fd)) g_has_openat2.store(false, std::memory_order_relaxed);
   }
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
-  file.fd_.reset(static_cast<int>(fd));
+  file.fd_ = Fd(static_cast<int>(fd));
   stats.count(Counter::origin_stats);
   const auto stat = stat_fd(file.fd_.get());
   if (stat) file.stat_ = *stat;
@@ -67,6 +67,7 @@ base::Result<void> OriginFile::read_whole(std::byte* to, base::Stats& stats) con
     const struct ::iovec parts[2] = {{to + got, size - got}, {&beyond, 1}};
     stats.count(Counter::origin_reads);
     const long n = sys::raw(SYS_preadv, fd_.get(), sys::arg(parts), 2, static_cast<long>(got));
+    if (!fd_.is_own()) return base::fail(EINTR);
     if (sys::failed(n)) return base::fail(static_cast<int>(-n));
     stats.count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
     got += static_cast<std::uint64_t>(n);
@@ -79,7 +80,7 @@ base::Result<void> OriginFile::read_whole(std::byte* to, base::Stats& stats) con
 bool OriginFile::is_unchanged(base::Stats& stats) const {
   stats.count(Counter::origin_stats);
   const auto now = stat_fd(fd_.get());
-  return now && now->is_unchanged_since(stat_);
+  return now && fd_.is_own() && now->is_unchanged_since(stat_);
 }
 
 bool OriginFile::is_physical(std::string_view absolute_path) const {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "cache/base/stats.h"
-#include "cache/base/unique_fd.h"
+#include "cache/fetch_scope.h"
 #include "cache/file_stat.h"
 
 namespace cube::cache {
@@ -22,10 +22,43 @@ class OriginFile {
   bool is_unchanged(base::Stats& stats) const;
   // Does the path hold no symbolic link? Known from the open itself, or asked of /proc where the kernel is too old.
   bool is_physical(std::string_view absolute_path) const;
+  // The fd is the caller's from now on. -1: it was closed meanwhile (see FetchScope).
   int release() { return fd_.release(); }
 
  private:
-  base::UniqueFd fd_;
+  // The thread's fetch knows of it, so that it can be closed after a jump out of the fetch.
+  class Fd {
+   public:
+    Fd() = default;
+    explicit Fd(int fd) : fd_(fd), is_noted_(FetchScope::note_fd(fd)) {}
+    Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), is_noted_(other.is_noted_) {}
+    Fd& operator=(Fd&& other) noexcept {
+      if (this != &other) {
+        close();
+        fd_ = std::exchange(other.fd_, -1);
+        is_noted_ = other.is_noted_;
+      }
+      return *this;
+    }
+    Fd(const Fd&) = delete;
+    Fd& operator=(const Fd&) = delete;
+    ~Fd() { close(); }
+
+    int get() const { return fd_; }
+    bool is_own() const { return !is_noted_ || FetchScope::has_fd(fd_); }
+    int release() {
+      const int fd = std::exchange(fd_, -1);
+      return fd < 0 || !is_noted_ || FetchScope::let_go_of_fd(fd) ? fd : -1;
+    }
+
+   private:
+    void close() {
+      if (const int fd = release(); fd >= 0) base::sys::close(fd);
+    }
+    int fd_ = -1;
+    bool is_noted_ = false;
+  };
+  Fd fd_;
   FileStat stat_{};
   enum class Links { unknown, none, some } links_ = Links::unknown;
 };

@@ -6,8 +6,8 @@
 namespace cube::cache {
 namespace {
 
-constexpr std::uint64_t k_longest_wait_ns = 1'000'000'000;
-constexpr long k_look_again_ns = 50'000'000;  // whether the fetcher still lives
+// FlightSlot::waiting: nobody, somebody, or somebody has waited in vain.
+constexpr std::uint32_t k_waited_for = 1, k_overdue = 2;
 
 // The parts of FlightSlot::word.
 constexpr std::uint64_t k_tag_mask = ~0x1ffffffULL, k_is_prefetch = 1 << 24, k_owner_mask = 0xffffff;
@@ -71,12 +71,11 @@ Claimed claim_turn(const Region& region, std::uint64_t hash, std::uint64_t mine)
 
 }  // namespace
 
-void SingleFlight::Ticket::end() {
-  if (slot_ == nullptr) return;
-  // Release: what was published is seen by those who wake; pairs with the acquire in begin.
-  slot_->word.store(0, std::memory_order_release);
-  wake(*slot_);
-  slot_ = nullptr;
+void SingleFlight::Hold::end() {
+  FlightSlot* const own = std::exchange(slot, nullptr);
+  // Release: what was published is seen by those who wake; pairs with the acquire in begin. Not another's turn, if this one
+  // was ended for it.
+  if (own != nullptr && own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) wake(*own);
 }
 
 void forget_flights_of(Region& region, std::uint32_t process) {
@@ -109,7 +108,7 @@ SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& 
       !(is_owner_gone(turn.seen) && turn.slot->word.compare_exchange_strong(turn.seen, mine, std::memory_order_acq_rel))) {
     return (turn.seen & k_is_prefetch) != 0 ? Prefetch::prefetched : Prefetch::demanded;
   }
-  ticket.slot_ = turn.slot;
+  ticket.hold_ = {turn.slot, mine};
   return Prefetch::mine;
 }
 
@@ -119,24 +118,36 @@ SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool*
   while (true) {
     Claimed turn = claim_turn(*region_, hash, mine);
     if (turn.seen == 0) {
-      ticket.slot_ = turn.slot;
+      ticket.hold_ = {turn.slot, mine};
       return deadline == 0 ? Turn::mine : Turn::waited;
     }
     FlightSlot& slot = *turn.slot;
+    const bool is_overdue = slot.waiting.load(std::memory_order_relaxed) == k_overdue;
     if (waited_for_prefetch != nullptr && (turn.seen & k_is_prefetch) != 0) *waited_for_prefetch = true;
     if (!may_wait) return Turn::too_long;
     const std::uint64_t now = base::monotonic_ns();
-    if (deadline == 0) deadline = now + k_longest_wait_ns;
-    if (now >= deadline) return Turn::too_long;
-    const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_seq_cst);
-    slot.waiting.store(1, std::memory_order_seq_cst);
-    // Else it has ended, and the count that was read may be that of its end.
-    if (slot.word.load(std::memory_order_seq_cst) != turn.seen) continue;
-    const timespec slice{0, k_look_again_ns};
-    if (base::sys::futex_wait(&slot.wakeups, wakeups, &slice) != -ETIMEDOUT) continue;
-    if (!is_owner_gone(turn.seen)) continue;
+    if (deadline == 0) deadline = now + patience_.longest_ns;
+    if (now >= deadline) {
+      // The fetch hangs, or its thread has left it (siglongjmp): those who come later need not find that out, too.
+      slot.waiting.store(k_overdue, std::memory_order_seq_cst);
+      return Turn::too_long;
+    }
+    if (!is_overdue) {
+      const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_seq_cst);
+      slot.waiting.store(k_waited_for, std::memory_order_seq_cst);
+      // Else it has ended, and the count that was read may be that of its end.
+      if (slot.word.load(std::memory_order_seq_cst) != turn.seen) continue;
+      const timespec slice{static_cast<time_t>(patience_.look_again_ns / 1'000'000'000),
+                           static_cast<long>(patience_.look_again_ns % 1'000'000'000)};
+      if (base::sys::futex_wait(&slot.wakeups, wakeups, &slice) != -ETIMEDOUT) continue;
+    }
+    if (!is_owner_gone(turn.seen)) {
+      if (is_overdue) return Turn::too_long;
+      continue;
+    }
     if (slot.word.compare_exchange_strong(turn.seen, mine, std::memory_order_acq_rel)) {
-      ticket.slot_ = &slot;
+      slot.waiting.store(k_waited_for, std::memory_order_relaxed);
+      ticket.hold_ = {&slot, mine};
       return Turn::mine;
     }
   }

@@ -1,7 +1,7 @@
 // One fetch for each path on a node: the first process to miss fetches, the others wait for it, a second at most.
-// When the fetcher dies, a waiter takes over. A turn is held in one of four slots that follow from the path's hash, so that
-// other paths with the same slots are not waited for. Where all four are taken by others, a path is fetched without a turn,
-// which costs a duplicate at worst.
+// When the fetcher dies, a waiter takes over. When one has waited a second in vain, the turn is overdue: nobody waits for it
+// any more. A turn is held in one of four slots that follow from the path's hash, so that other paths with the same slots are
+// not waited for. Where all four are taken by others, a path is fetched without a turn, which costs a duplicate at worst.
 // Thread safety: all of it. A thread that is fetching must not ask again (FileCache sees to that).
 #pragma once
 
@@ -16,27 +16,40 @@ class SingleFlight {
     waited,   // somebody else's fetch has ended: look again
     too_long  // do not wait any longer
   };
+  // A turn as plain values.
+  struct Hold {
+    FlightSlot* slot = nullptr;
+    std::uint64_t word = 0;
+    // No-op where there is none, or where it has ended.
+    void end();
+  };
   // Holds the turn; its end wakes those who wait.
   class Ticket {
    public:
     Ticket() = default;
-    Ticket(Ticket&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
+    Ticket(Ticket&& other) noexcept : hold_(std::exchange(other.hold_, {})) {}
     Ticket& operator=(Ticket&& other) noexcept {
       if (this != &other) {
-        end();
-        slot_ = std::exchange(other.slot_, nullptr);
+        hold_.end();
+        hold_ = std::exchange(other.hold_, {});
       }
       return *this;
     }
-    ~Ticket() { end(); }
+    ~Ticket() { hold_.end(); }
+    Hold hold() const { return hold_; }
 
    private:
     friend class SingleFlight;
-    void end();
-    FlightSlot* slot_ = nullptr;
+    Hold hold_;
   };
 
-  explicit SingleFlight(Region& region) : region_(&region) {}
+  // Who waits looks that often whether the fetcher still lives, and waits that long.
+  struct Patience {
+    std::uint64_t look_again_ns = 50'000'000, longest_ns = 1'000'000'000;
+  };
+
+  explicit SingleFlight(Region& region) : SingleFlight(region, Patience()) {}
+  SingleFlight(Region& region, const Patience& patience) : region_(&region), patience_(patience) {}
   // `waited_for_prefetch` says whether the other one was fetching before anybody had asked. Unless it `may_wait`, any wait is too
   // long.
   Turn begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr, bool may_wait = true);
@@ -50,6 +63,7 @@ class SingleFlight {
   bool is_owner_gone(std::uint64_t word) const;
 
   Region* region_;
+  Patience patience_;
 };
 
 // Of a process that is gone: its turns are over. Those who wait for one look again. (One that waits takes it over, too.)

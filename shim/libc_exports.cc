@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "shim/c_result.h"
+#include "shim/cancellation.h"
 #include "shim/exports.h"
 #include "shim/file_calls.h"
 #include "shim/materialize.h"
@@ -26,6 +27,10 @@ using cube::shim::to_c;
 #define CUBE_ANSWER_OR(type, ours, libcs)                           \
   if (const auto answer = ours; answer) return (type)to_c(*answer); \
   return libcs
+// The same for what libc makes a cancellation point.
+#define CUBE_CANCEL_OR_ANSWER_OR(type, ours, libcs) \
+  shim::cancellation_point();                       \
+  CUBE_ANSWER_OR(type, ours, libcs)
 
 // ---- open -----------------------------------------------------------------------------------------------------------
 
@@ -34,6 +39,7 @@ namespace {
 // The plan holds a path of 4 KiB, which an open that passes by must not pay for: not in time, and not on a small stack.
 template <typename Open>
 __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open&& open) {
+  shim::cancellation_point();
   OpenPlan plan(dir, path, flags);
   const int fd = plan.is_answered() ? plan.result() : plan.note(open());
   return shim::as_packed(fd, dir, path, (flags & O_NOFOLLOW) != 0);
@@ -244,42 +250,46 @@ int export_faccessat(int dir, const char* path, int mode, int flags) {
 
 // ---- read and position ----------------------------------------------------------------------------------------------
 
-ssize_t export_read(int fd, void* to, size_t n) { CUBE_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::read(fd, to, n)); }
-ssize_t export___read(int fd, void* to, size_t n) { CUBE_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read(fd, to, n)); }
+ssize_t export_read(int fd, void* to, size_t n) {
+  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::read(fd, to, n));
+}
+ssize_t export___read(int fd, void* to, size_t n) {
+  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read(fd, to, n));
+}
 // The fortified forms end the program where the buffer is too small; libc does that best.
 ssize_t export___read_chk(int fd, void* to, size_t n, size_t room) {
   if (n > room) return real::__read_chk(fd, to, n, room);
-  CUBE_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read_chk(fd, to, n, room));
+  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read_chk(fd, to, n, room));
 }
-#define CUBE_PREAD(name)                                                             \
-  ssize_t export_##name(int fd, void* to, size_t n, off_t at) {                      \
-    CUBE_ANSWER_OR(ssize_t, calls::pread(fd, to, n, at), real::name(fd, to, n, at)); \
+#define CUBE_PREAD(name)                                                                       \
+  ssize_t export_##name(int fd, void* to, size_t n, off_t at) {                                \
+    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::pread(fd, to, n, at), real::name(fd, to, n, at)); \
   }
 CUBE_PREAD(pread)
 CUBE_PREAD(pread64)
 CUBE_PREAD(__pread64)
-#define CUBE_PREAD_CHK(name)                                                               \
-  ssize_t export_##name(int fd, void* to, size_t n, off_t at, size_t room) {               \
-    if (n > room) return real::name(fd, to, n, at, room);                                  \
-    CUBE_ANSWER_OR(ssize_t, calls::pread(fd, to, n, at), real::name(fd, to, n, at, room)); \
+#define CUBE_PREAD_CHK(name)                                                                         \
+  ssize_t export_##name(int fd, void* to, size_t n, off_t at, size_t room) {                         \
+    if (n > room) return real::name(fd, to, n, at, room);                                            \
+    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::pread(fd, to, n, at), real::name(fd, to, n, at, room)); \
   }
 CUBE_PREAD_CHK(__pread_chk)
 CUBE_PREAD_CHK(__pread64_chk)
 ssize_t export_readv(int fd, const struct ::iovec* parts, int count) {
-  CUBE_ANSWER_OR(ssize_t, calls::readv(fd, parts, count), real::readv(fd, parts, count));
+  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::readv(fd, parts, count), real::readv(fd, parts, count));
 }
-#define CUBE_PREADV(name)                                                                           \
-  ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at) {                 \
-    CUBE_ANSWER_OR(ssize_t, calls::preadv(fd, parts, count, at), real::name(fd, parts, count, at)); \
+#define CUBE_PREADV(name)                                                                                     \
+  ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at) {                           \
+    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::preadv(fd, parts, count, at), real::name(fd, parts, count, at)); \
   }
 CUBE_PREADV(preadv)
 CUBE_PREADV(preadv64)
 // At -1 preadv2 reads at the file's own offset. What flags there are depends on the file system.
-#define CUBE_PREADV2(name)                                                                                   \
-  ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at, int flags) {               \
-    if (flags != 0) shim::materialize(fd);                                                                   \
-    CUBE_ANSWER_OR(ssize_t, at == -1 ? calls::readv(fd, parts, count) : calls::preadv(fd, parts, count, at), \
-                   real::name(fd, parts, count, at, flags));                                                 \
+#define CUBE_PREADV2(name)                                                                                             \
+  ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at, int flags) {                         \
+    if (flags != 0) shim::materialize(fd);                                                                             \
+    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, at == -1 ? calls::readv(fd, parts, count) : calls::preadv(fd, parts, count, at), \
+                             real::name(fd, parts, count, at, flags));                                                 \
   }
 CUBE_PREADV2(preadv2)
 CUBE_PREADV2(preadv64v2)
@@ -306,11 +316,13 @@ ssize_t export_readahead(int fd, off_t at, size_t n) { CUBE_ANSWER_OR(ssize_t, c
 // ---- the fd itself --------------------------------------------------------------------------------------------------
 
 int export_close(int fd) {
+  shim::cancellation_point();
   if (const auto answer = calls::close(fd); answer) return static_cast<int>(to_c(*answer));
   const auto held = calls::note_close(fd);
   return real::close(fd);
 }
 int export___close(int fd) {
+  shim::cancellation_point();
   if (const auto answer = calls::close(fd); answer) return static_cast<int>(to_c(*answer));
   const auto held = calls::note_close(fd);
   return real::__close(fd);

@@ -7,6 +7,7 @@
 #include <glob.h>
 #include <mqueue.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/epoll.h>

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cache/base/hash.h"
+#include "cache/base/signal_frame.h"
 #include "shim/process.h"
 
 namespace cube::shim::listings {
@@ -41,6 +42,8 @@ void note_miss(cache::FileCache& cache, std::string_view file) {
   std::atomic<std::uint64_t>* const place = find(base::hash_path(directory));
   if (place == nullptr) return;
   if (g_misses.fetch_add(1, std::memory_order_relaxed) + 1 < k_misses_that_tell) return;
+  // It starts a thread; another miss will do.
+  if (base::may_be_in_handler()) return;
   place->store(0, std::memory_order_relaxed);
   if (cache.is_full() || !cache.region().post_listing(directory)) return;
   process::start_sidecar();

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "shim/process.h"
 
@@ -125,12 +124,6 @@ std::uint64_t take_offset(OpenFile& file, int fd) {
 }
 
 }  // namespace
-
-BlockSignals::BlockSignals() {
-  const std::uint64_t all = ~0ULL;
-  sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&all), sys::arg(&before_), sizeof before_);
-}
-BlockSignals::~BlockSignals() { sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&before_), 0, sizeof before_); }
 
 int copy_to_memfd(const cache::Record& record) { return made_read_only(write_memfd(record)); }
 int empty_memfd() { return made_read_only(static_cast<int>(sys::memfd_create("cubeshim", MFD_CLOEXEC))); }

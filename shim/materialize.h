@@ -5,6 +5,7 @@
 // Thread safety: all of it; async-signal-safe.
 #pragma once
 
+#include "cache/base/block_signals.h"
 #include "shim/fd_table.h"
 #include "shim/placeholder.h"
 
@@ -45,16 +46,6 @@ void let_writers_outlive_us();
 // What open files have counted so far goes to the statistics.
 void flush_counters();
 
-// Holds back all signals of this thread.
-class BlockSignals {
- public:
-  BlockSignals();
-  ~BlockSignals();
-  BlockSignals(const BlockSignals&) = delete;
-  BlockSignals& operator=(const BlockSignals&) = delete;
-
- private:
-  std::uint64_t before_ = 0;
-};
+using base::BlockSignals;
 
 }  // namespace cube::shim

@@ -265,7 +265,7 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
     open_copy(/*may_write=*/false);
   } else if (!refuse_link()) {
     cache::OpenOutcome outcome = cache->open({path_.key(), path_.c_str(), flags, expect_new_fd});
-    const bool was_fetched = outcome.used_fd;
+    const bool was_fetched = outcome.was_fetched;
     serve(std::move(outcome), flags);
     if (pack != nullptr && result_ == -EISDIR) open_directory(*pack);
     // What cannot be opened by its whole path may be by the program's own name, or fails with its own error.
@@ -346,7 +346,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
     answered_ = false;
     return;
   }
-  // A signal handler or another thread may have parked a number above that of the fetch, which is free again.
+  // A signal handler or another thread may have parked a number above the one that was used meanwhile, and is free again.
   if (outcome.used_fd) placeholder::number_was_freed(0);
   OpenFileRef file = open_files::make();
   const bool real = process::config().mode == base::Mode::real_files;

@@ -1,9 +1,11 @@
 #include "shim/process.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 #include "cache/base/log.h"
+#include "cache/base/signal_frame.h"
 #include "cache/job_report.h"
 #include "prefetch/background_thread.h"
 #include "prefetch/sidecar.h"
@@ -79,6 +81,10 @@ base::Result<cache::FileCache*> try_attach(bool create, std::string& why) {
 }
 
 cache::FileCache* attach(bool create) {
+  const auto state = g_attachment.load(std::memory_order_acquire);
+  if (state != Attachment::none && state != Attachment::busy) return attached_cache();
+  // A handler that leaves by a jump would leave all threads waiting for this one.
+  const BlockSignals block;
   auto expected = Attachment::none;
   while (!g_attachment.compare_exchange_strong(expected, Attachment::busy, std::memory_order_acq_rel)) {
     // Another thread is at it; our own may be, below a signal handler or an allocator that opens files.
@@ -113,6 +119,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool leader) 
   g_job = job;
   g_leader.store(leader, std::memory_order_relaxed);
   g_owner.store(sys::getpid(), std::memory_order_relaxed);
+  base::remember_first_thread();
   make_fork_mark();
   g_active.store(config.mode != base::Mode::off && !config.prefixes.empty(), std::memory_order_release);
 }
@@ -195,6 +202,7 @@ cache::FileCache* cache_to_look_at() {
 }
 
 bool start_sidecar() {
+  const BlockSignals block;
   auto none = SidecarState::none;
   if (!g_sidecar_state.compare_exchange_strong(none, SidecarState::busy, std::memory_order_acq_rel))
     return none != SidecarState::over;
@@ -244,7 +252,13 @@ void offer_sidecar(cache::FileCache& cache) {
   const bool may_prefetch = g_config->prefetch && (cache.is_prefetching() || has_list());
   // One process of the node writes to the disk. The others need no thread for it, until that one is gone.
   const bool may_write = cache.disk() != nullptr && !cache.ring().has_disk_writer();
-  if (may_prefetch || may_write) start_sidecar();
+  if (!may_prefetch && !may_write) return;
+  // A thread is not made where a signal handler may have interrupted malloc. A later open tries again, and not each one, for
+  // the question is dear.
+  static constinit std::atomic<std::uint32_t> tries{0};
+  const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
+  const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
+  if (is_due && !base::may_be_in_handler()) start_sidecar();
 }
 
 void expect_vforked_child() { t_vforked = true; }

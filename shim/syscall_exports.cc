@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstdarg>
+#include <optional>
 
 #include "shim/c_result.h"
+#include "shim/cancellation.h"
 #include "shim/exports.h"
 #include "shim/file_calls.h"
 #include "shim/locks.h"
@@ -225,6 +227,14 @@ bool forward(long number, const long (&a)[6], long& result) {
   }
 }
 
+bool is_old_open([[maybe_unused]] long number) {
+#if defined(SYS_open)
+  return number == SYS_open || number == SYS_creat;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 long export_syscall(long number, ...) {
@@ -234,7 +244,12 @@ long export_syscall(long number, ...) {
   for (long& argument : a) argument = va_arg(list, long);
   va_end(list);
   long forwarded = 0;
-  if (shim::process::is_active() && forward(number, a, forwarded)) return forwarded;
+  if (shim::process::is_active()) {
+    // Unlike the calls of libc that some are forwarded to, syscall is no cancellation point.
+    const bool opens = number == SYS_openat || number == SYS_openat2 || is_old_open(number);
+    const std::optional<shim::NoCancel> no_cancel = opens ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
+    if (forward(number, a, forwarded)) return forwarded;
+  }
   const bool concerns_us = shim::process::is_active() || shim::g_fds.served() != 0 || number == SYS_seccomp;
   const shim::SyscallRow* const row = concerns_us ? shim::syscall_row_of(number) : nullptr;
   if (row != nullptr && shim::process::owns_table()) before_syscall(*row, a);

@@ -1,8 +1,11 @@
-// Holds a pthread mutex of this process for a scope. Tests false where the mutex could not be locked, as by a thread that
-// already holds it (PTHREAD_MUTEX_ERRORCHECK). Thread safety: yes. Not async-signal-safe.
+// Holds a pthread mutex of this process for a scope, with all signals held back: a handler that leaves by a jump would leave
+// the mutex locked. Tests false where the mutex could not be locked, as by a thread that already holds it
+// (PTHREAD_MUTEX_ERRORCHECK). Thread safety: yes. Not async-signal-safe.
 #pragma once
 
 #include <pthread.h>
+
+#include "cache/base/block_signals.h"
 
 namespace cube::base {
 
@@ -17,6 +20,7 @@ class MutexGuard {
   MutexGuard& operator=(const MutexGuard&) = delete;
 
  private:
+  const BlockSignals block_;
   pthread_mutex_t* mutex_;
   bool held_;
 };

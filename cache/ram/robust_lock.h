@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <ctime>
 
+#include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
 
 // Of a program that is built with ThreadSanitizer, which does not know pthread_mutex_clocklock.
@@ -33,7 +34,9 @@ inline bool is_robust_mutex(const pthread_mutex_t& mutex, const pthread_mutex_t&
   return mutex.__data.__kind == fresh.__data.__kind;
 }
 
-// Waits no longer than two seconds, or what is asked for: a stopped process (SIGSTOP, a debugger) must not hold up the others.
+// No signal is handled while it is held: a handler could leave by a jump, and everybody else would wait for a thread that goes
+// on. Waits no longer than two seconds, or what is asked for: a stopped process (SIGSTOP, a debugger) must not hold up the
+// others.
 class RobustLock {
  public:
   explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {
@@ -59,6 +62,7 @@ class RobustLock {
   explicit operator bool() const { return held_; }
 
  private:
+  const base::BlockSignals block_;
   pthread_mutex_t* mutex_;
   bool held_ = false;
 };

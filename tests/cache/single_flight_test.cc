@@ -44,8 +44,8 @@ struct TimedTurn {
   Turn turn;
   std::uint64_t took_ns;
 };
-TimedTurn begin_timed(const TestRegion& region, std::uint64_t hash) {
-  SingleFlight flights(*region);
+TimedTurn begin_timed(const TestRegion& region, std::uint64_t hash, const SingleFlight::Patience& patience = {}) {
+  SingleFlight flights(*region, patience);
   SingleFlight::Ticket ticket;
   const std::uint64_t began = base::monotonic_ns();
   const Turn turn = flights.begin(hash, ticket);
@@ -166,21 +166,53 @@ TEST(SingleFlight, ThreadsOfOneProcessTakeTurns) {
   EXPECT_EQ(most.load(), 1);
 }
 
+// Who looks again, and gives up, only when a test has long failed.
+constexpr SingleFlight::Patience k_endless{.look_again_ns = 30 * k_second, .longest_ns = 60 * k_second};
+
 TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
   const TestRegion region;
   SingleFlight flights(*region);
-  auto ticket = std::make_unique<SingleFlight::Ticket>();
-  ASSERT_EQ(flights.begin(7, *ticket), Turn::mine);
-  std::atomic<bool> waited{false};
-  std::thread waiter([&] {
-    SingleFlight::Ticket mine;
-    waited = flights.begin(7, mine) == Turn::waited;
-  });
-  ticket.reset();
-  waiter.join();
-  // It may have come only after the end.
-  ticket = std::make_unique<SingleFlight::Ticket>();
-  EXPECT_EQ(flights.begin(7, *ticket), Turn::mine);
+  for (int round = 0; round < 10; ++round) {
+    SingleFlight::Ticket ticket;
+    ASSERT_EQ(flights.begin(7, ticket), Turn::mine);
+    TimedTurn waited{};
+    std::thread waiter([&] { waited = begin_timed(region, 7, k_endless); });
+    while (region->flight_slot(7).waiting.load() == 0) sched_yield();
+    ticket = {};
+    waiter.join();
+    ASSERT_EQ(waited.turn, Turn::waited);
+    ASSERT_LT(waited.took_ns, k_endless.look_again_ns / 2) << "not woken: it has looked again by itself";
+  }
+}
+
+// Its thread may have left the fetch by a jump, and go on.
+TEST(SingleFlight, NobodyWaitsForWhatOneHasWaitedForInVain) {
+  const TestRegion region;
+  SingleFlight flights(*region);
+  SingleFlight::Ticket ticket;
+  ASSERT_EQ(flights.begin(7, ticket), Turn::mine);
+  const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = k_second / 20};
+  EXPECT_EQ(begin_timed(region, 7, soon).turn, Turn::too_long);
+  const TimedTurn next = begin_timed(region, 7, k_endless);
+  EXPECT_EQ(next.turn, Turn::too_long);
+  EXPECT_LT(next.took_ns, k_endless.look_again_ns / 2);
+  // The next fetch is waited for again.
+  ticket = {};
+  EXPECT_EQ(region->flight_slot(7).waiting.load(), 0U);
+  EXPECT_EQ(begin_timed(region, 7, k_endless).turn, Turn::mine);
+}
+
+TEST(SingleFlight, ATurnThatWasEndedForItsOwnerEndsNoOthers) {
+  const TestRegion region;
+  SingleFlight flights(*region);
+  SingleFlight::Ticket left;
+  ASSERT_EQ(flights.begin(7, left), Turn::mine);
+  left.hold().end();
+  Gate ready;
+  Child child = fetching_child(region, 7, ready);
+  const std::uint64_t theirs = region->flight_slot(7).word.load();
+  left = {};
+  EXPECT_EQ(region->flight_slot(7).word.load(), theirs);
 }
 
 TEST(SingleFlight, WhoMayNotWaitDoesNot) {

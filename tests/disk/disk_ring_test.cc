@@ -95,6 +95,20 @@ TEST_F(DiskRingTest, AWriterThatComesRoundGetsAllOfIt) {
   EXPECT_EQ(on_disk(), paths.size());
 }
 
+// A number that a signal handler has parked meanwhile is then not the lowest free one any more.
+TEST_F(DiskRingTest, AnOpenSaysThatItHasUsedAnFdMeanwhile) {
+  DiskFlush flush(*cache);
+  ASSERT_NO_FATAL_FAILURE(open_all_and_write(flush));
+  for (const std::string& path : paths) {
+    const std::uint64_t before = count(Counter::hits_disk);
+    const OpenOutcome outcome = cache->open(request_for(path));
+    ASSERT_TRUE(outcome.pin);
+    EXPECT_EQ(outcome.used_fd, count(Counter::hits_disk) != before);
+    EXPECT_FALSE(outcome.was_fetched);
+  }
+  EXPECT_GT(count(Counter::hits_disk), 0U);
+}
+
 TEST_F(DiskRingTest, WhatIsNotWrittenYetStays) {
   DiskFlush flush(*cache);
   for (std::size_t i = 0; i < paths.size(); ++i) {

@@ -1,11 +1,17 @@
 // Threads and signal handlers on the same served files: whoever reads gets bytes or a plain error, and each byte once.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
 #include <csetjmp>
 #include <csignal>
+#include <ctime>
+#include <functional>
 #include <thread>
 
 #include "tests/support/parity_case.h"
@@ -77,6 +83,60 @@ PARITY(Signal, HandlerReadsDuringReads) {
   EXPECT_EQ(wrong + g_wrong, 0);
 }
 
+namespace {
+
+// What handler and reader have read of a file of numbers, each for itself.
+constexpr std::uint32_t k_numbers = 20000;
+int g_numbers = -1;
+std::uint8_t g_by_reader[k_numbers], g_by_handler[k_numbers];
+
+void take_number(std::uint8_t (&seen)[k_numbers], bool& more) {
+  std::uint32_t number = k_numbers;
+  more = read(g_numbers, &number, sizeof number) == sizeof number;
+  if (more) ++seen[number];
+}
+
+}  // namespace
+
+PARITY(Signal, HandlerAndWhatItInterruptsGetNoByteTwice) {
+  std::string content(k_numbers * sizeof(std::uint32_t), '\0');
+  for (std::uint32_t i = 0; i < k_numbers; ++i) std::memcpy(content.data() + i * sizeof i, &i, sizeof i);
+  g_numbers = CALL(open(t.text("numbers", content), O_RDONLY));
+  g_handled = 0;
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) {
+    const int saved = errno;
+    bool more = false;
+    take_number(g_by_handler, more);
+    g_handled.fetch_add(1);
+    errno = saved;
+  };
+  sigaction(SIGUSR1, &action, &before);
+  timer_t timer{};
+  struct sigevent event {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGUSR1;
+  timer_create(CLOCK_MONOTONIC, &event, &timer);
+  const itimerspec often{{0, 40'000}, {0, 40'000}};
+  timer_settime(timer, 0, &often, nullptr);
+  // A handler comes between any two instructions of a read, so it takes many to meet those that must not be parted.
+  int wrong = 0;
+  while (g_handled < 1500) {
+    std::memset(g_by_reader, 0, sizeof g_by_reader);
+    std::memset(g_by_handler, 0, sizeof g_by_handler);
+    lseek(g_numbers, 0, SEEK_SET);
+    for (bool more = true; more;) take_number(g_by_reader, more);
+    // A handler may have read some just before the offset was set back.
+    for (std::uint32_t i = 100; i < k_numbers; ++i) wrong += g_by_reader[i] + g_by_handler[i] != 1;
+  }
+  timer_delete(timer);
+  sigaction(SIGUSR1, &before, nullptr);
+  CALL(close(g_numbers));
+  t.line("wrong " + std::to_string(wrong));
+  EXPECT_EQ(wrong, 0);
+}
+
 PARITY(Signal, HandlerThatLeavesByALongJump) {
   // A lock or a mark that was held would be held for good.
   t.in_child([&] {
@@ -105,6 +165,63 @@ PARITY(Signal, HandlerThatLeavesByALongJump) {
     t.line("read " + std::to_string(read(fd, got, 8)));
     t.bytes("got", got, 8);
   });
+}
+
+namespace {
+
+// Makes a call while a request to cancel the thread waits.
+const char* what_cancels(const std::function<void()>& call) {
+  pthread_t thread;
+  const auto body = [](void* of) -> void* {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    pthread_cancel(pthread_self());
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
+    (*static_cast<const std::function<void()>*>(of))();
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    return nullptr;
+  };
+  if (pthread_create(&thread, nullptr, body, const_cast<std::function<void()>*>(&call)) != 0) return "no thread";
+  void* result = nullptr;
+  pthread_join(thread, &result);
+  return result == PTHREAD_CANCELED ? "cancelled" : "goes on";
+}
+
+}  // namespace
+
+PARITY(Thread, IsCancelledWhereLibcsCallsLetItBe) {
+  const char* const path = t.file("a", 50000);
+  const int fd = CALL(open(path, O_RDONLY));
+  t.expect_served(fd);
+  const int dir = CALL(open(t.root().c_str(), O_RDONLY | O_DIRECTORY));
+  char got[16];
+  const iovec part{got, sizeof got};
+  struct stat st {};
+  const auto line = [&](const char* name, const std::function<void()>& call) {
+    t.line(std::string(name) + " " + what_cancels(call));
+  };
+  line("open", [&] { open(path, O_RDONLY); });
+  line("open64", [&] { open64(path, O_RDONLY); });
+  line("openat", [&] { openat(dir, "a", O_RDONLY); });
+  line("fopen", [&] { fopen(path, "r"); });
+  line("read", [&] { read(fd, got, sizeof got); });
+  line("pread", [&] { pread(fd, got, sizeof got, 0); });
+  line("readv", [&] { readv(fd, &part, 1); });
+  line("preadv", [&] { preadv(fd, &part, 1, 0); });
+  line("preadv2", [&] { preadv2(fd, &part, 1, -1, 0); });
+  line("close", [&] { close(fd); });
+  line("stat", [&] { stat(path, &st); });
+  line("fstat", [&] { fstat(fd, &st); });
+  line("lseek", [&] { lseek(fd, 10, SEEK_SET); });
+  line("access", [&] { access(path, R_OK); });
+  line("fcntl", [&] { fcntl(fd, F_GETFL); });
+  line("dup", [&] { close_range(dup(fd), 1000, 0); });
+  line("syscall", [&] { close_range(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY), 1000, 0); });
+  line("mmap", [&] { munmap(mmap(nullptr, 50000, PROT_READ, MAP_PRIVATE, fd, 0), 50000); });
+  // Nothing was read, nor closed, nor left open.
+  CALL(lseek(fd, 0, SEEK_CUR));
+  CALL(read(fd, got, sizeof got));
+  t.bytes("got", got, sizeof got);
+  CALL(open(path, O_RDONLY));
 }
 
 PARITY(Thread, CloseWhileOthersRead) {
