@@ -15,7 +15,18 @@ inline constexpr long k_process_madvise = 440, k_epoll_pwait2 = 441, k_mount_set
 // The table knows all calls up to this number (Linux 6.18).
 inline constexpr long k_last_known = 469;
 
-enum class SyscallKind : std::uint8_t { one_fd, two_fds, makes_fd, closes, forks, identity, sandbox, limits, everything, unknown };
+enum class SyscallKind : std::uint8_t {
+  one_fd,
+  two_fds,
+  makes_fd,
+  closes,
+  forks,
+  identity,
+  sandbox,
+  limits,
+  everything,
+  unknown
+};
 struct SyscallRow {
   long number;
   SyscallKind kind;

@@ -117,7 +117,7 @@ TEST(SegmentFile, AFlippedBitInAnyRowOfTheFooterIsFound) {
   const auto fd = file.open();
   const auto footer = read_footer(fd.get(), 1);
   ASSERT_TRUE(footer);
-  const off_t begin = static_cast<off_t>(round_up_to(footer->data_end, k_page));
+  const off_t begin = static_cast<off_t>(base::round_up(footer->data_end, k_page));
   const std::size_t bytes = footer->rows.size() * sizeof(DiskFooterRow);
   // Most rows still lie within the file then: nothing but the hash over them tells.
   for (std::size_t i = 0; i < bytes; ++i) {
