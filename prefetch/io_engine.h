@@ -97,7 +97,7 @@ struct EngineOptions {
   int nice = 5;             // added to the niceness of the engine's threads
   unsigned idle_ms = 1000;  // threads that have had nothing to do for so long end
   // A ring that is stopped waits so long for what it has abandoned to be closed: the kernel would do that after the process.
-  unsigned give_back_ms = 1000;
+  unsigned give_back_ms = 250;
   std::size_t stack = 128 << 10;
   PackedOrigin packed = {};
 };

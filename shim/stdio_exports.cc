@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "shim/c_result.h"
+#include "shim/cancellation.h"
 #include "shim/cookie_stream.h"
 #include "shim/exports.h"
 #include "shim/file_calls.h"
@@ -85,6 +86,7 @@ FILE* make_stream(int fd) {
 bool is_served(int fd) { return shim::g_fds.kind(fd) == shim::RowKind::served; }
 
 FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*, const char*)) {
+  shim::cancellation_point();
   if (path == nullptr || mode == nullptr || !shim::process::is_active()) return libcs(path, mode);
   const int flags = flags_of(mode);
   if (flags < 0) return libcs(path, mode);

@@ -58,6 +58,7 @@ base::Result<base::Mapping> LifeLock::keep() {
   auto mapping = base::Mapping::shared(fd_.get(), 0, 4096, PROT_NONE);
   if (mapping && sys::failed(sys::madvise(mapping->data(), mapping->size(), MADV_DONTFORK)))
     g_is_inherited.store(true, std::memory_order_relaxed);
+  if (mapping) sys::madvise(mapping->data(), mapping->size(), MADV_DONTDUMP);
   return mapping;
 }
 

@@ -47,7 +47,9 @@ void clear_slot(Region& region, std::uint32_t index) {
   forget_writers_of(region, index);
   auto* const pins = region.pin_row(index);
   for (std::uint32_t s = 0; s < region.layout().segment_count; ++s) pins[s].store(0, std::memory_order_release);
-  if (slot.job < region.layout().job_rows && region.job_row(slot.job).leader == slot.process)
+  // A process that has become another program (exec) has lost its lock with its memory, but goes on with its job.
+  if (slot.job < region.layout().job_rows && region.job_row(slot.job).leader == slot.process &&
+      base::liveness_of(slot.process) != base::Liveness::alive)
     region.job_row(slot.job).reported.store(1, std::memory_order_relaxed);
   forget_flights_of(region, index);
   slot.demand_waits.store(0, std::memory_order_relaxed);

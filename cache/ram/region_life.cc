@@ -90,6 +90,11 @@ Region::Joined Region::join(const RegionOptions& options, const base::ProcessId&
     // Somebody else has taken the name away.
     if (claim.error().value == ESTALE) return Joined::gone;
     why = why_not_claimed(claim.error().value);
+    // Nobody else uses it, nor will: a region that was made for this process alone.
+    if (unused && !options.keep && header().records.load(std::memory_order_relaxed) == 0) {
+      header().dead.store(1, std::memory_order_relaxed);
+      remove_name();
+    }
     return Joined::no;
   }
   own_slot_ = claim->slot;

@@ -178,10 +178,11 @@ TEST_F(BackgroundFetchTest, FetchedByTheProgramMeanwhileIsADuplicate) {
   const std::string path = make("f");
   BackgroundFetch fetch(*cache.cache, path, false);
   {
-    // Another path has its slot, so that it has no turn and the program does not wait.
+    // Other paths have all its slots, so that it has no turn and the program does not wait.
     SingleFlight flights(cache->region());
-    SingleFlight::Ticket ticket;
-    ASSERT_EQ(flights.begin(base::hash_path(path) ^ (1ULL << 60), ticket), SingleFlight::Turn::mine);
+    SingleFlight::Ticket tickets[4];
+    for (std::uint64_t other = 1; SingleFlight::Ticket & ticket : tickets)
+      ASSERT_EQ(flights.begin(base::hash_path(path) ^ (other++ << 60), ticket), SingleFlight::Turn::mine);
     ASSERT_EQ(fetch.begin(), Begin::fetch);
   }
   const OpenOutcome outcome = cache->open(request_for(path));

@@ -349,7 +349,7 @@ class Packed(Warmup):
         out, told = job.communicate(b"\n", timeout=60)
         expected = sorted(f"{folder}/{i}" for folder in ("a", "b") for i in range(20))
         self.assertEqual(len(out), sum(len((self.source / name).read_bytes()) for name in expected))
-        self.assertEqual(json.loads(told)["misses"], 1)
+        self.assertEqual(json.loads(told)["misses"], 1, told)
         self.packs = packs
 
     def test_a_pack_that_is_none_is_one_line(self):

@@ -44,6 +44,7 @@ ROWS = [
     ("trees", "fts_open fts64_open {n,}ftw{,64} glob{,64} name_to_handle_at inotify_{add,rm}_watch fanotify_mark"),
     ("identity", "set{,e,re,res}uid set{,e,re,res}gid setgroups initgroups setfs{u,g}id chroot unshare setns "
      "capset prctl mount umount{,2}"),
+    ("limits and threads", "setrlimit{,64} prlimit{,64} pthread_cancel"),
     ("terminals", "tcsetattr tc{get,set}pgrp tcgetsid tcflush tcflow tcdrain tcsendbreak ttyname{,_r} ptsname{,_r} grantpt unlockpt"),
     ("sockets", "bind connect listen shutdown sockatmark {get,set}sockopt get{sock,peer}name send{,to} recv{,from}"),
 ]

@@ -141,7 +141,6 @@ PARITY(Stat, UnknownFlagsAndNullPathsOfAnFd) {
   const int fd = CALL(open(t / "a", O_RDONLY));
   struct stat st {};
   CALL(fstatat(fd, "", &st, AT_EMPTY_PATH | 0x40000000));
-  EXPECT_EQ(errno, EINVAL);
   CALL(close(fd));
   // Since Linux 6.11 it means the fd, too.
   const int other = CALL(open(t / "a", O_RDONLY));
