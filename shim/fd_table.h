@@ -38,9 +38,10 @@ class FdTable {
       if (kind_of(row) != kind || !process::owns_table()) return {};
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
       if (!open_files::try_acquire(file)) continue;
-      auto ref = OpenFileRef::adopt(file);
       // The object may have been reused between the two looks; its generation in the row tells.
-      if (rows_[fd].load(std::memory_order_acquire) == row) return ref;
+      if (rows_[fd].load(std::memory_order_acquire) == row) [[likely]]
+        return OpenFileRef::adopt(file);
+      OpenFileRef::adopt(file).reset();
     }
   }
 

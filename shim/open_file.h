@@ -61,7 +61,9 @@ class OpenFileRef {
     }
     return *this;
   }
-  ~OpenFileRef() { reset(); }
+  ~OpenFileRef() {
+    if (file_ != nullptr) reset();
+  }
 
   explicit operator bool() const { return file_ != nullptr; }
   OpenFile* operator->() const { return file_; }

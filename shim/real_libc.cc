@@ -19,9 +19,11 @@ constinit std::atomic<bool> g_stat_is_anothers{false};
 
 namespace {
 
-bool is_anothers(const char* name) {
+// Compares with libc's own symbol first: dladdr goes through a whole symbol table.
+bool is_anothers(const char* name, void* libcs) {
   ::Dl_info found{}, libc{};
   const void* const symbol = next_symbol(name);
+  if (libcs != nullptr && symbol == dlsym(libcs, name)) return false;
   if (symbol == nullptr || dladdr(symbol, &found) == 0 || found.dli_fname == nullptr) return false;
   if (dladdr(reinterpret_cast<const void*>(&gnu_get_libc_version), &libc) == 0 || found.dli_fbase == libc.dli_fbase) return false;
   const char* const slash = std::strrchr(found.dli_fname, '/');
@@ -33,10 +35,12 @@ bool is_anothers(const char* name) {
 void resolve_all() {
 #define CUBE_HOOK(result, name, parameters) name.resolve();
 #include "shim/hooks.def"
+  void* const libcs = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   for (const char* const name : {"stat", "stat64", "lstat", "lstat64", "fstat", "fstat64", "fstatat", "fstatat64", "statx",
                                  "__xstat", "__lxstat", "__fxstat", "__fxstatat"}) {
-    if (is_anothers(name)) g_stat_is_anothers.store(true, std::memory_order_relaxed);
+    if (is_anothers(name, libcs)) g_stat_is_anothers.store(true, std::memory_order_relaxed);
   }
+  if (libcs != nullptr) dlclose(libcs);
 }
 
 }  // namespace cube::shim::real
