@@ -44,7 +44,9 @@ constexpr std::uint32_t class_of(std::uint64_t bytes) {
   const auto octave = static_cast<std::uint32_t>(std::bit_width(last >> 10)) - 1;
   const std::uint64_t begin = std::bit_floor(last);
   const bool is_fine = octave < k_fine_octaves;
-  const auto step = static_cast<std::uint32_t>((last - begin) / (begin / (is_fine ? k_fine : k_coarse)));
+  // Never 0, which clang's analyzer cannot know of bit_floor.
+  const std::uint64_t width = std::max<std::uint64_t>(begin / (is_fine ? k_fine : k_coarse), 1);
+  const auto step = static_cast<std::uint32_t>((last - begin) / width);
   return std::min(is_fine ? octave * k_fine + step : k_first_coarse + (octave - k_fine_octaves) * k_coarse + step, 127U);
 }
 static_assert(class_of(1024) == 0 && class_of(1152) == 0 && class_of(1153) == 1 && class_of(2048) == 7 && class_of(2049) == 8);
