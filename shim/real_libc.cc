@@ -15,8 +15,6 @@ namespace cube::shim::real {
 
 void* next_symbol(const char* name) { return dlsym(RTLD_NEXT, name); }
 
-constinit std::atomic<bool> g_stat_is_anothers{false};
-
 namespace {
 
 // Compares with libc's own symbol first: dladdr goes through a whole symbol table.

@@ -59,7 +59,7 @@ void resolve_all();
 
 // Another preloaded library behind ours answers stat in its own way (libfakeroot: other owners), so it must be asked. Those of
 // sanitizers only look on.
-extern constinit std::atomic<bool> g_stat_is_anothers;
+inline constinit std::atomic<bool> g_stat_is_anothers{false};
 inline bool stat_is_anothers() { return g_stat_is_anothers.load(std::memory_order_relaxed); }
 
 }  // namespace cube::shim::real

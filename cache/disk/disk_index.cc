@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cache/base/file_limit.h"
+#include "cache/disk/disk_directory.h"
 
 namespace cube::cache {
 
