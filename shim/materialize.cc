@@ -238,7 +238,7 @@ int materialize_slow(int fd) {
     count_materialized();
     return 0;
   }
-  const std::uint64_t offset = take_offset(*file, fd);
+  std::uint64_t offset = take_offset(*file, fd);
   int kernel_fd = open_kernel_file(*file);
   if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_above_limit(*file);
   if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_at_limit(*file, fd);
@@ -247,6 +247,8 @@ int materialize_slow(int fd) {
     g_fds.unlock(fd, own_row);
     return kernel_fd;
   }
+  // Mode real: threads have read on from the copy while the origin's file was opened.
+  if (file->is_copy() && kernel_fd != fd) offset = take_offset(*file, fd);
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   const auto replace = [&](int number, std::uint64_t row) {
     const bool close_on_exec = (row & FdTable::k_close_on_exec) != 0;
