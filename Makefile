@@ -53,7 +53,7 @@ demo: deps-demo
 	@echo "== 2 of 2: training on it with and without cubeshim (some three minutes; it says what it does)"
 	$(PYTHON) bench/demo.py --build $(BUILD) $(if $(ORIGIN),--origin $(ORIGIN)) $(DEMO_FLAGS)
 
-# Builds, static checks, sanitizers and tests: half an hour on 2 cores. The last line is the runner's.
+# Builds, static checks, sanitizers and tests: some 35 minutes on 2 cores. The last line is the runner's.
 test: deps-test
 	$(PYTHON) tests/run_all.py --build $(BUILD) --jobs $(JOBS)
 # All that there is, for releases and nights: hours.
