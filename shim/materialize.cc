@@ -40,6 +40,7 @@ int made_read_only(int fd) {
   sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
   return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
 }
+
 enum class Accept : bool { same_content, same_file };
 
 // The origin's own file, if it is still the one that the program has opened.

@@ -54,11 +54,9 @@ def flags_of(command: list[str]) -> list[str]:
             next(words)
         elif word == "-include":
             header = next(words)
-            # The header of a precompiled one is included as it is.
-            if not header.endswith("cmake_pch.hxx"):
-                flags += [word, header]
-            else:
-                flags += ["-include", *included_by(header)]
+            # A precompiled header stands for the one that it includes first.
+            for included in included_by(header) if header.endswith("cmake_pch.hxx") else [header]:
+                flags += [word, included]
         elif word != "-Winvalid-pch":
             flags.append(word)
     return flags

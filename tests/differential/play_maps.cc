@@ -3,34 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csetjmp>
-#include <csignal>
 
 #include "cache/base/sys.h"
 #include "tests/differential/player.h"
+#include "tests/support/guarded.h"
 
 namespace cube::differ {
 namespace {
 
 constexpr std::size_t k_page = 4096;
 
-sigjmp_buf g_before_fault;
-void on_fault(int number) { siglongjmp(g_before_fault, number); }
-
-// What touching the memory does: the signal, or 0.
-template <typename Touch>
-int guarded(Touch&& touch) {
-  struct ::sigaction action {
-  }, bus{}, segv{};
-  action.sa_handler = on_fault;
-  sigaction(SIGBUS, &action, &bus);
-  sigaction(SIGSEGV, &action, &segv);
-  const int fault = sigsetjmp(g_before_fault, 1);
-  if (fault == 0) touch();
-  sigaction(SIGBUS, &bus, nullptr);
-  sigaction(SIGSEGV, &segv, nullptr);
-  return fault;
-}
+using tests::guarded;
 
 std::size_t up(std::size_t n) { return (n + k_page - 1) / k_page * k_page; }
 
