@@ -19,6 +19,8 @@ import xml.etree.ElementTree as xml
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+LINES_OF_A_FAILURE = 30
+NOT_RUN = ("notrun", "disabled", "skipped")  # the words of ctest's report
 CLANG = ["-DCMAKE_CXX_COMPILER=clang++-16", "-DCMAKE_C_COMPILER=clang-16"]
 
 
@@ -27,6 +29,7 @@ class Run:
         self.options = options
         self.parts: list[tuple[str, float, bool]] = []
         self.cases: list[tuple[float, str, str]] = []  # seconds, name, status
+        self.said: dict[str, str] = {}  # what a test that failed printed, by its name
         self.environment = os.environ | ({"CUBESHIM_TEST_LONG": "1"} if options.long else {})
 
     def part(self, name: str, *commands: list[str]) -> bool:
@@ -51,9 +54,11 @@ class Run:
         which = [] if self.options.long else ["-LE", "^long$"]
         self.part(f"tests: {name}", ["ctest", "--test-dir", self.tree(suffix), "--output-on-failure", "--no-tests=error",
                                      "-j", str(self.options.jobs), "--output-junit", str(report), *which])
-        if report.exists():
-            self.cases += [(float(case.get("time", 0)), f"{case.get('name')} ({name})", case.get("status", "fail"))
-                           for case in xml.parse(report).getroot().iter("testcase")]
+        for case in xml.parse(report).getroot().iter("testcase") if report.exists() else []:
+            label, status = f"{case.get('name')} ({name})", case.get("status", "fail")
+            self.cases.append((float(case.get("time", 0)), label, status))
+            if status not in ("run", *NOT_RUN):
+                self.said[label] = case.findtext("system-out") or ""
 
     def report(self) -> int:
         failed_parts = [name for name, _, passed in self.parts if not passed]
@@ -64,10 +69,12 @@ class Run:
         for seconds, name, _ in sorted(self.cases, reverse=True)[:10]:
             print(f"{seconds:7.1f} s  {name}")
         statuses = [status for _, _, status in self.cases]
-        skipped = sum(status in ("notrun", "disabled", "skipped") for status in statuses)
+        skipped = sum(status in NOT_RUN for status in statuses)
         passed = statuses.count("run")
         # A build or a check that fails is a failure, too, if no test has told of it.
         failed = len(statuses) - passed - skipped + sum(not name.startswith("tests:") for name in failed_parts)
+        for label, output in self.said.items():
+            print(f"\n{label} failed; its last lines:", *output.splitlines()[-LINES_OF_A_FAILURE:], sep="\n    ")
         if failed_parts:
             print(f"\nfailed: {', '.join(failed_parts)}")
         print(f"\n{passed} passed, {max(failed, int(bool(failed_parts)))} failed, {skipped} skipped", flush=True)

@@ -154,6 +154,7 @@ TEST(Index, WithoutMemoryForATableSaysSoAndKeepsWhatItHas) {
 }
 
 TEST(Index, HoldsAMillionEntries) {
+  if (tests::k_tsan && !tests::is_long_run()) GTEST_SKIP() << "one thread, and a minute of it";
   const TestRegion region(4096 * k_mib);
   make_readable(*region, 1);
   Index index(*region);

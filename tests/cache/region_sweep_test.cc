@@ -28,7 +28,7 @@ void leave_behind(RegionName& name, Age age) {
               return 0;
             }),
             -SIGKILL);
-  ASSERT_TRUE(tests::exists(name.path()));
+  // Any process of the user that attaches meanwhile, also one of another test, may have taken an old one away already.
 }
 
 void begin_a_job() {

@@ -15,6 +15,7 @@
 #include "prefetch/io_engine.h"
 #include "prefetch/thread_engine.h"
 #include "prefetch/uring_engine.h"
+#include "tests/support/sanitizers.h"
 
 namespace cube::prefetch::testing {
 
@@ -77,13 +78,7 @@ enum class Kind { threads, uring };
 
 inline std::unique_ptr<IoEngine> make(Kind kind, Client& client, EngineOptions options, std::string& why) {
   // A sanitizer's frames are larger.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  options.stack = 1 << 20;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  options.stack = 1 << 20;
-#endif
-#endif
+  if (tests::k_asan || tests::k_tsan) options.stack = 1 << 20;
   return kind == Kind::threads ? make_thread_engine(options, client, why) : make_uring_engine(options, client, why);
 }
 

@@ -3,7 +3,7 @@
 
 #include "cache/base/sanitizers.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(CUBESHIM_LIBRARY_HAS_ASAN) || defined(__SANITIZE_ADDRESS__)
 #define CUBE_ASAN 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
