@@ -30,8 +30,10 @@ Answer not_served(int fd) {
   return {};
 }
 
+enum class Copies : bool { left_to_the_kernel, too };
+
 // A served file whose bytes may be shown, or nothing: not served, or changed since (it is then a kernel file).
-OpenFileRef readable(int fd) {
+OpenFileRef readable(int fd, Copies copies = Copies::left_to_the_kernel) {
   OpenFileRef file = g_fds.acquire(fd);
   if (!file) return {};
   if (file->record->is_stale()) [[unlikely]] {
@@ -39,8 +41,16 @@ OpenFileRef readable(int fd) {
     materialize_slow(fd);
     return {};
   }
-  if (file->is_copy()) return {};
+  if (file->is_copy() && copies == Copies::left_to_the_kernel) return {};
   return file;
+}
+
+// Mode real: a call that the kernel answers at the copy's offset. Nothing where the file has just been given to the kernel, at an
+// offset that this call would still move.
+template <typename Call>
+Answer at_offset_of_copy(OpenFile& file, Call&& call) {
+  const CopyUse use(file);
+  return use.is_too_late() ? Answer() : Answer(call());
 }
 
 // Requests on one file that name another in their argument, which becomes a kernel file first.
@@ -142,7 +152,13 @@ void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exe
 }
 
 Answer read(int fd, void* to, std::size_t n) {
-  while (OpenFileRef file = readable(fd)) {
+  while (OpenFileRef file = readable(fd, Copies::too)) {
+    if (file->is_copy()) [[unlikely]] {
+      if (const Answer done = at_offset_of_copy(*file, [&] { return sys::read(fd, to, n); })) return done;
+      file.reset();
+      materialize_slow(fd);  // waits for whoever is at it
+      continue;
+    }
     if (is_bad_range(to, n)) return -EFAULT;
     std::uint64_t at = 0;
     std::size_t granted = 0;
@@ -178,7 +194,13 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
 }
 
 Answer readv(int fd, const struct ::iovec* parts, int count) {
-  while (OpenFileRef file = readable(fd)) {
+  while (OpenFileRef file = readable(fd, Copies::too)) {
+    if (file->is_copy()) [[unlikely]] {
+      if (const Answer done = at_offset_of_copy(*file, [&] { return sys::raw(SYS_readv, fd, sys::arg(parts), count); })) return done;
+      file.reset();
+      materialize_slow(fd);
+      continue;
+    }
     bool faults = false;
     std::size_t asked = 0;
     const long total = total_of(parts, count, faults, asked);
@@ -215,11 +237,17 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
 
 Answer lseek(int fd, std::int64_t offset, int whence) {
   // A memfd has no holes, takes other offsets, and ends where the file did when it was copied.
-  if (const OpenFileRef file = g_fds.acquire(fd); file && file->is_copy()) {
-    if (whence > SEEK_END || offset > k_sure_offset || file->record->is_stale()) materialize_slow(fd);
-    return {};
-  }
-  while (OpenFileRef file = readable(fd)) {
+  const bool is_for_origin = whence > SEEK_END || offset > k_sure_offset;
+  while (OpenFileRef file = readable(fd, Copies::too)) {
+    if (file->is_copy()) [[unlikely]] {
+      if (!is_for_origin) {
+        if (const Answer done = at_offset_of_copy(*file, [&] { return sys::lseek(fd, offset, whence); })) return done;
+      }
+      file.reset();
+      materialize_slow(fd);
+      if (is_for_origin) return {};
+      continue;
+    }
     const auto size = static_cast<std::int64_t>(file->size);
     std::uint64_t current = file->offset.load(std::memory_order_acquire);
     if ((current & OpenFile::k_moved) != 0) {

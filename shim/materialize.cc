@@ -1,10 +1,12 @@
 #include "shim/materialize.h"
 
 #include <fmt/core.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 
+#include "cache/base/clock.h"
 #include "shim/process.h"
 
 namespace cube::shim {
@@ -116,10 +118,19 @@ void put_over(int kernel_fd, int number, int flags) {
   sys::dup3(kernel_fd, number, flags);
 }
 
+// Calls that began to move a copy's offset before k_moved was set come to their end. None of them waits for anything but memory,
+// so one that takes longer is the call that our own signal handler has interrupted, or its thread is gone.
+void await_users_of_copy(const OpenFile& file) {
+  constexpr std::uint64_t k_longest_ns = 500'000'000;
+  const std::uint64_t began = base::monotonic_ns();
+  while (file.users_of_copy.load(std::memory_order_seq_cst) != 0 && base::monotonic_ns() - began < k_longest_ns) sched_yield();
+}
+
 // The offset, taken away from those who still read in user space.
 std::uint64_t take_offset(OpenFile& file, int fd) {
-  const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel) & ~OpenFile::k_moved;
+  const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_seq_cst) & ~OpenFile::k_moved;
   if (!file.is_copy()) return offset;
+  await_users_of_copy(file);
   const long at = sys::lseek(fd, 0, SEEK_CUR);
   return sys::failed(at) ? 0 : static_cast<std::uint64_t>(at);
 }
@@ -248,7 +259,7 @@ int materialize_slow(int fd) {
     g_fds.unlock(fd, own_row);
     return kernel_fd;
   }
-  // Mode real: threads have read on from the copy while the origin's file was opened.
+  // Mode real: who passes us by has read on from the copy while the origin's file was opened.
   if (file->is_copy() && kernel_fd != fd) offset = take_offset(*file, fd);
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   const auto replace = [&](int number, std::uint64_t row) {

@@ -59,7 +59,10 @@ namespace open_files {
 
 void forget_pins() {
   const std::uint32_t n = std::min(g_fresh.load(std::memory_order_relaxed), k_capacity);
-  for (std::uint32_t i = 0; i < n; ++i) at(i)->pin.forget();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    at(i)->pin.forget();
+    at(i)->users_of_copy.store(0, std::memory_order_relaxed);  // the parent's threads
+  }
 }
 
 OpenFile* at(std::uint32_t index) { return reinterpret_cast<OpenFile*>(g_pool) + index; }
@@ -88,6 +91,7 @@ OpenFileRef make() {
   file->bytes_served.store(0, std::memory_order_relaxed);
   file->calls_saved.store(0, std::memory_order_relaxed);
   file->sticky.store(false, std::memory_order_relaxed);
+  file->users_of_copy.store(0, std::memory_order_relaxed);
   file->number.store(OpenFile::Number::placeholder, std::memory_order_relaxed);
   file->kind = OpenFile::Kind::served;
   ++file->generation;

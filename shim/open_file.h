@@ -31,7 +31,8 @@ struct alignas(64) OpenFile {
   std::uint64_t size = 0;
   Kind kind = Kind::served;
   std::atomic<Number> number{Number::placeholder};
-  std::atomic<bool> sticky{false};  // a writer that may write after its last close here: never ends
+  std::atomic<std::uint32_t> users_of_copy{0};  // calls that may move the offset of a copy (CopyUse)
+  std::atomic<bool> sticky{false};              // a writer that may write after its last close here: never ends
   int flags = 0;                    // the program's, for F_GETFL
   // For the report alone: threads that read one file at once may lose a count, which a locked add for each call is not worth.
   std::atomic<std::uint64_t> bytes_served{0};
@@ -47,6 +48,24 @@ struct alignas(64) OpenFile {
   cache::Pin pin;
   cache::FileStat written;                    // of a writer
   cache::PackDirectory* directory = nullptr;  // of a directory
+};
+
+// Mode real: a call that moves the offset of a copy, which the kernel keeps. While one lives, and was begun before k_moved was
+// set, nobody takes the offset to another file. The two orders, of users_of_copy and of k_moved, pair with await_users_of_copy.
+class CopyUse {
+ public:
+  explicit CopyUse(OpenFile& file) : file_(file) {
+    file_.users_of_copy.fetch_add(1, std::memory_order_seq_cst);
+    is_too_late_ = (file_.offset.load(std::memory_order_seq_cst) & OpenFile::k_moved) != 0;
+  }
+  ~CopyUse() { file_.users_of_copy.fetch_sub(1, std::memory_order_release); }
+  CopyUse(const CopyUse&) = delete;
+  CopyUse& operator=(const CopyUse&) = delete;
+  bool is_too_late() const { return is_too_late_; }
+
+ private:
+  OpenFile& file_;
+  bool is_too_late_ = false;
 };
 
 // A counted reference.

@@ -299,6 +299,30 @@ PARITY(Thread, SharedOffsetGivesEachByteOnce) {
   }
 }
 
+PARITY(Thread, SharedOffsetIsTakenOverBetweenTwoReads) {
+  // While two threads read on, a third makes it a kernel file: the bytes that are read meanwhile count.
+  const std::size_t size = 30000;
+  const char* const path = t.file("a", size);
+  int wrong = 0;
+  for (int round = 0; round < 200; ++round) {
+    const int fd = open(path, O_RDONLY);
+    std::atomic<std::size_t> total{0};
+    const auto read_all = [&] {
+      char got[10];
+      for (ssize_t n; (n = read(fd, got, sizeof got)) > 0;) total += static_cast<std::size_t>(n);
+    };
+    std::thread one(read_all), other(read_all);
+    while (total < static_cast<std::size_t>(round) * 100) sched_yield();
+    fsync(fd);
+    one.join();
+    other.join();
+    if (total != size) ++wrong;
+    close(fd);
+  }
+  t.line("wrong " + std::to_string(wrong));
+  EXPECT_EQ(wrong, 0);
+}
+
 PARITY(Thread, NumbersAreNeverGivenTwice) {
   // Plain and served files opened and closed by many: nobody ever reads another's.
   t.text("one", std::string(500, '1'));
