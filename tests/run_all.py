@@ -48,12 +48,12 @@ class Run:
         return self.part(f"build: {name}", ["cmake", "-S", ".", "-B", self.tree(suffix), "-G", "Ninja", *settings],
                          ["cmake", "--build", self.tree(suffix), "-j", str(self.options.jobs)])
 
-    def tests(self, name: str, suffix: str) -> None:
+    def tests(self, name: str, suffix: str, jobs: int) -> None:
         report = ROOT / self.tree(suffix) / "tests.xml"
         report.unlink(missing_ok=True)
         which = [] if self.options.long else ["-LE", "^long$"]
         self.part(f"tests: {name}", ["ctest", "--test-dir", self.tree(suffix), "--output-on-failure", "--no-tests=error",
-                                     "-j", str(self.options.jobs), "--output-junit", str(report), *which])
+                                     "-j", str(jobs), "--output-junit", str(report), *which])
         for case in xml.parse(report).getroot().iter("testcase") if report.exists() else []:
             label, status = f"{case.get('name')} ({name})", case.get("status", "fail")
             self.cases.append((float(case.get("time", 0)), label, status))
@@ -97,9 +97,10 @@ def main() -> int:
                   "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DCMAKE_C_FLAGS_DEBUG=-O0")
     for name, suffix, sanitizer in (("ASan and UBSan", "-asan", "address,undefined"), ("TSan", "-tsan", "thread")):
         if run.build(name, suffix, *CLANG, f"-DCUBESHIM_SANITIZE={sanitizer}"):
-            run.tests(name, suffix)
+            run.tests(name, suffix, run.options.jobs)
     if built:
-        run.tests("g++", "")
+        # One more than there are processors, because many of these wait for a slow mount.
+        run.tests("g++", "", run.options.jobs + 1)
     return run.report()
 
 
