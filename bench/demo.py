@@ -74,7 +74,7 @@ def machine() -> tuple[str, int]:
 
 def made_place(options: argparse.Namespace, stack: ExitStack) -> Place:
     """A data set of our own, and lagfs over it."""
-    print(f"making {options.count} images, unless they are there from an earlier run (some 40 s on 2 cores)", flush=True)
+    print(f"making {options.count} images, unless they are there from an earlier run (some 30 s on 2 cores)", flush=True)
     local, words = demo_data.synthetic(options.work, options.count)
     mount = stack.enter_context(SlowMount(options.build / "lagfs", local.parent, options.work, options.latency_us))
     mount.reset()
@@ -134,7 +134,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compares a training job on a slow mount with and without cubeshim.")
     parser.add_argument("--build", type=Path, required=True, metavar="DIR", help="holds libcubeshim.so and lagfs")
     parser.add_argument("--origin", type=Path, metavar="DIR", help="class folders on a slow mount of your own")
-    parser.add_argument("--count", type=int, default=3000, help="files (default 3000)")
+    parser.add_argument("--count", type=int, default=2000, help="files (default 2000)")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--latency-us", type=int, default=300, help="of each operation on the slow mount (default 300)")

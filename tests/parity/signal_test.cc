@@ -304,7 +304,7 @@ PARITY(Thread, SharedOffsetIsTakenOverBetweenTwoReads) {
   const std::size_t size = 30000;
   const char* const path = t.file("a", size);
   int wrong = 0;
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < 100; ++round) {
     const int fd = open(path, O_RDONLY);
     std::atomic<std::size_t> total{0};
     const auto read_all = [&] {
@@ -312,7 +312,7 @@ PARITY(Thread, SharedOffsetIsTakenOverBetweenTwoReads) {
       for (ssize_t n; (n = read(fd, got, sizeof got)) > 0;) total += static_cast<std::size_t>(n);
     };
     std::thread one(read_all), other(read_all);
-    while (total < static_cast<std::size_t>(round) * 100) sched_yield();
+    while (total < static_cast<std::size_t>(round) * 200) sched_yield();
     fsync(fd);
     one.join();
     other.join();
