@@ -9,8 +9,9 @@ namespace {
 
 constexpr std::uint64_t k_mib = 1 << 20;
 // A file takes two slots of the index, by its path and by its inode, and two-choice hashing needs some room. Slots for each
-// 32 KiB of segments, in halves: the first table does for files of 45 KiB on average and more, all of them for 4 KiB.
-constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28};
+// 32 KiB of segments, in halves: the first table does for files of 45 KiB on average and more, four for 4 KiB, and all of them
+// for label files of 200 bytes.
+constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
   // A process leases one at a time, so that a small region needs small ones. All are multiples of a huge page.

@@ -15,7 +15,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 6;
+inline constexpr std::uint32_t k_layout_version = 7;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -27,7 +27,7 @@ inline constexpr std::uint32_t k_listing_slots = 64;
 inline constexpr std::uint32_t k_views = 32;  // a record has a bit for each
 
 // The index is made of tables that get their memory one after the other, as the ones before fill up.
-inline constexpr std::uint32_t k_index_tables = 4;
+inline constexpr std::uint32_t k_index_tables = 5;
 
 // Where each table begins, in bytes from the start of the file; all follow from the two sizes.
 struct RegionLayout {
@@ -87,6 +87,13 @@ struct RegionHeader {
   std::uint64_t views[k_views];               // base::current_view of those who have attached; 0 is free; under lifecycle
 };
 
+// How often a call had served files made kernel files: its name, cut to 16 bytes.
+struct CallCount {
+  std::atomic<std::uint64_t> name[2];
+  std::atomic<std::uint64_t> count;
+};
+inline constexpr std::uint32_t k_call_counts = 6;  // the rest is counted by Counter::materialized alone
+
 // A job: the first process that loaded the shim, and its descendants.
 struct JobRow {
   base::ProcessId leader;                                       // pid 0: the row is free
@@ -96,6 +103,10 @@ struct JobRow {
   base::Stats finished;                                         // the sum over processes that are gone
   std::atomic<std::uint64_t> next_report_ns;                    // monotonic clock
   std::atomic<std::uint64_t> reported_requests, reported_hits;  // at the last report
+  CallCount materialized_by[k_call_counts];
+  // A file below a prefix that was opened by a name that no prefix has: 0 there is none, 1 it is being written, 2 it is there.
+  std::atomic<std::uint32_t> misspelled_state;
+  char misspelled[252];
   std::atomic<std::uint64_t> listed;                            // entries of its list that have been dealt with
 };
 
