@@ -29,6 +29,22 @@ long open_without_links(const char* path, int flags) {
 
 constinit std::atomic<bool> g_has_openat2{true};
 
+// The kernel asks FUSE and NFS for that much at a time, and for the next part when the one before is there.
+constexpr std::uint64_t k_one_readahead = 128 << 10;
+
+// Asks for all parts of a large file at once, for such a file costs a second look that the plain reader does not pay
+// (Fetch::wants_second_look). Waits for none of them, and an error shows itself in the read that follows.
+// A file without pages in the kernel (FUSE with direct I/O) is told by its shared mapping, which is refused: its reads would
+// come twice. A file on a block device (major is not 0) needs no more than the kernel does.
+void ask_for_all(int fd, const FileStat& stat) {
+  if (stat.size <= k_one_readahead || stat.device_major != 0) return;
+  const long page = sys::mmap(nullptr, 1, PROT_READ, MAP_SHARED, fd, 0);
+  if (sys::failed(page)) return;
+  sys::munmap(reinterpret_cast<void*>(page), 1);
+  for (std::uint64_t at = 0; at < stat.size; at += k_one_readahead)
+    sys::raw(SYS_readahead, fd, static_cast<long>(at), static_cast<long>(k_one_readahead));
+}
+
 // What a sandbox may say to a call that it does not know, or the file system to this file.
 bool may_be_refused(long error) { return error == -ENOSYS || error == -EPERM || error == -EACCES; }
 
@@ -60,6 +76,7 @@ base::Result<OriginFile> OriginFile::open(const char* path, int flags, base::Sta
 
 base::Result<void> OriginFile::read_whole(std::byte* to, base::Stats& stats) const {
   const std::uint64_t size = stat_.size;
+  ask_for_all(fd_.get(), stat_);
   std::uint64_t got = 0;
   while (true) {
     // One byte more than there should be: a file that has grown, and one whose size is a lie, show themselves.

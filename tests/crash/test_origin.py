@@ -1,6 +1,8 @@
 """Errors, lies and the end of the origin: what the program sees is right, or the error that it would have seen without us."""
+import json
 import os
 import subprocess
+import time
 
 import support
 from support import Host, content, whole
@@ -13,6 +15,39 @@ SIZE = 300_000
 def step_apart(line):
     """EINTR ends the open where it would have ended a later call: a signal is taken once."""
     return "error EINTR" if line.startswith("error EINTR") else line
+
+
+class Requests(support.FaultCase):
+    """How a large file is asked for."""
+
+    def reads(self, origin):
+        return json.loads((origin.root / ".lagfs/counters.json").read_text())["read"]
+
+    def test_all_parts_at_once(self):
+        origin = self.mount()
+        data = content(1, 500_000)
+        path = origin.put("f", data)
+        host = Host(self, self.settings(origin.root))
+        asked = []
+
+        def wait_for_all():
+            deadline = time.monotonic() + 5
+            while not asked or (asked[-1] < 4 and time.monotonic() < deadline):
+                asked.append(self.reads(origin)["count"])
+
+        answer, held = origin.while_held(host, f"read {path}", "hold read 1", wait_for_all)
+        self.assertTrue(held)
+        self.assertEqual(answer, whole(data))
+        self.assertEqual(asked[-1], 4, "four parts of 128 KiB, while the first is not there yet")
+        self.assertEqual(self.reads(origin)["count"], 4, "and none of them twice")
+
+    def test_once_where_the_kernel_keeps_no_pages(self):
+        origin = self.mount("--direct", "--max-read=131072")
+        data = content(1, 500_000)
+        path = origin.put("f", data)
+        host = Host(self, self.settings(origin.root))
+        self.assertEqual(host.ask(f"read {path}"), whole(data))
+        self.assertEqual(self.reads(origin)["bytes"], len(data))
 
 
 class Errors(support.FaultCase):
