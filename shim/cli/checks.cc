@@ -63,7 +63,27 @@ double cost_of_a_file(const std::vector<std::string>& samples) {
   return costs[costs.size() / 2];
 }
 
-void check_prefix(const std::string& prefix, Findings& findings) {
+// Files above CUBESHIM_MAX_FILE are read without the cache.
+void check_sizes(const std::string& prefix, const std::vector<std::string>& samples, std::uint64_t max_file, Findings& findings) {
+  std::size_t looked_at = 0, too_large = 0;
+  std::uint64_t largest = 0;
+  for (const auto& path : samples) {
+    struct ::stat st {};
+    if (stat(path.c_str(), &st) != 0) continue;
+    ++looked_at;
+    const auto size = static_cast<std::uint64_t>(st.st_size);
+    if (size <= max_file) continue;
+    ++too_large;
+    largest = std::max(largest, size);
+  }
+  if (too_large == 0) return;
+  say(findings, too_large == looked_at ? Health::broken : Health::slow,
+      fmt::format("the largest has {}; raise CUBESHIM_MAX_FILE, and CUBESHIM_RAM with it", in_units(largest)),
+      "prefix {}: {} of {} files that were looked at are larger than CUBESHIM_MAX_FILE ({}) and will not be served", prefix,
+      too_large, looked_at, in_units(max_file));
+}
+
+void check_prefix(const std::string& prefix, std::uint64_t max_file, Findings& findings) {
   struct ::stat st {};
   struct ::statfs fs {};
   if (stat(prefix.c_str(), &st) != 0 || statfs(prefix.c_str(), &fs) != 0)
@@ -87,6 +107,7 @@ void check_prefix(const std::string& prefix, Findings& findings) {
         "prefix {} ({}) holds no readable files", prefix, kind);
   } else {
     say(findings, Health::well, "", "prefix {} ({}): a file costs {:.0f} us (median of {})", prefix, kind, cost, samples.size());
+    check_sizes(prefix, samples, max_file, findings);
   }
 }
 
@@ -128,7 +149,7 @@ void check_prefixes(const base::Config& config, Findings& findings) {
     // Where a pack is, nothing else needs to be.
     const bool is_packed =
         std::any_of(config.packs.begin(), config.packs.end(), [&](const auto& pack) { return pack.prefix == prefix; });
-    if (!is_packed) check_prefix(prefix, findings);
+    if (!is_packed) check_prefix(prefix, config.max_file, findings);
   }
 }
 

@@ -258,6 +258,17 @@ class Doctor(Case):
             self.assertEqual((status, health), (1, "fail"))
             self.assertTrue(advice, words)
 
+    def test_files_that_are_too_large_to_be_served(self):
+        (self.data / "large").write_bytes(bytes(100000))
+        status, findings = self.doctor("-p", self.data, "--max-file", "60000")
+        health, advice = self.finding(findings, "are larger than CUBESHIM_MAX_FILE")
+        self.assertEqual((status, health), (0, "warn"), findings)
+        self.assertIn("raise CUBESHIM_MAX_FILE", advice)
+        for path in self.data.iterdir():
+            path.write_bytes(bytes(5000))
+        status, findings = self.doctor("-p", self.data, "--max-file", "1000")
+        self.assertEqual((status, self.finding(findings, "are larger than CUBESHIM_MAX_FILE")[0]), (1, "fail"), findings)
+
     def test_what_makes_it_slow_is_a_warning(self):
         link = self.data.parent / "link"
         link.symlink_to(self.data)
