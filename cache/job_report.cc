@@ -23,6 +23,22 @@ constexpr std::pair<const char*, Counter> k_bypassed[] = {
     {"error", Counter::bypassed_error},
 };
 
+struct Reason {
+  Counter counter;
+  const char* text;
+};
+constexpr Reason k_not_served[] = {
+    {Counter::bypassed_size, "of files larger than CUBESHIM_MAX_FILE (raise it)"},
+    {Counter::bypassed_full, nullptr},
+    {Counter::bypassed_write, "for writing"},
+    {Counter::bypassed_flags, "with flags that need the kernel (O_DIRECT, O_PATH ...)"},
+    {Counter::bypassed_kind, "of directories and other things that are no regular files"},
+    {Counter::bypassed_busy, "of files that were being written or took too long (they are cached later)"},
+    {Counter::bypassed_error, "that failed (no such file, no permission ...)"},
+};
+constexpr const char* k_memory_is_full = "while the memory was full (raise CUBESHIM_RAM)";
+constexpr const char* k_index_is_full = "while the index was full: very many small files (raise CUBESHIM_RAM)";
+
 double share(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -37,6 +53,42 @@ void append_rates(ReportText& text, const char* label, std::uint64_t requests, s
   const std::uint64_t misses = requests > hits ? requests - hits : 0;
   append(text, "cubeshim: {} request_count:{} hit_count:{} miss_count:{} hit_rate:{:.2f}% miss_rate:{:.2f}%\n", label, requests,
          hits, misses, 100 * share(hits, requests), 100 * share(misses, requests));
+}
+
+void append_served(ReportText& text, const JobTotals& job, std::span<const std::string> prefixes) {
+  const std::uint64_t served = job.hits() + job.totals[Counter::misses];
+  append(text, "cubeshim: served {} of {} opens under the prefixes", served, job.opens());
+  const char* before = "; not served: ";
+  for (const auto& [counter, reason] : k_not_served) {
+    if (job.totals[counter] == 0) continue;
+    append(text, "{}{} {}", before, job.totals[counter],
+           reason != nullptr   ? reason
+           : job.is_index_full ? k_index_is_full
+                               : k_memory_is_full);
+    before = ", ";
+  }
+  std::uint64_t others = job.totals[Counter::materialized];
+  if (others != 0) append(text, "; served, then handed to the kernel: {}", others);
+  before = " (for ";
+  for (const auto& call : job.materialized_by) {
+    if (call.count == 0) continue;
+    append(text, "{}{} {}", before, call.name, call.count);
+    others -= std::min(others, call.count);
+    before = ", ";
+  }
+  if (*before == ',' && others != 0) append(text, ", others {}", others);
+  if (*before == ',') append(text, ")");
+  if (job.misspelled[0] != '\0') {
+    append(
+        text,
+        "; not seen: {} lies below a prefix but was opened by another name (add that name of the directory to CUBESHIM_PREFIXES)",
+        job.misspelled);
+  } else if (job.opens() == 0 && !prefixes.empty()) {
+    append(text, "; no file below");
+    for (const auto& prefix : prefixes) append(text, "{} {}", &prefix == prefixes.data() ? "" : ",", prefix);
+    append(text, " was opened (is that how the program spells it? `cubeshim doctor` looks at the prefixes)");
+  }
+  append(text, "\n");
 }
 
 // %p becomes the pid. False where it is too long.
@@ -104,6 +156,35 @@ std::uint64_t JobTotals::opens() const {
   return sum;
 }
 
+void count_materialized(Region& region, std::uint32_t job, const char* call) {
+  std::uint64_t name[2] = {};
+  std::memcpy(name, call, std::min(std::strlen(call), sizeof name));
+  for (CallCount& row : region.job_row(job).materialized_by) {
+    std::uint64_t first = 0;
+    if (row.name[0].compare_exchange_strong(first, name[0], std::memory_order_relaxed)) {
+      row.name[1].store(name[1], std::memory_order_relaxed);
+    } else if (first != name[0] || row.name[1].load(std::memory_order_relaxed) != name[1]) {
+      continue;
+    }
+    row.count.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+}
+
+void note_misspelled(Region& region, std::uint32_t job, std::string_view path) {
+  JobRow& row = region.job_row(job);
+  std::uint32_t none = 0;
+  if (!row.misspelled_state.compare_exchange_strong(none, 1, std::memory_order_relaxed)) return;
+  // The end of a long path tells more.
+  constexpr std::string_view k_left_out = "...";
+  constexpr std::size_t k_room = sizeof row.misspelled - 1;
+  const bool fits = path.size() <= k_room;
+  if (!fits) path.remove_prefix(path.size() - (k_room - k_left_out.size()));
+  *fmt::format_to_n(row.misspelled, k_room, "{}{}", fits ? "" : k_left_out, path).out = '\0';
+  // Pairs with the acquire in collect.
+  row.misspelled_state.store(2, std::memory_order_release);
+}
+
 JobTotals collect(Region& region, std::uint32_t job) {
   JobTotals result;
   result.totals.add(region.job_row(job).finished);
@@ -115,7 +196,22 @@ JobTotals collect(Region& region, std::uint32_t job) {
   result.ram_capacity = std::uint64_t{layout.segment_bytes} * layout.segment_count;
   result.ram_used = region.header().used_bytes.load(std::memory_order_relaxed);
   result.ram_entries = region.header().records.load(std::memory_order_relaxed);
+  const JobRow& row = region.job_row(job);
+  // What another process has written there goes to a terminal.
+  const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };
+  if (row.misspelled_state.load(std::memory_order_acquire) == 2) {
+    for (std::size_t i = 0; i + 1 < sizeof result.misspelled && row.misspelled[i] != '\0'; ++i)
+      result.misspelled[i] = is_printed(row.misspelled[i]) ? row.misspelled[i] : '?';
+  }
+  for (std::uint32_t i = 0; i < k_call_counts; ++i) {
+    const CallCount& from = row.materialized_by[i];
+    const std::uint64_t name[2] = {from.name[0].load(std::memory_order_relaxed), from.name[1].load(std::memory_order_relaxed)};
+    std::memcpy(result.materialized_by[i].name, name, sizeof name);
+    for (char& c : result.materialized_by[i].name) c = c == '\0' || is_printed(c) ? c : '?';
+    result.materialized_by[i].count = from.count.load(std::memory_order_relaxed);
+  }
   const RegionHeader& header = region.header();
+  result.is_index_full = header.index_full.load(std::memory_order_relaxed) != 0;
   result.disk_capacity = header.disk_capacity.load(std::memory_order_relaxed);
   result.disk_used = header.disk_used.load(std::memory_order_relaxed);
   result.disk_entries = header.disk_entries.load(std::memory_order_relaxed);
@@ -157,7 +253,8 @@ ReportText report_as_json(const JobTotals& job) {
   return text;
 }
 
-ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits) {
+ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits,
+                          std::span<const std::string> prefixes) {
   const std::uint64_t requests = job.requests();
   ReportText text;
   append_rates(text, "cycle", requests - std::min(last_requests, requests), job.hits() - std::min(last_hits, job.hits()));
@@ -172,18 +269,11 @@ ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std
     append(text, "cubeshim: disk hit_count:{} entries:{} used:{} capacity:{} unwritten:{}\n", n(Counter::hits_disk),
            job.disk_entries, job.disk_used, job.disk_capacity, job.disk_unwritten);
   }
-  const char* label = "cubeshim: bypassed";
-  for (const auto& [name, counter] : k_bypassed) {
-    if (n(counter) != 0) {
-      append(text, "{} {}:{}", label, name, n(counter));
-      label = "";
-    }
-  }
-  if (*label == '\0') append(text, "\n");
+  append_served(text, job, prefixes);
   return text;
 }
 
-void write_report(Region& region, std::uint32_t job, const base::Config& config, std::uint32_t pid) {
+void write_report(Region& region, std::uint32_t job, const base::Config& config, std::uint32_t pid, bool has_opened_many) {
   if (config.stats == "off") return;
   JobRow& row = region.job_row(job);
   const JobTotals totals = collect(region, job);
@@ -191,14 +281,18 @@ void write_report(Region& region, std::uint32_t job, const base::Config& config,
   const std::uint64_t last_hits = row.reported_hits.exchange(totals.hits(), std::memory_order_relaxed);
   if (config.stats_format == base::StatsFormat::json) {
     write_out(config, pid, report_as_json(totals).view());
-  } else if (totals.opens() != 0 || config.stats != "stderr") {
-    write_out(config, pid, report_as_text(totals, last_requests, last_hits).view());
+  } else if (totals.opens() != 0 || config.stats != "stderr" || totals.misspelled[0] != '\0' || has_opened_many) {
+    write_out(config, pid, report_as_text(totals, last_requests, last_hits, config.prefixes).view());
   }
 }
 
-void write_empty_report(const base::Config& config, std::uint32_t pid) {
-  if (config.stats == "off" || config.stats_format != base::StatsFormat::json) return;
-  write_out(config, pid, report_as_json({}).view());
+void write_empty_report(const base::Config& config, std::uint32_t pid, bool has_opened_many) {
+  if (config.stats == "off") return;
+  if (config.stats_format == base::StatsFormat::json) return write_out(config, pid, report_as_json({}).view());
+  if (!has_opened_many) return;
+  ReportText text;
+  append_served(text, {}, config.prefixes);
+  write_out(config, pid, text.view());
 }
 
 bool report_interval_passed(Region& region, std::uint32_t job, std::uint64_t interval_seconds) {

@@ -3,6 +3,8 @@
 // end the program.
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "cache/base/config.h"
@@ -17,6 +19,15 @@ struct JobTotals {
 
   std::uint64_t disk_capacity = 0, disk_used = 0, disk_entries = 0;  // capacity 0: there is no disk
   std::uint64_t disk_unwritten = 0;
+  bool is_index_full = false;
+  char misspelled[sizeof JobRow::misspelled] = {};  // a file below a prefix that was opened by another name; empty: none
+
+  // The calls that had served files made kernel files, and how many each.
+  struct Call {
+    char name[17] = {};
+    std::uint64_t count = 0;
+  };
+  Call materialized_by[k_call_counts] = {};
 
   std::uint64_t hits() const { return totals[base::Counter::hits_ram] + totals[base::Counter::hits_disk]; }
   // Opens under a prefix, however they went.
@@ -24,6 +35,9 @@ struct JobTotals {
   // Opens of files that a cache of boundless size would hold.
   std::uint64_t requests() const;
 };
+
+// A served file has become a kernel file for this call.
+void count_materialized(Region& region, std::uint32_t job, const char* call);
 
 JobTotals collect(Region& region, std::uint32_t job);
 
@@ -33,14 +47,20 @@ struct ReportText {
   std::string_view view() const { return {bytes, size}; }
 };
 ReportText report_as_json(const JobTotals& job);
-// The two lines that the field knows: since the last report, and in all; then what went past the cache, if anything.
-ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits);
+// The two lines that the field knows: since the last report, and in all; last, what was not served, and what to do about it.
+// `prefixes` are named where nothing below them was opened.
+ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits,
+                          std::span<const std::string> prefixes = {});
+
+// A program has opened a file below a prefix by a name that no prefix has. The first one of a job is kept.
+void note_misspelled(Region& region, std::uint32_t job, std::string_view path);
 
 // Collects, notes what was reported, and writes to where CUBESHIM_STATS says. `pid` is for %p.
-void write_report(Region& region, std::uint32_t job, const base::Config& config, std::uint32_t pid);
+// A text for stderr is left out where nothing below a prefix was opened, unless the job `has_opened_many` other files.
+void write_report(Region& region, std::uint32_t job, const base::Config& config, std::uint32_t pid, bool has_opened_many = false);
 
-// The same where no process of the job has opened anything under a prefix; only for those who read it by program.
-void write_empty_report(const base::Config& config, std::uint32_t pid);
+// The same where no process of the job has the cache.
+void write_empty_report(const base::Config& config, std::uint32_t pid, bool has_opened_many);
 
 // For periodic lines without a thread: true for one caller when the interval has passed.
 bool report_interval_passed(Region& region, std::uint32_t job, std::uint64_t interval_seconds);

@@ -50,12 +50,12 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   // Over a number that libc's own streams may be reading, by calls that pass us by, goes a kernel file.
   if (from_served && (to <= STDERR_FILENO || (g_fds.kind(to) != RowKind::served && !sys::failed(sys::fcntl(to, F_GETFD))))) {
     placeholder::unpark_if(to);
-    if (const int error = materialize_slow(fd); error != 0) return error;
+    if (const int error = materialize_slow(fd, "dup2"); error != 0) return error;
     from_served = false;
   }
   const bool to_known = g_fds.kind(to) != RowKind::none;
   if ((!from_served && !to_known) || !g_fds.is_within(to)) {
-    if (from_served) materialize_slow(fd);
+    if (from_served) materialize_slow(fd, "dup2");
     if (process::owns_table()) placeholder::unpark();
     return {};
   }

@@ -38,7 +38,7 @@ OpenFileRef readable(int fd, Copies copies = Copies::left_to_the_kernel) {
   if (!file) return {};
   if (file->record->is_stale()) [[unlikely]] {
     file.reset();
-    materialize_slow(fd);
+    materialize_slow(fd, "change");
     return {};
   }
   if (file->is_copy() && copies == Copies::left_to_the_kernel) return {};
@@ -58,19 +58,19 @@ void materialize_named_fds(unsigned long request, const void* argument) {
   switch (request) {
     case FICLONE:
     case LOOP_SET_FD:
-    case LOOP_CHANGE_FD: materialize(static_cast<int>(reinterpret_cast<std::intptr_t>(argument))); break;
+    case LOOP_CHANGE_FD: materialize(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)), "ioctl"); break;
     case LOOP_CONFIGURE:
       if (is_bad_pointer(argument, sizeof(loop_config))) break;
-      materialize(static_cast<int>(static_cast<const loop_config*>(argument)->fd));
+      materialize(static_cast<int>(static_cast<const loop_config*>(argument)->fd), "ioctl");
       break;
     case FICLONERANGE:
       if (is_bad_pointer(argument, sizeof(file_clone_range))) break;
-      materialize(static_cast<int>(static_cast<const file_clone_range*>(argument)->src_fd));
+      materialize(static_cast<int>(static_cast<const file_clone_range*>(argument)->src_fd), "ioctl");
       break;
     case FIDEDUPERANGE: {
       if (is_bad_pointer(argument, sizeof(file_dedupe_range))) break;
       const auto* const range = static_cast<const file_dedupe_range*>(argument);
-      for (int i = 0; i < range->dest_count; ++i) materialize(static_cast<int>(range->info[i].dest_fd));
+      for (int i = 0; i < range->dest_count; ++i) materialize(static_cast<int>(range->info[i].dest_fd), "ioctl");
       break;
     }
     default: break;
@@ -146,7 +146,7 @@ void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exe
     follow_origin(from, copy);
   if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
   // What is copied must be the kernel file: whoever is at it may not have put it there yet.
-  if (materialize_slow(from) < 0) return;
+  if (materialize_slow(from, "dup") < 0) return;
   // Whoever made it a kernel file either saw the copy's row and has dealt with it, or has not and we do.
   if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
 }
@@ -305,7 +305,7 @@ Answer stat(int fd, struct ::stat* st) {
     return 0;
   }
   if (file->record->is_stale() || real::stat_is_anothers()) [[unlikely]] {
-    materialize_slow(fd);
+    materialize_slow(fd, "fstat");
     return {};
   }
   if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
@@ -410,7 +410,7 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
       return address;
     }
   }
-  materialize_slow(fd);
+  materialize_slow(fd, "mmap");
   return {};
 }
 

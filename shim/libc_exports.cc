@@ -15,6 +15,7 @@
 #include "shim/path_calls.h"
 #include "shim/placeholder.h"
 #include "shim/real_libc.h"
+#include "shim/spelling.h"
 #include "shim/user_pointer.h"
 
 namespace shim = cube::shim;
@@ -51,7 +52,9 @@ inline int open_by(int dir, const char* path, int flags, Open&& open) {
   if (!shim::process::is_active()) return open();
   if ((flags & k_interesting) == O_RDONLY && shim::path_filter::passes_by(path)) {
     shim::expect_new_fd();
-    return shim::noted(open());
+    const int fd = shim::noted(open());
+    shim::spelling::opened_outside(fd, path);
+    return fd;
   }
   return planned(dir, path, flags, open);
 }
@@ -167,7 +170,7 @@ bool statx_flags_are_known(int flags) {
 bool names_the_fd(int fd, const char* path, int flags, bool known) {
   if ((flags & AT_EMPTY_PATH) == 0 || (path != nullptr && *path != '\0')) return false;
   if (known && path != nullptr) return true;
-  shim::materialize(fd);
+  shim::materialize(fd, "fstatat");
   return false;
 }
 

@@ -16,6 +16,7 @@
 #include "cache/base/log.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"
+#include "shim/spelling.h"
 
 extern "C" {
 // For vfork.S, which jumps there.
@@ -147,6 +148,7 @@ __attribute__((constructor)) void load() {
       complain(*parsed, about_packs);
       make_list_absolute(parsed->config);
     }
+    if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off") spelling::start(parsed->config, leader);
     process::start(parsed->config, job, leader);
     pthread_atfork(process::prepare_child, nullptr, process::become_child);
     at_quick_exit(process::leave);

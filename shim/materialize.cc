@@ -5,8 +5,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "cache/base/clock.h"
+#include "cache/job_report.h"
 #include "shim/process.h"
 
 namespace cube::shim {
@@ -147,9 +149,13 @@ bool is_path_only(int fd) {
   return sys::failed(flags) || (flags & O_PATH) != 0;
 }
 
-void count_materialized() {
+void count_materialized(const char* call) {
   cache::FileCache* const cache = process::attached_cache();
-  if (cache != nullptr) cache->stats().count(base::Counter::materialized);
+  if (cache == nullptr) return;
+  cache->stats().count(base::Counter::materialized);
+  constexpr std::string_view k_ours = "export_";
+  const bool is_export = std::string_view(call).starts_with(k_ours);
+  cache::count_materialized(cache->region(), cache->region().own_job(), call + (is_export ? k_ours.size() : 0));
 }
 
 // The numbers of a file that the kernel has already are given over, one by one: a dup3 would drop the program's record locks.
@@ -188,7 +194,7 @@ void show_origin(int fd) {
   const int kernel_fd = has_moved ? -ESTALE : open_origin(*file, Accept::same_file);
   if (kernel_fd < 0) {
     g_fds.unlock(fd, own_row);
-    materialize_slow(fd);
+    materialize_slow(fd, "lock");
     return;
   }
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
@@ -210,7 +216,7 @@ void materialize_if_changed(int fd) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file || !file->is_origin()) return;
   const auto now = cache::stat_fd(fd);
-  if (!now || !now->same_content(file->record->stat)) materialize_slow(fd);
+  if (!now || !now->same_content(file->record->stat)) materialize_slow(fd, "change");
 }
 
 void tell_offset(int fd) {
@@ -236,18 +242,18 @@ void follow_origin(int from, int copy) {
   g_fds.unlock(copy, row);
 }
 
-int materialize_slow(int fd) {
+int materialize_slow(int fd, const char* call) {
   if (!process::owns_table()) return 0;
   const BlockSignals block;
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) return 0;
   std::uint64_t own_row = 0;
   // Somebody else is at it, or has changed the number; it is done when the row is no longer BUSY.
-  if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_slow(fd);
+  if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_slow(fd, call);
 
   if (file->is_origin() && !is_path_only(fd)) {
     hand_over(*file, fd, own_row);
-    count_materialized();
+    count_materialized(call);
     return 0;
   }
   std::uint64_t offset = take_offset(*file, fd);
@@ -280,17 +286,17 @@ int materialize_slow(int fd) {
     if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
   }
   if (kernel_fd != fd) sys::close(kernel_fd);
-  count_materialized();
+  count_materialized(call);
   return 0;
 }
 
-void materialize_all(bool only_inherited) {
+void materialize_all(bool only_inherited, const char* call) {
   placeholder::unpark();
   if (g_fds.served() == 0) return;
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const RowKind kind = g_fds.kind(fd);
     if ((kind != RowKind::served && kind != RowKind::busy) || (only_inherited && g_fds.close_on_exec(fd))) continue;
-    materialize_slow(fd);
+    materialize_slow(fd, call);
   }
 }
 
@@ -300,7 +306,7 @@ void materialize_below(std::string_view path) {
     const OpenFileRef file = g_fds.acquire(fd);
     if (!file) continue;
     const std::string_view own = file->record->path();
-    if (own.starts_with(path) && (own.size() == path.size() || own[path.size()] == '/')) materialize_slow(fd);
+    if (own.starts_with(path) && (own.size() == path.size() || own[path.size()] == '/')) materialize_slow(fd, "rename");
   }
 }
 
@@ -311,7 +317,7 @@ void materialize_other_names(const cache::FileStat& target) {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const OpenFileRef file = g_fds.acquire(fd);
     if (!file) continue;
-    if (leads_on ? !file->record->is_physical() : file->record->stat.same_file(target)) materialize_slow(fd);
+    if (leads_on ? !file->record->is_physical() : file->record->stat.same_file(target)) materialize_slow(fd, "rename");
   }
 }
 

@@ -13,10 +13,11 @@ namespace cube::shim {
 
 // 0, or -errno where no kernel file could be had (EMFILE ...); the file is then served as before.
 // A number that is not served: 0, at the cost of one load.
-int materialize_slow(int fd);
-inline int materialize(int fd) {
+// `call`: who wants it, for the report; by default the function that asks, which is called as libc's.
+int materialize_slow(int fd, const char* call = __builtin_FUNCTION());
+inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
   placeholder::unpark_if(fd);
-  return g_fds.kind(fd) == RowKind::none || g_fds.kind(fd) == RowKind::directory ? 0 : materialize_slow(fd);
+  return g_fds.kind(fd) == RowKind::none || g_fds.kind(fd) == RowKind::directory ? 0 : materialize_slow(fd, call);
 }
 // The same for a lock: reads are answered from memory as before, and the file may have changed since. Where the origin has it no
 // more, it is materialised. Nothing where fd is not served.
@@ -28,7 +29,7 @@ void tell_offset(int fd);
 // A dup of a number that the kernel may have got the origin's file for, between the dup and its row.
 void follow_origin(int from, int copy);
 // Every served file (or only those that an exec would hand on) becomes real, and what is closed is closed for the kernel too.
-void materialize_all(bool only_inherited = false);
+void materialize_all(bool only_inherited = false, const char* call = __builtin_FUNCTION());
 
 // Those of this path, or below it.
 void materialize_below(std::string_view path);

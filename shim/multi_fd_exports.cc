@@ -39,14 +39,14 @@ namespace {
 
 void materialize_polled(const struct ::pollfd* fds, nfds_t n) {
   if (!any_placeholder() || fds == nullptr) return;
-  for (nfds_t i = 0; i < n; ++i) shim::materialize(fds[i].fd);
+  for (nfds_t i = 0; i < n; ++i) shim::materialize(fds[i].fd, "poll");
 }
 
 void materialize_selected(int n, const fd_set* r, const fd_set* w, const fd_set* e) {
   if (!any_placeholder()) return;
   for (int fd = 0; fd < n && fd < FD_SETSIZE; ++fd) {
     if ((r != nullptr && FD_ISSET(fd, r)) || (w != nullptr && FD_ISSET(fd, w)) || (e != nullptr && FD_ISSET(fd, e))) {
-      shim::materialize(fd);
+      shim::materialize(fd, "select");
     }
   }
 }
@@ -58,7 +58,7 @@ void materialize_sent(const struct ::msghdr* message) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     const auto* const fds = reinterpret_cast<const int*>(CMSG_DATA(c));
     const std::size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < n; ++i) shim::materialize(fds[i]);
+    for (std::size_t i = 0; i < n; ++i) shim::materialize(fds[i], "sendmsg");
   }
 }
 

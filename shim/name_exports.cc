@@ -134,7 +134,7 @@ namespace {
 void follow(const char* path, int dir = AT_FDCWD) {
   if (!shim::process::is_active()) return;
   // The file of the fd itself, by AT_EMPTY_PATH.
-  if (dir >= 0 && path != nullptr && *path == '\0') shim::materialize(dir);
+  if (dir >= 0 && path != nullptr && *path == '\0') shim::materialize(dir, "linkat");
   shim::materialize_named(path, dir);
 }
 

@@ -15,6 +15,7 @@
 #include "shim/new_fds.h"
 #include "shim/packed_directory.h"
 #include "shim/real_libc.h"
+#include "shim/spelling.h"
 
 namespace cube::shim {
 namespace {
@@ -228,10 +229,10 @@ void materialize_named(const char* path, int dir) {
     if (!sys::failed(sys::raw(SYS_fstatfs, below, sys::arg(&fs))) && fs.f_type == k_proc) fd = bare;
     if (below != dir) sys::close(below);
   }
-  if (fd >= 0 && process::owns_table()) materialize(fd);
+  if (fd >= 0 && process::owns_table()) materialize(fd, "/proc/self/fd");
 }
 
-OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
+OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags), program_path_(path) {
   if (!process::is_active()) return;
   materialize_named(path, dir);
   const bool may_write = !opens_for_reading_only(flags);
@@ -246,7 +247,7 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags) {
     return;
   }
   if (pack == nullptr && !is_covered(dir, path, path_, may_write ? Care::thorough : Care::quick)) {
-    if (may_write) follow_ = Follow::stranger;
+    follow_ = may_write ? Follow::stranger : Follow::outside;
     if ((flags & O_DIRECTORY) != 0 && path_filter::may_lead_under_prefix(dir, path)) {
       follow_ = Follow::directory;
       path_filter::is_prefix_or_above(dir, path, listed_);
@@ -406,6 +407,7 @@ int OpenPlan::note(int fd) {
   const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
   if (follow_ == Follow::writer) note_writer(fd, path_.key(), close_on_exec);
   if (follow_ == Follow::stranger) note_writer(fd, {}, close_on_exec);
+  if (follow_ == Follow::outside) spelling::opened_outside(fd, program_path_);
   if (follow_ == Follow::directory) {
     g_fds.set_directory(fd);
     if (process::config().prefetch && !listed_.empty()) listings::note_listing(listed_);
@@ -450,7 +452,7 @@ NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir
   materialize_named(path, dir);
   // The file of the fd itself.
   by_fd_ = dir >= 0 && (path == nullptr || *path == '\0');
-  if (by_fd_) materialize(dir);
+  if (by_fd_) materialize(dir, "fchownat");
   auto* const cache = process::existing_cache();
   if (cache == nullptr || cache->is_empty()) return;
   covered_ = is_covered(dir, path, path_, Care::thorough);

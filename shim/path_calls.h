@@ -32,11 +32,12 @@ class OpenPlan {
   void open_copy(bool may_write);
 
   // A stranger is written by a name that is not covered; its file may have one that is.
-  enum class Follow { nothing, writer, stranger, directory };
+  enum class Follow { nothing, outside, writer, stranger, directory };
   bool answered_ = false;
   int result_ = -1;  // an fd or -errno
   Follow follow_ = Follow::nothing;
   int flags_ = 0;
+  const char* program_path_;
   CoveredPath path_;
   std::string_view listed_;  // of Follow::directory
 };

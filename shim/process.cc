@@ -15,6 +15,7 @@
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 #include "shim/placeholder.h"
+#include "shim/spelling.h"
 
 namespace cube::shim::process {
 
@@ -135,7 +136,7 @@ void disable(const char* why) {
 void seal() {
   if (g_config == nullptr || !owns_table() || g_sealed.exchange(true)) return;
   disable("the process puts a seccomp filter on");
-  materialize_all();
+  materialize_all(/*only_inherited=*/false, "seccomp");
   mappings::drop_region_fd();
   leave();
 }
@@ -266,7 +267,7 @@ void expect_shared_memory_child() { g_memory_is_shared.store(true, std::memory_o
 
 void prepare_child() {
   if (g_sealed.load(std::memory_order_relaxed) || !owns_table()) return;
-  materialize_all();
+  materialize_all(/*only_inherited=*/false, "fork");
   // To the child's dup2 a parked number is as closed as to its parent's.
   placeholder::unpark();
   let_writers_outlive_us();
@@ -282,7 +283,7 @@ void become_child() {
   // What other threads opened between our preparation and the fork, while the parent's region is still mapped.
   open_files::forget_pins();
   g_fds.end_busy_rows();
-  materialize_all();
+  materialize_all(/*only_inherited=*/false, "fork");
   mappings::forget_after_fork();
   if (g_sidecar != nullptr) keep_sidecar_reachable();
   prefetch::forget_background_threads();
@@ -308,9 +309,9 @@ void report() {
   cache::FileCache* const cache = attached_cache() == nullptr && may_attach ? attach(false) : attached_cache();
   if (cache != nullptr) {
     flush_counters();
-    cache::write_report(cache->region(), cache->region().own_job(), *g_config, g_job.pid);
+    cache::write_report(cache->region(), cache->region().own_job(), *g_config, g_job.pid, spelling::has_opened_many());
   } else if (is_active()) {
-    cache::write_empty_report(*g_config, g_job.pid);
+    cache::write_empty_report(*g_config, g_job.pid, spelling::has_opened_many());
   }
 }
 

@@ -18,7 +18,7 @@ namespace process = cube::shim::process;
 namespace {
 
 void before_exec() {
-  if (process::owns_table()) shim::materialize_all(/*only_inherited=*/true);
+  if (process::owns_table()) shim::materialize_all(/*only_inherited=*/true, "exec");
 }
 
 // The arguments of execl and its kin, as an array on the stack, for exec may be called where malloc may not.

@@ -114,7 +114,7 @@ FILE* reopen_ours(const char* path, int flags, FILE* stream) {
   const int number = stream->_fileno;
   char own_path[32];
   if (path == nullptr) {
-    if (const int error = shim::materialize(number); error != 0) {
+    if (const int error = shim::materialize(number, "freopen"); error != 0) {
       shim::to_c(error);
       return nullptr;
     }

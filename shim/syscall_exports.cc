@@ -26,25 +26,27 @@ namespace real = cube::shim::real;
 
 namespace {
 
+constexpr const char* k_syscall = "syscall";
+
 void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
   const auto fd_at = [&](int position) { return static_cast<int>(arguments[position]); };
   switch (row.kind) {
-    case shim::SyscallKind::one_fd: shim::materialize(fd_at(row.first)); break;
+    case shim::SyscallKind::one_fd: shim::materialize(fd_at(row.first), k_syscall); break;
     case shim::SyscallKind::two_fds:
-      shim::materialize(fd_at(row.first));
-      shim::materialize(fd_at(row.second));
+      shim::materialize(fd_at(row.first), k_syscall);
+      shim::materialize(fd_at(row.second), k_syscall);
       shim::expect_new_fd();
       break;
     case shim::SyscallKind::makes_fd:
-      if (row.first >= 0) shim::materialize(fd_at(row.first));
+      if (row.first >= 0) shim::materialize(fd_at(row.first), k_syscall);
       shim::expect_new_fd();
       break;
     case shim::SyscallKind::closes:
       if (row.number == SYS_close) {
-        shim::materialize(fd_at(0));
+        shim::materialize(fd_at(0), k_syscall);
         shim::file_calls::note_close(fd_at(0));
       } else {
-        shim::materialize_all();
+        shim::materialize_all(/*only_inherited=*/false, k_syscall);
         shim::file_calls::close_range(static_cast<unsigned>(arguments[0]), static_cast<unsigned>(arguments[1]));
       }
       break;
@@ -54,7 +56,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::process::expect_shared_memory_child();
       break;
     case shim::SyscallKind::identity:
-      shim::materialize_all();
+      shim::materialize_all(/*only_inherited=*/false, k_syscall);
       shim::process::disable("a system call that changes what paths or permissions mean");
       break;
     case shim::SyscallKind::sandbox:
@@ -64,12 +66,12 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       break;
     case shim::SyscallKind::limits: shim::expect_new_fd(); break;
     case shim::SyscallKind::everything:
-      shim::materialize_all();
+      shim::materialize_all(/*only_inherited=*/false, k_syscall);
       shim::expect_new_fd();
       break;
     case shim::SyscallKind::unknown:
       // It concerns no file but those whose numbers it is given. What it takes from a structure is a placeholder: EBADF.
-      for (int i = 0; i < 6; ++i) shim::materialize(fd_at(i));
+      for (int i = 0; i < 6; ++i) shim::materialize(fd_at(i), k_syscall);
       shim::expect_new_fd();
       break;
   }
@@ -79,7 +81,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
 long open_by_how(const long (&a)[6]) {
   const auto* const how = reinterpret_cast<const ::open_how*>(a[2]);
   const bool known = !shim::is_bad_pointer(how, sizeof *how) && a[3] >= static_cast<long>(sizeof *how);
-  shim::materialize(static_cast<int>(a[0]));
+  shim::materialize(static_cast<int>(a[0]), "openat2");
   shim::OpenPlan plan(static_cast<int>(a[0]), reinterpret_cast<const char*>(a[1]),
                       known ? static_cast<int>(how->flags) | O_NOATIME : O_RDONLY | O_NOATIME);
   return plan.note(static_cast<int>(real::syscall(SYS_openat2, a[0], a[1], a[2], a[3], 0L, 0L)));
@@ -108,7 +110,7 @@ long cache_of_file(const long (&a)[6]) {
   shim::OpenFileRef file = shim::g_fds.acquire(fd);
   if (file && file->record->is_stale()) {
     file.reset();
-    shim::materialize(fd);
+    shim::materialize(fd, "cachestat");
   }
   const int before = errno;
   const long result = real::syscall(shim::k_cachestat, a[0], a[1], a[2], a[3], 0L, 0L);

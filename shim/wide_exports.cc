@@ -47,7 +47,7 @@ FILE* make_room(FILE* stream) {
   if (stream == nullptr || !shim::is_cookie_stream(stream)) return stream;
   const shim::KeepErrno keep;
   flockfile(stream);
-  if (!has_room(stream) && shim::materialize(stream->_fileno) == 0) {
+  if (!has_room(stream) && shim::materialize(stream->_fileno, "fwide") == 0) {
     if (void* const part = make_wide_part(stream->_fileno); part != nullptr) {
       stream->_wide_data = static_cast<_IO_wide_data*>(part);
       if (is_unread(stream)) stream->_mode = 0;

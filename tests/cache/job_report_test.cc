@@ -39,7 +39,8 @@ TEST(JobReport, TextHasTheTwoLinesThatTheFieldKnows) {
   const JobTotals job = totals({{Counter::hits_ram, 200}, {Counter::misses, 100}});
   EXPECT_EQ(report_as_text(job, 100, 50).view(),
             "cubeshim: cycle request_count:200 hit_count:150 miss_count:50 hit_rate:75.00% miss_rate:25.00%\n"
-            "cubeshim: sum request_count:300 hit_count:200 miss_count:100 hit_rate:66.67% miss_rate:33.33%\n");
+            "cubeshim: sum request_count:300 hit_count:200 miss_count:100 hit_rate:66.67% miss_rate:33.33%\n"
+            "cubeshim: served 300 of 300 opens under the prefixes\n");
 }
 
 TEST(JobReport, TextNamesWhatWentPast) {
@@ -48,13 +49,36 @@ TEST(JobReport, TextNamesWhatWentPast) {
   EXPECT_EQ(report_as_text(job, 0, 0).view(),
             "cubeshim: cycle request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
             "cubeshim: sum request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
-            "cubeshim: bypassed write:3 size:2 error:4\n");
+            "cubeshim: served 1 of 10 opens under the prefixes; not served: 2 of files larger than CUBESHIM_MAX_FILE (raise it), "
+            "3 for writing, 4 that failed (no such file, no permission ...)\n");
 }
 
 TEST(JobReport, TextOfNothingHasNoNan) {
   const std::string zeros = "request_count:0 hit_count:0 miss_count:0 hit_rate:0.00% miss_rate:0.00%\n";
-  EXPECT_EQ(report_as_text({}, 0, 0).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros);
-  EXPECT_EQ(report_as_text({}, 10, 10).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros);
+  const std::string none = "cubeshim: served 0 of 0 opens under the prefixes\n";
+  EXPECT_EQ(report_as_text({}, 0, 0).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
+  EXPECT_EQ(report_as_text({}, 10, 10).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
+}
+
+TEST(JobReport, TextNamesTheCallsThatTookFilesAway) {
+  const TestRegion region;
+  JobTotals job = collect(*region, region->own_job());
+  for (const char* call : {"flock", "copy_file_range_and_more", "flock", "fork"})
+    count_materialized(*region, region->own_job(), call);
+  job = collect(*region, region->own_job());
+  job.totals.counters[static_cast<std::size_t>(Counter::hits_ram)] = 9;
+  job.totals.counters[static_cast<std::size_t>(Counter::materialized)] = 6;
+  job.totals.counters[static_cast<std::size_t>(Counter::bypassed_full)] = 1;
+  const std::string served = "cubeshim: served 9 of 10 opens under the prefixes; not served: 1 while the ";
+  const std::string taken = "; served, then handed to the kernel: 6 (for flock 2, copy_file_range_ 1, fork 1, others 2)\n";
+  std::string text(report_as_text(job, 0, 0).view());
+  EXPECT_TRUE(text.ends_with(served + "memory was full (raise CUBESHIM_RAM)" + taken)) << text;
+  job.is_index_full = true;
+  text = report_as_text(job, 0, 0).view();
+  EXPECT_TRUE(text.ends_with(served + "index was full: very many small files (raise CUBESHIM_RAM)" + taken)) << text;
+  // There is room for a few; the others are a number.
+  for (char call = 'a'; call < 'm'; ++call) count_materialized(*region, region->own_job(), std::string(1, call).c_str());
+  EXPECT_EQ(std::string(collect(*region, region->own_job()).materialized_by[k_call_counts - 1].name), "c");
 }
 
 TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {
@@ -68,7 +92,8 @@ TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {
   EXPECT_EQ(report_as_text(job, 0, 0).view(),
             "cubeshim: cycle request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
             "cubeshim: sum request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
-            "cubeshim: disk hit_count:2 entries:22 used:33 capacity:44 unwritten:11\n");
+            "cubeshim: disk hit_count:2 entries:22 used:33 capacity:44 unwritten:11\n"
+            "cubeshim: served 4 of 4 opens under the prefixes\n");
   const auto json = nlohmann::json::parse(std::string(report_as_json(job).view()), nullptr, false);
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["hits"], nlohmann::json({{"ram", 1}, {"disk", 2}}));

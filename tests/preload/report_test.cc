@@ -45,6 +45,59 @@ except FileNotFoundError: pass
   EXPECT_EQ(job.report("bypassed.error"), 1);
 }
 
+TEST(Report, SaysWhatWasNotServedAndWhy) {
+  Job job;
+  job.env["CUBESHIM_STATS_FORMAT"] = "text";
+  job.env["CUBESHIM_MAX_FILE"] = "64K";
+  expect_well(job.python(R"(
+for n in range(10): check(n)
+os.fstatvfs(os.open(path(4), os.O_RDONLY))
+os.sendfile(os.open('/dev/null', os.O_WRONLY), os.open(path(5), os.O_RDONLY), 0, 100)
+)"));
+  const std::string text = job.report_text();
+  EXPECT_TRUE(std::regex_search(
+      text, std::regex("cubeshim: served 10 of 12 opens under the prefixes; not served: 2 of files larger than CUBESHIM_MAX_FILE "
+                       "\\(raise it\\); served, then handed to the kernel: 2 \\(for fstatvfs(64)? 1, sendfile(64)? 1\\)\n")))
+      << text;
+}
+
+TEST(Report, NamesAFileThatWasOpenedByAnotherName) {
+  Job job;
+  job.env["CUBESHIM_STATS"] = "stderr";
+  job.env["CUBESHIM_STATS_FORMAT"] = "text";
+  ASSERT_EQ(symlink(job.data().c_str(), job.path("link").c_str()), 0);
+  const std::string line =
+      "cubeshim: served 0 of 0 opens under the prefixes; not seen: " + job.path("link/f3") + " lies below a prefix";
+  auto o = job.python("for n in range(5):\n  with open(D.removesuffix('data') + 'link/f3', 'rb') as f: f.read()\n");
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_NE(o.err.find(line), std::string::npos) << o.err;
+  // Of programs that the first one has started, too, and one line for all of them.
+  const std::string read = cube::preload::helper_path() + " read " + job.path("link/f3") + "; ";
+  o = job.run({"/bin/sh", "-c", read + read + read + "true"});
+  ASSERT_NE(o.err.find(line), std::string::npos) << o.err;
+  EXPECT_EQ(o.err.find("cubeshim: served", o.err.find(line) + 1), std::string::npos) << o.err;
+  // By its right name from another directory, it is seen.
+  o = job.run({"/bin/sh", "-c", "cd " + job.path("link") + " && " + cube::preload::helper_path() + " read f3"});
+  EXPECT_NE(o.err.find("cubeshim: served 1 of 1 opens under the prefixes\n"), std::string::npos) << o.err;
+  job.env["CUBESHIM_STATS"] = "off";
+  EXPECT_EQ(job.run({"/bin/sh", "-c", read + "true"}).err, "");
+}
+
+TEST(Report, SaysThatNothingBelowAPrefixWasOpened) {
+  Job job;
+  job.env["CUBESHIM_STATS"] = "stderr";
+  job.env["CUBESHIM_STATS_FORMAT"] = "text";
+  const auto o = job.python("for n in range(50):\n  with open('/proc/self/stat', 'rb') as f: f.read()\n");
+  EXPECT_NE(o.err.find("cubeshim: served 0 of 0 opens under the prefixes; no file below " + job.data() + " was opened"),
+            std::string::npos)
+      << o.err;
+  // A command that opens next to nothing is left in peace, and so is one that only looks.
+  EXPECT_EQ(job.run({"true"}).err, "");
+  std::vector<std::string> look = {"ls", "-l"};
+  for (int n = 0; n < 20; ++n) look.push_back(job.file(n % 8));
+  EXPECT_EQ(job.run(look).err, "");
+}
+
 TEST(Report, CountsProcessesHoweverTheyEnd) {
   for (const char* how : {"return", "_exit", "_Exit", "quick_exit", "exit_group", "abort", "kill", "segv"}) {
     SCOPED_TRACE(how);
