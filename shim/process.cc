@@ -4,6 +4,7 @@
 #include <bit>
 #include <iterator>
 
+#include "cache/base/clock.h"
 #include "cache/base/log.h"
 #include "cache/base/signal_frame.h"
 #include "cache/job_report.h"
@@ -39,6 +40,9 @@ constinit std::atomic<int> g_owner{0};
 constinit std::atomic<Attachment> g_attachment{Attachment::none};
 constinit std::atomic<cache::FileCache*> g_cache{nullptr};
 constinit cache::FileCache* g_former_cache = nullptr;
+// Looks at files without a cache, and when to look for one again (monotonic clock).
+constinit std::atomic<std::uint32_t> g_looks{0};
+constinit std::atomic<std::uint64_t> g_next_look_ns{0};
 
 // Of files that this process's parent has cached, plus one; 0 is none.
 constinit std::uint64_t g_parents_devices[8] = {};
@@ -196,8 +200,20 @@ bool may_have_cached() { return attached_cache() != nullptr || g_parents_devices
 
 bool has_list() { return g_config->prefetch && !g_config->prefetch_list.empty(); }
 
+bool may_have_cache_to_look_at() {
+  if (attached_cache() != nullptr || has_list()) return true;
+  if (g_attachment.load(std::memory_order_relaxed) != Attachment::none) return false;
+  // Not for a command that looks at a file or two, and not at each look where there is no region.
+  constexpr std::uint32_t k_few = 8;
+  constexpr std::uint64_t k_pause_ns = 1'000'000'000;
+  if (g_looks.fetch_add(1, std::memory_order_relaxed) < k_few) return false;
+  const std::uint64_t now = base::coarse_monotonic_ns();
+  std::uint64_t due = g_next_look_ns.load(std::memory_order_relaxed);
+  return now >= due && g_next_look_ns.compare_exchange_strong(due, now + k_pause_ns, std::memory_order_relaxed);
+}
+
 cache::FileCache* cache_to_look_at() {
-  cache::FileCache* const looked_at = has_list() ? cache() : attached_cache();
+  cache::FileCache* const looked_at = has_list() ? cache() : existing_cache();
   if (looked_at != nullptr) offer_sidecar(*looked_at);
   return looked_at;
 }

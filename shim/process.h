@@ -52,9 +52,11 @@ cache::FileCache* attached_cache();
 cache::FileCache* cache_of_device(std::uint64_t device);
 // This process, or the one that it was forked from, has a cache.
 bool may_have_cached();
-// For who only looks at a file: attached, or where there is a list to fetch from now on.
+// For who only looks at a file: attached, or where there is a list to fetch from now on. A process that looks at many attaches to
+// a region that others have made.
 cache::FileCache* cache_to_look_at();
-inline bool may_have_cache() { return attached_cache() != nullptr || has_list(); }
+// Whether to ask for it: a look that is not worth it costs a load and the time of day.
+bool may_have_cache_to_look_at();
 
 // The threads that prefetch. start_sidecar: whether it is wanted or not; false where there is none. stop_sidecar: before the
 // process changes what it is, or who; for good.

@@ -45,6 +45,20 @@ except FileNotFoundError: pass
   EXPECT_EQ(job.report("bypassed.error"), 1);
 }
 
+TEST(Report, AProcessThatOnlyLooksFindsWhatOthersHaveRead) {
+  Job job;
+  expect_well(job.python(R"(
+for n in range(10): check(n)
+# No child by fork: it knows nothing of what its parent has.
+subprocess.run([sys.executable, '-c', f"""
+import os
+for turn in range(10):
+  for n in range(10): assert os.stat({D!r} + '/f' + str(n)).st_size == {SIZES!r}[n]
+"""], check=True)
+)"));
+  EXPECT_GE(job.report("stat_hits"), 80) << job.report_text();
+}
+
 TEST(Report, SaysWhatWasNotServedAndWhy) {
   Job job;
   job.env["CUBESHIM_STATS_FORMAT"] = "text";
