@@ -169,6 +169,8 @@ void Region::sweep_regions(const std::string& directory) {
   const std::unique_ptr<std::byte[]> block(new (std::nothrow) std::byte[k_block]);
   if (!fd || block == nullptr) return;
   const std::string prefix = fmt::format("cubeshim-{}-", sys::geteuid());
+  // A look has no view, and to ask for one takes 14 system calls.
+  RegionOptions options{.directory = directory, .job = {}, .view = 0};
   while (true) {
     const long n = sys::getdents64(fd->get(), block.get(), k_block);
     if (n <= 0) return;
@@ -177,8 +179,6 @@ void Region::sweep_regions(const std::string& directory) {
       at += entry->length;
       const std::string_view name(reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name));
       if (!name.starts_with(prefix)) continue;
-      RegionOptions options;
-      options.directory = directory;
       options.name = name.substr(prefix.size());
       std::string why;
       const auto found = look(options, why);
