@@ -149,6 +149,41 @@ def measure_first_epoch(bench: Bench) -> Section:
     return section
 
 
+def measure_unannounced(bench: Bench) -> Section:
+    """Nobody says what will be read: each open asks the origin, as it would without the shim."""
+    section = Section("unannounced first epoch")
+    limit = bench.rounds(500, 200)
+    rows = []
+    for name in ("4k", "110k", "256k", "mix"):
+        local = bench.sets[name].path
+        us: dict[str, list[float]] = {"bare": [], "shim": []}
+        operations: dict[str, float] = {}
+        for number in range(bench.rounds(12, 6)):
+            for way in list(us)[::1 if number % 2 == 0 else -1]:
+                # A new mount each time, for the kernel keeps names and pages of the last one.
+                with mounted(bench, local, LATENCY_US) as mount:
+                    mount.reset()
+                    shim = bench.shim(mount.path) if way == "shim" else None
+                    with bench.reader(way, mount.path, shim, limit=limit, options=("--cold",), names=local) as contender:
+                        contender.run()
+                        operations[way] = mount.data_operations() / limit
+                        contender.finish()
+                    us[way] += contender.passes.us()
+        share = spread([bare / shim for bare, shim in zip(us["bare"], us["shim"])])
+        rows.append((name, *(spread(found).text(0) for found in us.values()), share.text(),
+                     *(f"{count:.2f}" for count in operations.values())))
+        section.data[name] = us
+        section.targets.append(Target(f"unannounced first epoch, {name}: speed against the bare mount", ">= 0.98",
+                                      share.text(), share.median >= 0.98))
+    section.tables.append(Table(
+        f"First epoch of a plain reader, nothing announced, {LATENCY_US} us an operation",
+        f"open, fstat, read, close of {limit} files in random order, a new mount and a new process for each pass, in turn."
+        " Operations are those on data files that wait for the origin. The shim asks for one GETATTR more where a file is"
+        " larger than 128 KiB or was changed less than a minute ago.",
+        ("files", "bare, us a file", "shim", "shim's speed / bare", "operations, bare", "shim"), rows))
+    return section
+
+
 def measure_data_loader(bench: Bench) -> Section:
     section = Section("DataLoader")
     per_class = bench.rounds(80, 30)

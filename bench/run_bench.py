@@ -33,7 +33,7 @@ from bench_report import Section, as_json, describe_machine, markdown, section_t
 from bench_sets import make_sets
 from bench_sidecar import measure_sidecar
 from bench_sidecar_node import measure_node
-from bench_slow import measure_data_loader, measure_first_epoch, measure_second_epoch
+from bench_slow import measure_data_loader, measure_first_epoch, measure_second_epoch, measure_unannounced
 from bench_suite import Bench
 from demo_load import Load
 from demo_mount import DemoError
@@ -57,6 +57,7 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "memory": measure_memory,
     "epoch2": measure_second_epoch,
     "epoch1": measure_first_epoch,
+    "unannounced": measure_unannounced,
     "dataloader": measure_data_loader,
     "prefetch": measure_prefetch,
     "packs": measure_packs,
