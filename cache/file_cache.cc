@@ -153,6 +153,7 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
 void FileCache::note_opened(const Record& record, bool waited_for_prefetch) {
   if (!ram_.ring().note_opened(record)) return;
   stats().count(waited_for_prefetch ? Counter::prefetch_late : Counter::prefetch_early);
+  if (fetches_ahead_) listings().note_read(record.path(), record.data_size, /*was_fetched_ahead=*/true);
 }
 
 OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t hash) {

@@ -15,6 +15,7 @@
 #include "cache/fetch.h"
 #include "cache/origin.h"
 #include "cache/pack/pack_mount.h"
+#include "cache/ram/listings.h"
 #include "cache/ram/ram_tier.h"
 #include "cache/single_flight.h"
 
@@ -81,6 +82,8 @@ class FileCache {
 
   // Does the record need no look at the origin before it is served?
   bool needs_no_look(const Record& record) const;
+  // What programs list and read of it; for nobody where nothing is prefetched (CUBESHIM_PREFETCH).
+  Listings listings() { return Listings(*region_); }
   // Is anything prefetched on this node?
   bool is_prefetching() const { return region_->header().prefetch_wanted.load(std::memory_order_relaxed) != 0; }
   Ring& ring() { return ram_.ring(); }

@@ -98,6 +98,7 @@ bool Lead::begin() {
   }
   if (cache_.packs() != nullptr) packs_ = cache_.packs()->opened_anew();
   plan_.use_packs(packs_.get());
+  cache_.listings().begin_lead();
   // What a former leader has left behind is for us.
   cache_.region().reap();
   open_list();

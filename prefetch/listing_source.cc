@@ -6,8 +6,11 @@ namespace cube::prefetch {
 
 void ListingSource::take_posted() {
   std::string directory;
-  while (cache_.region().take_listing(directory)) {
-    if (known_.insert(base::hash_path(directory)).second) waiting_.push_back(directory);
+  cache::Listings listings = cache_.listings();
+  while (listings.take(directory)) {
+    const std::uint64_t hash = base::hash_path(directory);
+    if (cache::ListedRow* const row = listings.find(hash); row != nullptr) listings.take_charge(*row);
+    if (known_.insert(hash).second) waiting_.push_back(directory);
   }
 }
 

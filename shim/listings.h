@@ -1,8 +1,10 @@
-// Directories that the program has listed: one from which it then reads file after file is fetched as a whole, where nothing
-// better is known (CUBESHIM_PREFETCH). A child by fork knows what its parent has listed.
-// Thread safety: all of it; async-signal-safe but for note_miss, which may start the sidecar.
+// Directories that the program has listed: one from which programs then read file after file is fetched ahead, in proportion to
+// what they read of it, where nothing better is known (CUBESHIM_PREFETCH). What was listed is known to all processes of the node
+// (cache/ram/listings.h). Thread safety: all of it; as async-signal-safe as an open, but for note_miss, which may start the
+// sidecar.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 namespace cube::cache {
@@ -11,8 +13,9 @@ class FileCache;
 
 namespace cube::shim::listings {
 
+// Attaches to the cache: its readers may be other processes than the one that lists.
 void note_listing(std::string_view directory);
 // The file was fetched for the program.
-void note_miss(cache::FileCache& cache, std::string_view file);
+void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t bytes);
 
 }  // namespace cube::shim::listings

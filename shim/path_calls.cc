@@ -250,7 +250,8 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags), progra
     follow_ = may_write ? Follow::stranger : Follow::outside;
     if ((flags & O_DIRECTORY) != 0 && path_filter::may_lead_under_prefix(dir, path)) {
       follow_ = Follow::directory;
-      path_filter::is_prefix_or_above(dir, path, listed_);
+      // Who lists what lies above it has not listed the prefix.
+      path_filter::is_prefix(dir, path, listed_);
     }
   } else if (may_write) {
     follow_ = Follow::writer;
@@ -266,6 +267,7 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags), progra
     open_copy(/*may_write=*/false);
   } else if (!refuse_link()) {
     cache::OpenOutcome outcome = cache->open({path_.key(), path_.c_str(), flags, expect_new_fd});
+    const std::uint64_t fetched_bytes = outcome.was_fetched ? outcome.pin->data_size : 0;
     const bool was_fetched = outcome.was_fetched;
     serve(std::move(outcome), flags);
     if (pack != nullptr && result_ == -EISDIR) open_directory(*pack);
@@ -273,7 +275,7 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags), progra
     const bool is_kernels = pack == nullptr || (result_ == -ENOENT && !packed_directory::is_below(dir, path));
     if (result_ < 0 && result_ != -EINTR && path_.key() != path && is_kernels) answered_ = false;
     process::offer_sidecar(*cache);
-    if (was_fetched && process::config().prefetch) listings::note_miss(*cache, path_.key());
+    if (was_fetched) listings::note_miss(*cache, path_.key(), fetched_bytes);
     process::report_if_due(*cache);
   }
   if (!answered_) expect_new_fd();
@@ -302,7 +304,7 @@ bool OpenPlan::open_packed(const cache::PackMount& pack, const char* path, bool 
 // Where the pack has none, the kernel may, unless it was told that a file is there.
 void OpenPlan::open_directory(const cache::PackMount& pack) {
   const int result = packed_directory::open(pack, path_.key(), flags_);
-  if (result >= 0 && process::config().prefetch) listings::note_listing(path_.key());
+  if (result >= 0) listings::note_listing(path_.key());
   const bool may_be_file = result == -ENOTDIR && (flags_ & (O_DIRECTORY | O_PATH)) == O_PATH;
   answered_ = false;
   if (result != -ENOENT && !may_be_file) answer(result);
@@ -410,7 +412,7 @@ int OpenPlan::note(int fd) {
   if (follow_ == Follow::outside) spelling::opened_outside(fd, program_path_);
   if (follow_ == Follow::directory) {
     g_fds.set_directory(fd);
-    if (process::config().prefetch && !listed_.empty()) listings::note_listing(listed_);
+    listings::note_listing(listed_);
   }
   return fd;
 }

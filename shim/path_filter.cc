@@ -282,7 +282,9 @@ bool passes_by(const char* path) {
   return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) && !has_odd_parts(text);
 }
 
-bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix) {
+namespace {
+
+bool find_prefix(int dir, const char* path, bool or_below, std::string_view& prefix) {
   if (!is_readable_pointer(path) || *path == '\0' || strnlen(path, PATH_MAX) == PATH_MAX) return false;
   CoveredPath whole;
   PathBuilder builder(whole);
@@ -293,12 +295,18 @@ bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix) {
   }
   if (!builder.fold(path)) return false;
   for (const auto& candidate : process::config().prefixes) {
-    if (candidate != whole.key() && !is_inside(candidate, whole.key())) continue;
+    if (candidate != whole.key() && !(or_below && is_inside(candidate, whole.key()))) continue;
     prefix = candidate;
     return true;
   }
   return false;
 }
+
+}  // namespace
+
+bool is_prefix(int dir, const char* path, std::string_view& prefix) { return find_prefix(dir, path, false, prefix); }
+
+bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix) { return find_prefix(dir, path, true, prefix); }
 
 bool may_lead_under_prefix(int dir, const char* path) {
   if (!is_readable_pointer(path)) return false;

@@ -34,6 +34,8 @@ bool covers_directory(int dir, const char* path, CoveredPath& covered);
 // A path with ".." in it, made absolute, the ".." left in it. For packs, which follow it themselves. False: without "..".
 bool spells_up(int dir, const char* path, CoveredPath& spelled);
 bool join(std::string_view prefix, std::string_view below, CoveredPath& joined);
+// Is it a prefix? `prefix` is then set.
+bool is_prefix(int dir, const char* path, std::string_view& prefix);
 // Is it a prefix, or a directory above one? Renaming it changes what lies below. `prefix` is then set.
 bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
 // Certainly neither covered nor a name of an fd, by a look at the text alone: absolute, plainly written, elsewhere.

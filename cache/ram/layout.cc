@@ -47,6 +47,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.unread, sizeof(std::uint64_t), std::uint64_t{segment_bytes} * segment_count / k_unread_grain / 64);
   table(layout.misses, sizeof(std::uint64_t), k_recent_misses);
   table(layout.listings, sizeof(ListingSlot), k_listing_slots);
+  table(layout.listed, sizeof(ListedRow), layout.listed_rows());
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
     // Each begins on a page, for its memory comes later than that of what lies before it.
     at = (at + k_page - 1) / k_page * k_page;
@@ -61,6 +62,10 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
 }
 
 }  // namespace
+
+std::uint32_t RegionLayout::listed_rows() const {
+  return k_most_listed_rows / (segment_bytes >= 16 * k_mib ? 1 : segment_bytes >= 4 * k_mib ? 4 : 16);
+}
 
 RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   const bool known = segment_bytes == 2 * k_mib || segment_bytes == 4 * k_mib || segment_bytes == 16 * k_mib;

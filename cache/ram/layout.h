@@ -24,7 +24,8 @@ inline constexpr std::uint32_t k_writer_stripes = 256;
 inline constexpr std::uint32_t k_own_writers = 64;
 inline constexpr std::uint32_t k_recent_misses = 4096;
 inline constexpr std::uint32_t k_listing_slots = 64;
-inline constexpr std::uint32_t k_views = 32;  // a record has a bit for each
+inline constexpr std::uint32_t k_most_listed_rows = 32768;  // a smaller region has a quarter or a sixteenth of them
+inline constexpr std::uint32_t k_views = 32;                // a record has a bit for each
 
 // The index is made of tables that get their memory one after the other, as the ones before fill up.
 inline constexpr std::uint32_t k_index_tables = 5;
@@ -35,11 +36,12 @@ struct RegionLayout {
   std::uint32_t process_slots = 0, job_rows = 0;
   std::uint32_t bucket_count[k_index_tables] = {};
   std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, own_writers = 0, flights = 0;
-  std::uint64_t unread = 0, misses = 0, listings = 0;
+  std::uint64_t unread = 0, misses = 0, listings = 0, listed = 0;
   std::uint64_t index[k_index_tables] = {};
   std::uint64_t data = 0;  // the first segment; everything before it is control
   std::uint64_t file_bytes = 0;
 
+  std::uint32_t listed_rows() const;
   friend bool operator==(const RegionLayout&, const RegionLayout&) = default;
 };
 // The largest region that fits into `bytes`; control tables included.
@@ -71,6 +73,8 @@ struct RegionHeader {
   // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.
   pthread_mutex_t prefetch_leader;
   std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
+  std::atomic<std::uint32_t> leads;            // how many processes have led so far
+  std::atomic<std::uint32_t> listed_reads;     // of files of listed directories, first ones (listings.h)
   std::atomic<std::uint32_t> ring_segments;    // how many of the last segments are the ring; 0: there is none
   std::atomic<std::uint32_t> ring_wakeups;     // futex: room in the ring
   std::atomic<std::uint32_t> ring_waiting;     // the leader waits for room
@@ -154,11 +158,25 @@ struct FlightSlot {
   std::atomic<std::uint32_t> waiting;  // somebody may be
 };
 
-// A directory that a program reads file by file, on its way to the leader. state: 0 is free, 1 being written, 2 to be taken.
+// A directory that a program reads file by file, on its way to the leader. state: 0 is free, 1 to be taken, else being written by
+// the process of that slot + 2, which the slot's end takes back.
 struct ListingSlot {
   std::atomic<std::uint32_t> state;
   std::uint32_t length;
-  char path[1016];
+  std::uint64_t hash;  // of the path: two may write where a process ends in the midst of it
+  char path[1008];
+};
+
+// A directory that a program has listed (listings.h); its files are not counted, so a large one takes no more than a small one.
+struct ListedRow {
+  static constexpr std::uint32_t k_ways = 8;  // rows that a hash may take
+  std::atomic<std::uint64_t> hash;            // 0 is free
+  // KiB of its files: that programs have opened for the first time since; of these, those that had been fetched ahead; that were
+  // fetched because of the listing.
+  std::atomic<std::uint32_t> read_kib, early_kib, fetched_kib;
+  std::atomic<std::uint32_t> files;  // in read_kib
+  std::atomic<std::uint32_t> used;   // monotonic clock, seconds: the last listing or read
+  std::atomic<std::uint32_t> lead;   // RegionHeader::leads + 1 of when it was posted; 0: it was not
 };
 
 // One bit for each place where a record may begin: prefetched, and not opened yet. A record takes more than this, so no two
@@ -172,5 +190,6 @@ struct alignas(64) IndexBucket {
 
 static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
 static_assert(sizeof(SegmentRow) == 48 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
+static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);
 
 }  // namespace cube::cache

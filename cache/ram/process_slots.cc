@@ -8,6 +8,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/ram/life_lock.h"
+#include "cache/ram/listings.h"
 #include "cache/ram/region.h"
 #include "cache/ram/segments.h"
 #include "cache/ram/writers.h"
@@ -52,6 +53,7 @@ void clear_slot(Region& region, std::uint32_t index) {
       base::liveness_of(slot.process) != base::Liveness::alive)
     region.job_row(slot.job).reported.store(1, std::memory_order_relaxed);
   forget_flights_of(region, index);
+  forget_posts_of(region, index);
   slot.demand_waits.store(0, std::memory_order_relaxed);
   slot.demand_fetches.store(0, std::memory_order_relaxed);
   slot.demand_ns.store(0, std::memory_order_relaxed);

@@ -293,30 +293,4 @@ base::Result<void> Region::add_index_table(std::uint32_t known) {
   return {};
 }
 
-bool Region::post_listing(std::string_view directory) {
-  if (directory.size() > sizeof(ListingSlot::path)) return false;
-  for (std::uint32_t i = 0; i < k_listing_slots; ++i) {
-    ListingSlot& slot = listing_slot(i);
-    std::uint32_t free = 0;
-    if (!slot.state.compare_exchange_strong(free, 1, std::memory_order_acquire)) continue;
-    slot.length = static_cast<std::uint32_t>(directory.size());
-    std::memcpy(slot.path, directory.data(), directory.size());
-    // Pairs with the acquire in take_listing.
-    slot.state.store(2, std::memory_order_release);
-    return true;
-  }
-  return false;
-}
-
-bool Region::take_listing(std::string& directory) {
-  for (std::uint32_t i = 0; i < k_listing_slots; ++i) {
-    ListingSlot& slot = listing_slot(i);
-    if (slot.state.load(std::memory_order_acquire) != 2) continue;
-    directory.assign(slot.path, std::min<std::size_t>(slot.length, sizeof slot.path));
-    slot.state.store(0, std::memory_order_release);
-    return true;
-  }
-  return false;
-}
-
 }  // namespace cube::cache

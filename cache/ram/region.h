@@ -80,6 +80,7 @@ class Region {
     return at<std::atomic<std::uint64_t>>(layout_.misses)[hash % k_recent_misses];
   }
   ListingSlot& listing_slot(std::uint32_t i) const { return at<ListingSlot>(layout_.listings)[i]; }
+  ListedRow& listed_row(std::uint32_t i) const { return at<ListedRow>(layout_.listed)[i]; }
   FlightSlot& flight_slot(std::uint32_t i) const { return at<FlightSlot>(layout_.flights)[i]; }
   IndexBucket* index_table(std::uint32_t i) const { return at<IndexBucket>(layout_.index[i]); }
   const std::byte* segment(std::uint32_t i) const { return data_.data() + std::uint64_t{i} * layout_.segment_bytes; }
@@ -96,11 +97,6 @@ class Region {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data_.data());
   }
   std::uint64_t offset_of(const std::byte* data) const { return layout_.data + static_cast<std::uint64_t>(data - data_.data()); }
-
-  // A directory for the leader to fetch. False: too many wait, or its name is too long. Async-signal-safe.
-  bool post_listing(std::string_view directory);
-  // The leader takes one.
-  bool take_listing(std::string& directory);
 
   // An fd of the very file that is mapped, for a window or for a program's own mapping; ESTALE where the name is gone.
   base::Result<base::UniqueFd> reopen(int flags) const;

@@ -92,6 +92,7 @@ TEST(Layout, TablesDoNotOverlap) {
         {l.unread, std::uint64_t{l.segment_bytes} * l.segment_count / k_unread_grain / 8},
         {l.misses, sizeof(std::uint64_t) * k_recent_misses},
         {l.listings, sizeof(ListingSlot) * k_listing_slots},
+        {l.listed, sizeof(ListedRow) * l.listed_rows()},
         {l.index[0], sizeof(IndexBucket) * l.bucket_count[0]},
         {l.index[1], sizeof(IndexBucket) * l.bucket_count[1]},
         {l.index[2], sizeof(IndexBucket) * l.bucket_count[2]},

@@ -1,9 +1,9 @@
 """The region as its file shows it, for tests that spoil it (cache/ram/layout.h)."""
 import struct
 
-HEADER = struct.Struct("<QIIII4I10Q4QQQ")
+HEADER = struct.Struct("<QIIII4I11Q4QQQ")
 PROCESS_SLOTS, WRITER_STRIPES, FLIGHT_SLOTS, RECENT_MISSES = 256, 256, 1024, 4096
-OWN_WRITERS, LISTING_SLOTS = 64, 64
+OWN_WRITERS, LISTING_SLOTS, LISTED_ROWS = 64, 64, 2048
 PAGE = 4096
 RECORD_MAGIC = b"CUBE"
 RECORD_HEADER = 256
@@ -16,9 +16,9 @@ class Layout:
         self.magic, self.version, self.header_bytes, self.segment_bytes, self.segment_count = fields[:5]
         self.bucket_count = fields[5:9]
         (self.jobs, self.processes, self.pins, self.segments, self.writers, self.own_writers, self.flights,
-         self.unread, self.misses, self.listings) = fields[9:19]
-        self.index = fields[19:23]
-        self.data, self.file_bytes = fields[23:25]
+         self.unread, self.misses, self.listings, self.listed) = fields[9:20]
+        self.index = fields[20:24]
+        self.data, self.file_bytes = fields[24:26]
         assert self.magic == int.from_bytes(b"C1region", "little"), "layout.h has changed"
 
     def parts(self):
@@ -32,6 +32,7 @@ class Layout:
             "unread bits": (self.unread, self.segment_count * self.segment_bytes // 256 // 8),
             "recent misses": (self.misses, 8 * RECENT_MISSES),
             "listings": (self.listings, 1024 * LISTING_SLOTS),
+            "listed directories": (self.listed, 32 * LISTED_ROWS),
             "index": (self.index[0], 64 * self.bucket_count[0]),
             "counters": (HEADER.size + 8 + 40, 7 * 8 + 8 * 8),
         }
