@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -50,12 +51,19 @@ int DirWalk::enter_packed() {
   return 0;
 }
 
-int DirWalk::begin(const std::string& root) {
+int DirWalk::begin(const std::string& root, std::int64_t from) {
   levels_.clear();
   enters_ = false;
   path_ = root;
-  if (const int error = enter_packed(); error != ENOENT) return error;
-  return enter(AT_FDCWD, path_.c_str(), 0);
+  position_ = from;
+  int error = enter_packed();
+  if (error == 0)
+    levels_.back().at = std::min(levels_.back().packed->round_up(static_cast<std::uint64_t>(from)), levels_.back().end);
+  if (error != ENOENT) return error;
+  error = enter(AT_FDCWD, path_.c_str(), 0);
+  if (error != 0 || from == 0) return error;
+  const long moved = sys::raw(SYS_lseek, levels_.back().fd.get(), from, SEEK_SET);
+  return sys::failed(moved) ? static_cast<int>(-moved) : 0;
 }
 
 void DirWalk::leave_out() { enters_ = false; }
@@ -92,6 +100,7 @@ DirWalk::Found DirWalk::next() {
     const auto* const entry = static_cast<const base::DirectoryEntry*>(here);
     const char* const name = reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name);
     level.at += entry->length;
+    if (levels_.size() == 1) position_ = entry->next;
     if (std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0) continue;
     return look_at(level, name, entry->type);
   }

@@ -24,8 +24,11 @@ class DirWalk {
 
   // Of the packs that the walk's thread has opened itself; null: none. Before begin().
   void use_packs(const cache::PackMounts* packs) { packs_ = packs; }
-  // 0, or the errno of the root.
-  int begin(const std::string& root);
+  // 0, or the errno of the root. `from`: a position() of an earlier walk of the same root, to go on there; a file system that
+  // has given the position up may pass by some files, or tell some again.
+  int begin(const std::string& root, std::int64_t from = 0);
+  // Behind what was told last, if that is in the root itself.
+  std::int64_t position() const { return position_; }
   bool is_walking() const { return !levels_.empty(); }
   // A directory is told before what is in it; `leave_out` then goes past it.
   Found next();
@@ -54,6 +57,7 @@ class DirWalk {
   std::vector<Level> levels_;
   std::string path_;
   bool enters_ = false;  // the directory told last
+  std::int64_t position_ = 0;
 };
 
 }  // namespace cube::prefetch

@@ -195,7 +195,7 @@ std::uint64_t Lead::turn() {
   }
   prefetcher_->pump();
   if (!is_idle) prepare_room();
-  return is_idle ? k_idle_tick_ns : k_tick_ns;
+  return is_idle && !plan_.is_following_reads() ? k_idle_tick_ns : k_tick_ns;
 }
 
 // Here, where nobody waits for it: not in the fetch that happens to need the next segment.

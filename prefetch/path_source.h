@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+
+#include "prefetch/allowance.h"
 
 namespace cube::prefetch {
 
@@ -12,6 +15,10 @@ struct PlannedFile {
   std::uint32_t reader = 0;    // whose order it belongs to: a rank of a job, or 0 where there is but one order
   bool must_stay = false;      // not worth fetching where only the ring has room
   std::uint64_t sequence = 0;  // grows with every file of one reader, who opens them about in this order
+  // Where the source may have no more than so many bytes fetched: the account, what was promised of it, and the most that this
+  // file may have.
+  std::shared_ptr<Allowance> allowance = nullptr;
+  std::uint64_t promised_bytes = 0, most_bytes = UINT64_MAX;
 };
 
 class PathSource {

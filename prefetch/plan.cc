@@ -8,6 +8,8 @@ bool is_announced(std::uint32_t reader) { return reader != ListSource::k_reader 
 }  // namespace
 
 PathSource::Next Plan::next(PlannedFile& file) {
+  // A source sets what it knows of; the bound of the last file is none of the next one's.
+  file = {};
   if (announcements_ != nullptr && announcements_->next(file) == Next::file) return Next::file;
   if (list_ != nullptr) return list_->next(file);
   return listings_.next(file);

@@ -17,6 +17,8 @@ class Plan final : public PathSource {
  public:
   explicit Plan(cache::FileCache& cache) : listings_(cache) {}
   void use_packs(const cache::PackMounts* packs) { listings_.use_packs(packs); }
+  // Programs read from listed directories, and soon want more of them.
+  bool is_following_reads() { return listings_.is_following_reads(); }
   void set_announcements(std::unique_ptr<Announcements> announcements) { announcements_ = std::move(announcements); }
   void set_list(std::unique_ptr<ListSource> list) { list_ = std::move(list); }
   Announcements* announcements() { return announcements_.get(); }

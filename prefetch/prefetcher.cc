@@ -161,6 +161,7 @@ void Prefetcher::begin(std::unique_ptr<Flight> flight) {
     return;
   }
   note_placed(*flight);
+  account(flight->file, 0, /*was_asked=*/false);
   if (what == Begin::cached) {
     cached_.fetch_add(1, std::memory_order_relaxed);
     if (flight->fetch.is_wanted_again()) {
@@ -180,6 +181,7 @@ void Prefetcher::begin(std::unique_ptr<Flight> flight) {
 Room Prefetcher::room_for(Fetch& of, const OpenedFile& file) {
   auto& flight = static_cast<Flight&>(of);
   note_placed(flight);
+  if (file.stat.size > flight.file.most_bytes) return Room::decline(k_too_large);
   using Next = cache::Fetch::Next;
   switch (flight.fetch.accept(file.stat, file.is_physical)) {
     case Next::read: return Room::give(flight.fetch.room(), flight.fetch.wants_second_look());
@@ -307,6 +309,7 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
     in_flight_.fetch_sub(1, std::memory_order_relaxed);
     return;
   }
+  account(flight->file, result.ending == Ending::whole ? result.bytes : 0, result.ending != Ending::cancelled);
   const std::uint32_t reader = flight->file.reader;
   const std::uint64_t sequence = flight->file.sequence;
   if (is_over) settle(reader);

@@ -104,6 +104,9 @@ class Prefetcher final : public FetchClient {
   // False: there is nowhere to put it.
   bool put_back(Flight& flight);
   void note_placed(Flight& flight);
+  static void account(const PlannedFile& file, std::uint64_t bytes, bool was_asked) {
+    if (file.allowance != nullptr) file.allowance->settle(file.promised_bytes, bytes, was_asked);
+  }
   void refuse(Flight& flight, Refused why, int error = 0);
   void declined(Flight& flight, int reason, bool& waits);
   void settle(std::uint32_t reader);
