@@ -3,14 +3,14 @@ import os
 import time
 import unittest
 
-from support import PYTHON, Job, demand_misses
+from support import Job, demand_misses
 
 COUNT = 300
 SIZE = 20_000
 
 # The gate is the first process's stdin; those that it starts read what they are told by a pipe, or as a pool's workers.
 PARENT = """
-import multiprocessing, random, subprocess
+import multiprocessing, subprocess
 names = []
 def list_directory():
     names[:] = [entry.name for entry in os.scandir(D)]
@@ -149,15 +149,6 @@ for n in range(30): print(read(f'f{n}'))
 act()
 """, first=self.READ_NOTHING), action=self.settled, misses=None, hits=None)
         self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
-
-    def test_read_by_name_fetched_by_name(self):
-        done = self.check_gated(self.script("""
-names = sorted(entry.name for entry in os.scandir(f'{D}/d0'))
-for at in range(0, 100, 20):
-    for name in names[at:at + 20]: print(read(f'd0/{name}'))
-    if at < 80: need(at + 20)
-""", first=self.READ_NOTHING), misses=None)
-        self.assertGreaterEqual(done.report["prefetch"]["early"], 75, str(done))
 
 
 if __name__ == "__main__":
