@@ -27,7 +27,7 @@ void disable(const char* why);
 // files become real, what is to be said is said, the cache is let go, and from then on every call is libc's alone.
 void seal();
 
-inline bool owns_table() {
+[[gnu::always_inline]] inline bool owns_table() {
   const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
   if (t_vforked || g_memory_is_shared.load(std::memory_order_relaxed) || (mark != nullptr && *mark == 0)) [[unlikely]] {
     return owns_table_slow();
