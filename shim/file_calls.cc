@@ -196,7 +196,8 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
 Answer readv(int fd, const struct ::iovec* parts, int count) {
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {
-      if (const Answer done = at_offset_of_copy(*file, [&] { return sys::raw(SYS_readv, fd, sys::arg(parts), count); })) return done;
+      if (const Answer done = at_offset_of_copy(*file, [&] { return sys::raw(SYS_readv, fd, sys::arg(parts), count); }))
+        return done;
       file.reset();
       materialize_slow(fd);
       continue;

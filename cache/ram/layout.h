@@ -111,7 +111,7 @@ struct JobRow {
   // A file below a prefix that was opened by a name that no prefix has: 0 there is none, 1 it is being written, 2 it is there.
   std::atomic<std::uint32_t> misspelled_state;
   char misspelled[252];
-  std::atomic<std::uint64_t> listed;                            // entries of its list that have been dealt with
+  std::atomic<std::uint64_t> listed;  // entries of its list that have been dealt with
 };
 
 struct alignas(64) ProcessSlot {
