@@ -62,7 +62,7 @@ test-long: deps-test
 
 bench: deps-bench deps-demo
 	$(CONFIGURE) $(NO_TESTS) -DCUBESHIM_LAGFS=ON -DCUBESHIM_BENCH=ON
-	cmake --build $(BUILD) -j $(JOBS)
+	cmake --build $(BUILD) -j $(JOBS) --target all bench_programs
 	$(PYTHON) bench/run_bench.py --build $(BUILD) $(BENCH_FLAGS)
 
 # A checkout may be another user's, as in a container.
