@@ -3,7 +3,7 @@
     lint.py BUILD [--jobs N] [--deep]
 
 BUILD has a compile_commands.json. Ten sources of a target are checked as one, because most of the time goes into the
-headers that they share. clang's analyzer gives up on a function early; --deep gives it its own, six times longer limit.
+headers that they share. clang's analyzer gives up on a function early; --deep gives it its own, fifty times longer limit.
 What the sanitizer builds compile, which is with clang and -Werror, is not compiled here again.
 Exit status: 0, 1 with clang's text for each finding, 2 where nothing could be checked.
 """
@@ -27,7 +27,7 @@ PRODUCT = ("cache", "prefetch", "shim")
 BATCH = 10
 # The name by which clang's analyzer knows a file whose includes are to be analyzed, too.
 UNIFIED = "UnifiedSource"
-SHORT_ANALYSIS = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=20000"]
+SHORT_ANALYSIS = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=4000"]
 # tests/ folders that the sanitizer builds compile.
 SANITIZED = ("tests/cache", "tests/disk", "tests/fuzz", "tests/pack", "tests/prefetch", "tests/support")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
