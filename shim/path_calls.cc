@@ -422,7 +422,7 @@ namespace {
 bool stat_of_cached(int dir, const char* path, bool no_follow, cache::FileStat& stat, bool with_mount) {
   CoveredPath covered;
   // A relative path may cost a getcwd: it is compared only where there is a cache to ask.
-  const bool is_absolute = *path == '/';
+  const bool is_absolute = path_filter::is_absolute(path);
   if (is_absolute && !is_covered(dir, path, covered)) return false;
   if (!process::may_have_cache_to_look_at() || (!is_absolute && !is_covered(dir, path, covered))) return false;
   auto* const cache = process::cache_to_look_at();

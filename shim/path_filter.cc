@@ -233,6 +233,8 @@ bool is_readable_pointer(const char* path) {
 
 }  // namespace
 
+bool is_absolute(const char* path) { return is_readable_pointer(path) && *path == '/'; }
+
 bool covers(int dir, const char* path, CoveredPath& covered, Care care) {
   if (!is_readable_pointer(path) || *path == '\0') return false;
   const std::size_t length = strnlen(path, PATH_MAX);

@@ -29,6 +29,8 @@ namespace path_filter {
 // `thorough` is for changes, which must not be missed: directories are asked of the kernel, not of what was noted of them.
 enum class Care { quick, thorough };
 bool covers(int dir, const char* path, CoveredPath& covered, Care care = Care::quick);
+// Of any pointer that a program may give.
+bool is_absolute(const char* path);
 // The same for a directory: the prefix itself, and what ends in a slash or a dot. For those of packs.
 bool covers_directory(int dir, const char* path, CoveredPath& covered);
 // A path with ".." in it, made absolute, the ".." left in it. For packs, which follow it themselves. False: without "..".

@@ -22,11 +22,11 @@ extern constinit std::atomic<std::uint32_t> g_opens;
 void start(const base::Config& config, bool leader);
 void look(int fd, const char* path);
 
-// After an open for reading that no prefix covers.
+// After an open for reading that no prefix covers. `path` is null where a stream was opened anew without a name.
 inline void opened_outside(int fd, const char* path) {
   constexpr std::uint32_t k_all = 1024, k_one_in = 64;
   const std::uint32_t n = g_opens.load(std::memory_order_relaxed);
-  if (n == k_done) return;
+  if (n == k_done || path == nullptr) return;
   g_opens.store(n + 1, std::memory_order_relaxed);
   if (fd >= 0 && (n < k_all || n % k_one_in == 0)) look(fd, path);
 }
