@@ -17,24 +17,20 @@ namespace {
 
 using base::Counter;
 
-constexpr std::pair<const char*, Counter> k_bypassed[] = {
-    {"flags", Counter::bypassed_flags}, {"write", Counter::bypassed_write}, {"kind", Counter::bypassed_kind},
-    {"size", Counter::bypassed_size},   {"full", Counter::bypassed_full},   {"busy", Counter::bypassed_busy},
-    {"error", Counter::bypassed_error},
-};
-
-struct Reason {
+// Opens that were not served: the name in JSON, the counter, and what the text says. `full` has two texts (below).
+struct Bypassed {
+  const char* name;
   Counter counter;
-  const char* text;
+  const char* reason;
 };
-constexpr Reason k_not_served[] = {
-    {Counter::bypassed_size, "of files larger than CUBESHIM_MAX_FILE (raise it)"},
-    {Counter::bypassed_full, nullptr},
-    {Counter::bypassed_write, "for writing"},
-    {Counter::bypassed_flags, "with flags that need the kernel (O_DIRECT, O_PATH ...)"},
-    {Counter::bypassed_kind, "of directories and other things that are no regular files"},
-    {Counter::bypassed_busy, "of files that were being written or took too long (they are cached later)"},
-    {Counter::bypassed_error, "that failed (no such file, no permission ...)"},
+constexpr Bypassed k_bypassed[] = {
+    {"size", Counter::bypassed_size, "of files larger than CUBESHIM_MAX_FILE (raise it)"},
+    {"full", Counter::bypassed_full, nullptr},
+    {"write", Counter::bypassed_write, "for writing"},
+    {"flags", Counter::bypassed_flags, "with flags that need the kernel (O_DIRECT, O_PATH ...)"},
+    {"kind", Counter::bypassed_kind, "of directories and other things that are no regular files"},
+    {"busy", Counter::bypassed_busy, "of files that were being written or took too long (they are cached later)"},
+    {"error", Counter::bypassed_error, "that failed (no such file, no permission ...)"},
 };
 constexpr const char* k_memory_is_full = "while the memory was full (raise CUBESHIM_RAM)";
 constexpr const char* k_index_is_full = "while the index was full: very many small files (raise CUBESHIM_RAM)";
@@ -59,7 +55,7 @@ void append_served(ReportText& text, const JobTotals& job, std::span<const std::
   const std::uint64_t served = job.hits() + job.totals[Counter::misses];
   append(text, "cubeshim: served {} of {} opens under the prefixes", served, job.opens());
   const char* before = "; not served: ";
-  for (const auto& [counter, reason] : k_not_served) {
+  for (const auto& [name, counter, reason] : k_bypassed) {
     if (job.totals[counter] == 0) continue;
     append(text, "{}{} {}", before, job.totals[counter],
            reason != nullptr   ? reason
@@ -152,7 +148,7 @@ std::uint64_t JobTotals::requests() const {
 
 std::uint64_t JobTotals::opens() const {
   std::uint64_t sum = hits() + totals[Counter::misses];
-  for (const auto& [name, counter] : k_bypassed) sum += totals[counter];
+  for (const auto& [name, counter, reason] : k_bypassed) sum += totals[counter];
   return sum;
 }
 
@@ -231,7 +227,7 @@ ReportText report_as_json(const JobTotals& job) {
   if (has_disk) append(text, R"(,"disk":{})", n(Counter::hits_disk));
   append(text, R"(}},"misses":{},"bypassed":{{)", n(Counter::misses));
   const char* comma = "";
-  for (const auto& [name, counter] : k_bypassed) {
+  for (const auto& [name, counter, reason] : k_bypassed) {
     append(text, R"({}"{}":{})", comma, name, n(counter));
     comma = ",";
   }

@@ -45,12 +45,17 @@ OpenFileRef readable(int fd, Copies copies = Copies::left_to_the_kernel) {
   return file;
 }
 
-// Mode real: a call that the kernel answers at the copy's offset. Nothing where the file has just been given to the kernel, at an
-// offset that this call would still move.
+// Mode real: a call that the kernel answers at the copy's offset. Nothing where the file is being given to the kernel, at an
+// offset that this call would still move: this lets go of the file and waits for whoever is at it.
 template <typename Call>
-Answer at_offset_of_copy(OpenFile& file, Call&& call) {
-  const CopyUse use(file);
-  return use.is_too_late() ? Answer() : Answer(call());
+Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call, const char* caller = __builtin_FUNCTION()) {
+  {
+    const CopyUse use(*file);
+    if (!use.is_too_late()) return call();
+  }
+  file.reset();
+  materialize_slow(fd, caller);
+  return {};
 }
 
 // Requests on one file that name another in their argument, which becomes a kernel file first.
@@ -154,9 +159,7 @@ void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exe
 Answer read(int fd, void* to, std::size_t n) {
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {
-      if (const Answer done = at_offset_of_copy(*file, [&] { return sys::read(fd, to, n); })) return done;
-      file.reset();
-      materialize_slow(fd);  // waits for whoever is at it
+      if (const Answer done = at_offset_of_copy(file, fd, [&] { return sys::read(fd, to, n); })) return done;
       continue;
     }
     if (is_bad_range(to, n)) return -EFAULT;
@@ -196,10 +199,8 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
 Answer readv(int fd, const struct ::iovec* parts, int count) {
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {
-      if (const Answer done = at_offset_of_copy(*file, [&] { return sys::raw(SYS_readv, fd, sys::arg(parts), count); }))
-        return done;
-      file.reset();
-      materialize_slow(fd);
+      const auto of_kernel = [&] { return sys::raw(SYS_readv, fd, sys::arg(parts), count); };
+      if (const Answer done = at_offset_of_copy(file, fd, of_kernel)) return done;
       continue;
     }
     bool faults = false;
@@ -241,12 +242,12 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
   const bool is_for_origin = whence > SEEK_END || offset > k_sure_offset;
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {
-      if (!is_for_origin) {
-        if (const Answer done = at_offset_of_copy(*file, [&] { return sys::lseek(fd, offset, whence); })) return done;
+      if (is_for_origin) {
+        file.reset();
+        materialize_slow(fd);
+        return {};
       }
-      file.reset();
-      materialize_slow(fd);
-      if (is_for_origin) return {};
+      if (const Answer done = at_offset_of_copy(file, fd, [&] { return sys::lseek(fd, offset, whence); })) return done;
       continue;
     }
     const auto size = static_cast<std::int64_t>(file->size);

@@ -1,6 +1,5 @@
 #include "shim/path_calls.h"
 
-#include <fmt/core.h>
 #include <sys/vfs.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 #include "shim/packed_directory.h"
+#include "shim/path_of_fd.h"
 #include "shim/real_libc.h"
 #include "shim/spelling.h"
 
@@ -40,14 +40,6 @@ using path_filter::Care;
 
 bool is_covered(int dir, const char* path, CoveredPath& covered, Care care = Care::quick) {
   return process::is_active() && process::owns_table() && path_filter::covers(dir, path, covered, care);
-}
-
-// Where an open file really lies; empty where that has no name.
-std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
-  char link[64];
-  *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
-  const long n = sys::readlink(link, path, sizeof path);
-  return sys::failed(n) ? std::string_view() : std::string_view(path, static_cast<std::size_t>(n));
 }
 
 // The pack that a path lies in; null: none. Only a path that may be a directory's is looked at twice. In a child of vfork

@@ -1,7 +1,5 @@
 #include "shim/spelling.h"
 
-#include <fmt/core.h>
-
 #include <climits>
 #include <new>
 #include <string>
@@ -10,6 +8,7 @@
 
 #include "cache/job_report.h"
 #include "shim/c_result.h"
+#include "shim/path_of_fd.h"
 #include "shim/process.h"
 
 namespace cube::shim::spelling {
@@ -23,20 +22,12 @@ namespace sys = base::sys;
 // Where the prefixes really lie. Never freed: calls come after every destructor.
 constinit std::atomic<const std::vector<std::string>*> g_directories{nullptr};
 
-// Where an open file really lies; empty where that has no name. The kernel knows it without the origin.
-std::string_view real_path_of(int fd, char (&path)[PATH_MAX]) {
-  char link[64];
-  *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
-  const long n = sys::readlink(link, path, sizeof path);
-  return sys::failed(n) ? std::string_view() : std::string_view(path, static_cast<std::size_t>(n));
-}
-
 std::string real_path_of_prefix(const std::string& prefix) {
   const long opened = sys::open(prefix.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (sys::failed(opened)) return prefix;
   const base::UniqueFd directory(static_cast<int>(opened));
   char path[PATH_MAX];
-  const std::string_view real = real_path_of(directory.get(), path);
+  const std::string_view real = path_of_fd(directory.get(), path);
   return real.empty() ? prefix : std::string(real);
 }
 
@@ -66,7 +57,7 @@ void look(int fd, const char* path) {
     return;
   }
   char room[PATH_MAX];
-  const std::string_view real = real_path_of(fd, room);
+  const std::string_view real = path_of_fd(fd, room);
   for (const auto& directory : *directories) {
     const std::string_view spelled(path);
     // By the number of an fd, it is the file that was opened before.
