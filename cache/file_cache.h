@@ -82,7 +82,7 @@ class FileCache {
 
   // Does the record need no look at the origin before it is served?
   bool needs_no_look(const Record& record) const;
-  // What programs list and read of it; for nobody where nothing is prefetched (CUBESHIM_PREFETCH).
+  // Listed directories and the reads from them. Used only while prefetching is on (CUBESHIM_PREFETCH).
   Listings listings() { return Listings(*region_); }
   // Is anything prefetched on this node?
   bool is_prefetching() const { return region_->header().prefetch_wanted.load(std::memory_order_relaxed) != 0; }

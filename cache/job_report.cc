@@ -193,7 +193,7 @@ JobTotals collect(Region& region, std::uint32_t job) {
   result.ram_used = region.header().used_bytes.load(std::memory_order_relaxed);
   result.ram_entries = region.header().records.load(std::memory_order_relaxed);
   const JobRow& row = region.job_row(job);
-  // What another process has written there goes to a terminal.
+  // Another process wrote these characters, and the report may go to a terminal.
   const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };
   if (row.misspelled_state.load(std::memory_order_acquire) == 2) {
     for (std::size_t i = 0; i + 1 < sizeof result.misspelled && row.misspelled[i] != '\0'; ++i)

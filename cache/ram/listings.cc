@@ -27,7 +27,7 @@ void begin_anew(ListedRow& row) {
     count->store(0, std::memory_order_relaxed);
 }
 
-// Those that are read from are worth more than those that are only listed.
+// A directory that is read from is worth more than one that is only listed.
 std::uint32_t uselessness(const ListedRow& row) {
   if (row.hash.load(std::memory_order_relaxed) == 0) return UINT32_MAX;
   const std::uint32_t age = std::min(age_of(row), UINT32_MAX / 2);
@@ -53,7 +53,7 @@ void Listings::note_listed(std::string_view directory) {
   const std::uint64_t hash = base::hash_path(directory);
   if (hash == 0) return;
   if (ListedRow* const known = find(hash); known != nullptr) {
-    // What was read of it long ago says nothing of what is read now.
+    // The counts are of reads long ago, which say nothing about the reads to come.
     if (is_old(*known)) begin_anew(*known);
     known->used.store(listing_second(), std::memory_order_relaxed);
     return;

@@ -50,7 +50,7 @@ class Listings {
   const Region* region_;
 };
 
-// What a process that is gone was about to post.
+// Frees the slots that a process was writing when it ended.
 void forget_posts_of(const Region& region, std::uint32_t process);
 
 }  // namespace cube::cache
