@@ -12,11 +12,11 @@ class ChangeWatch {
   // Made before the name is followed: one that changes from here on may no longer be that of what is found.
   explicit ChangeWatch(Region& region) : region_(&region), names_(region.header().name_changes.load(std::memory_order_seq_cst)) {}
 
-  // Before the bytes are read. False: somebody has the file open for writing.
-  bool watch(const FileStat& stat) {
+  // Before the bytes are read. `fd`: the file, open for reading, or -1. False: somebody may have the file open for writing.
+  bool watch(const FileStat& stat, int fd = -1) {
     stripe_ = &writer_stripe_of(*region_, stat);
     epoch_ = stripe_->epoch.load(std::memory_order_seq_cst);
-    return !may_be_written(*stripe_, stat);
+    return !may_be_written(*region_, stat, fd);
   }
   // After the record can be found by who makes a change. Either we see the change here, or they see the record and mark it.
   bool is_unchanged() const {

@@ -34,14 +34,14 @@ Fetch::Fetch(RamTier& tier, const FetchRules& rules, std::string_view key, Lane 
   content_.verified_ns = base::boot_ns();
 }
 
-Fetch::Next Fetch::accept(const FileStat& stat, bool physical) {
+Fetch::Next Fetch::accept(const FileStat& stat, bool physical, int fd) {
   const auto refused = [&](Counter reason) {
     refuse(reason);
     return Next::refuse;
   };
   if (!stat.is_regular()) return refused(Counter::bypassed_kind);
   if (stat.size > rules_.max_file) return refused(Counter::bypassed_size);
-  if (!watch_.watch(stat)) return refused(Counter::bypassed_busy);
+  if (!watch_.watch(stat, fd)) return refused(Counter::bypassed_busy);
   content_.stat = stat;
   content_.physical = physical;
   pin_ = tier_->adopt(content_, base::hash_path(content_.path));

@@ -32,8 +32,8 @@ class Fetch {
   // Before the file is opened. `key` must outlive this.
   Fetch(RamTier& tier, const FetchRules& rules, std::string_view key, Lane lane = Lane::demand);
 
-  // The file that the path led to. `physical`: without a symbolic link on the way.
-  Next accept(const FileStat& stat, bool physical);
+  // The file that the path led to. `physical`: without a symbolic link on the way. `fd`: that file, open for reading, or -1.
+  Next accept(const FileStat& stat, bool physical, int fd = -1);
   std::byte* room() const { return reservation_.data(); }
   // What room() holds was checked by this hash.
   void note_hash(std::uint64_t data_hash) { content_.data_hash = data_hash; }

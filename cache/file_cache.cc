@@ -233,7 +233,7 @@ OpenOutcome FileCache::fetch(const OpenRequest& request, Lane lane) {
   Fetch fetch(ram_, rules_, request.key, lane);
   auto file = OriginFile::open(request.path, request.flags, stats);
   if (!file) return fail(file.error().value);
-  switch (fetch.accept(file->stat(), file->is_physical(request.key))) {
+  switch (fetch.accept(file->stat(), file->is_physical(request.key), file->fd())) {
     case Fetch::Next::refuse: return hand_over(std::move(*file), fetch.reason());
     case Fetch::Next::done:
       stats.count(Counter::hits_ram);
@@ -304,6 +304,15 @@ void FileCache::tree_changed(std::string_view directory) {
 
 void FileCache::writing_begins(std::string_view key, const FileStat& stat) {
   cube::cache::writing_begins(*region_, stat);
+  content_changed(key, &stat);
+}
+
+void FileCache::writing_is_shared(const FileStat& stat) { cube::cache::writing_is_shared(*region_, stat); }
+
+void FileCache::child_writes(std::string_view key, const FileStat& stat) {
+  // A program that starts a thousand children is counted once.
+  if (!cube::cache::is_writing_shared(*region_, stat)) cube::cache::writing_begins(*region_, stat);
+  cube::cache::writing_is_shared(*region_, stat);
   content_changed(key, &stat);
 }
 

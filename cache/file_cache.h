@@ -62,6 +62,10 @@ class FileCache {
   // From the opening for writing to the last close: nobody on the node caches the file.
   void writing_begins(std::string_view key, const FileStat& stat);
   void writing_ends(const FileStat& stat);
+  // Others have the open file too (a child), or need none to write (a mapping): no close of ours ends the writing.
+  void writing_is_shared(const FileStat& stat);
+  // A child of ours has opened it for writing.
+  void child_writes(std::string_view key, const FileStat& stat);
 
   base::Stats& stats() { return region_->stats(); }
   Region& region() { return *region_; }

@@ -15,6 +15,7 @@ class OriginFile {
   static base::Result<OriginFile> open(const char* path, int flags, base::Stats& stats);
 
   const FileStat& stat() const { return stat_; }
+  int fd() const { return fd_.get(); }
   // Reads the whole file to `to`, which has room for stat().size bytes. ESTALE: the file is not what the stat said; else
   // the origin's error. The fd is then as it was, at offset 0.
   base::Result<void> read_whole(std::byte* to, base::Stats& stats) const;

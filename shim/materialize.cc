@@ -324,7 +324,7 @@ void materialize_other_names(const cache::FileStat& target) {
 void let_writers_outlive_us() {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     if (g_fds.kind(fd) != RowKind::writer) continue;
-    if (const OpenFileRef file = g_fds.take(fd)) file->sticky.store(true, std::memory_order_relaxed);
+    if (const OpenFileRef file = g_fds.take(fd)) open_files::let_writing_last(*file);
   }
 }
 

@@ -18,7 +18,7 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
   const shim::RowKind kind = (flags & MAP_ANONYMOUS) != 0 ? shim::RowKind::none : shim::g_fds.kind(fd);
   // A shared writable mapping writes on after the last close.
   if (kind == shim::RowKind::writer && (protection & PROT_WRITE) != 0 && (flags & MAP_SHARED) != 0) {
-    if (const shim::OpenFileRef file = shim::g_fds.take(fd)) file->sticky.store(true, std::memory_order_relaxed);
+    if (const shim::OpenFileRef file = shim::g_fds.take(fd)) shim::open_files::let_writing_last(*file);
   }
   if (kind == shim::RowKind::served) {
     if (const auto answer = shim::file_calls::map(fd, at, n, protection, flags, offset); answer) {

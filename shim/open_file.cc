@@ -65,6 +65,11 @@ void forget_pins() {
   }
 }
 
+void let_writing_last(OpenFile& file) {
+  file.sticky.store(true, std::memory_order_relaxed);
+  if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) cache->writing_is_shared(file.written);
+}
+
 OpenFile* at(std::uint32_t index) { return reinterpret_cast<OpenFile*>(g_pool) + index; }
 
 std::uint32_t index_of(const OpenFile* file) {

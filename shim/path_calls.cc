@@ -543,18 +543,19 @@ int note_foreign_fd(int fd) {
 }
 
 void note_foreign_writer(int dir, const char* path) {
-  if (!process::may_have_cached() || !process::is_active() || !process::owns_table()) return;
+  if (!process::is_active() || !process::owns_table()) return;
   const KeepErrno keep;
+  CoveredPath covered;
+  const bool is_covered_here = is_covered(dir, path, covered, Care::thorough);
+  if (!is_covered_here && !process::may_have_cached()) return;
   const long opened = sys::openat(dir, path, O_PATH | O_CLOEXEC);
   if (sys::failed(opened)) return;
   const base::UniqueFd fd(static_cast<int>(opened));
   const auto stat = cache::stat_fd(fd.get());
   if (!stat || !stat->is_regular()) return;
-  CoveredPath covered;
-  const bool is_covered_here = is_covered(dir, path, covered, Care::thorough);
-  auto* const cache = is_covered_here ? process::attached_cache() : process::cache_of_device(stat->device());
+  auto* const cache = is_covered_here ? process::cache() : process::cache_of_device(stat->device());
   if (cache == nullptr) return;
-  cache->writing_begins(is_covered_here ? covered.key() : std::string_view(), *stat);
+  cache->child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
   char real_path[PATH_MAX];
   cache->content_changed(path_of_fd(fd.get(), real_path), nullptr);
 }

@@ -70,7 +70,7 @@ bool may_write(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & O
 }  // namespace
 
 void note_spawned_writers(const posix_spawn_file_actions_t* actions) {
-  if (actions == nullptr || actions->__used == 0 || !process::may_have_cached() || !process::owns_table()) return;
+  if (actions == nullptr || actions->__used == 0 || !process::owns_table()) return;
   const KeepErrno keep;
   if (!is_layout_known()) {
     if (auto* const cache = process::attached_cache(); cache != nullptr) cache->tree_changed("/");

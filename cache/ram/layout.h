@@ -15,13 +15,14 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 7;
+inline constexpr std::uint32_t k_layout_version = 8;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
 inline constexpr std::uint32_t k_flight_slots = 1024;
 inline constexpr std::uint32_t k_writer_stripes = 256;
 inline constexpr std::uint32_t k_own_writers = 64;
+inline constexpr std::uint32_t k_left_writers = 256;
 inline constexpr std::uint32_t k_recent_misses = 4096;
 inline constexpr std::uint32_t k_listing_slots = 64;
 inline constexpr std::uint32_t k_most_listed_rows = 32768;  // a smaller region has a quarter or a sixteenth of them
@@ -35,8 +36,8 @@ struct RegionLayout {
   std::uint32_t segment_bytes = 0, segment_count = 0;
   std::uint32_t process_slots = 0, job_rows = 0;
   std::uint32_t bucket_count[k_index_tables] = {};
-  std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, own_writers = 0, flights = 0;
-  std::uint64_t unread = 0, misses = 0, listings = 0, listed = 0;
+  std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, own_writers = 0, left_writers = 0;
+  std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0;
   std::uint64_t index[k_index_tables] = {};
   std::uint64_t data = 0;  // the first segment; everything before it is control
   std::uint64_t file_bytes = 0;
@@ -70,6 +71,8 @@ struct RegionHeader {
   std::atomic<std::uint64_t> devices[8];     // of cached files, plus one; when all are taken, any device counts as known
   std::atomic<std::uint32_t> index_full;     // the last table is; nothing is ever taken out
   std::atomic<std::uint64_t> name_changes;   // renames, removals and the like so far
+  std::atomic<std::uint32_t> left_writers;   // rows in use; more than there are, where a process ended in between
+  std::atomic<std::uint32_t> left_order;     // the number of the newest of these rows
   // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.
   pthread_mutex_t prefetch_leader;
   std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
@@ -151,6 +154,13 @@ struct alignas(64) WriterStripe {
   std::atomic<std::uint32_t> epoch;              // changes of files of this stripe so far
 };
 
+// A file that a process had open for writing when it ended or became another program (writers.h). The process is written
+// under the lifecycle lock, while the row is free.
+struct LeftWriter {
+  std::atomic<std::uint64_t> word;  // hash:48 | order:15, so that no row is taken for its successor | shared:1; 0 is free
+  std::atomic<std::uint64_t> pid, start_time, pid_namespace;  // base::ProcessId of the process that had it open
+};
+
 // One fetch under way: path tag:39 | prefetch:1 | generation of the owner's claim:12 | owner slot + 1:12; 0 is free.
 struct FlightSlot {
   std::atomic<std::uint64_t> word;
@@ -190,6 +200,7 @@ struct alignas(64) IndexBucket {
 
 static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
 static_assert(sizeof(SegmentRow) == 48 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
+static_assert(sizeof(LeftWriter) == 32);
 static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);
 
 }  // namespace cube::cache

@@ -75,6 +75,7 @@ class Region {
   std::atomic<std::uint64_t>* own_writers(std::uint32_t process) const {
     return at<std::atomic<std::uint64_t>>(layout_.own_writers) + std::uint64_t{process} * k_own_writers;
   }
+  LeftWriter& left_writer(std::uint32_t i) const { return at<LeftWriter>(layout_.left_writers)[i]; }
   std::atomic<std::uint64_t>* unread_bits() const { return at<std::atomic<std::uint64_t>>(layout_.unread); }
   std::atomic<std::uint64_t>& recent_miss(std::uint64_t hash) const {
     return at<std::atomic<std::uint64_t>>(layout_.misses)[hash % k_recent_misses];

@@ -1,24 +1,38 @@
 #include "cache/ram/writers.h"
 
+#include <fcntl.h>
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+
 #include "cache/base/hash.h"
+#include "cache/base/process_id.h"
 
 namespace cube::cache {
 namespace {
 
-using Word = std::uint64_t;  // hash of the file:48 | how often it is open for writing:16
-constexpr Word k_count = 0xffff;
+namespace sys = base::sys;
 
-Word hash_of(const FileStat& stat) { return base::hash_inode(stat.device(), stat.inode) & ~k_count; }
+// hash of the file:48 | shared:1, in a process's own words | how often it is open for writing:15, which stays at its greatest
+// value
+using Word = std::uint64_t;
+constexpr Word k_times = 0x7fff, k_shared = 0x8000, k_not_hash = 0xffff;
+
+Word hash_of(const FileStat& stat) { return base::hash_inode(stat.device(), stat.inode) & ~k_not_hash; }
 std::uint32_t stripe_index(Word word) { return static_cast<std::uint32_t>((word >> 16) % k_writer_stripes); }
 
-// Counts `n` more for this file, in the place that it has or in a free one. False: there is none.
-bool add(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n) {
+bool is_of(Word word, Word hash) { return (word & k_times) != 0 && (word & ~k_not_hash) == hash; }
+Word one_more(Word word) { return (word & k_times) == k_times ? word : word + 1; }
+
+// Counts one more for this file, in the place that it has or in a free one. False: there is none.
+bool add(std::atomic<Word>* places, std::uint32_t count, Word hash) {
   for (const bool take_free : {false, true}) {
     for (std::uint32_t i = 0; i < count; ++i) {
       Word word = places[i].load(std::memory_order_seq_cst);
       // A place without writers belongs to nobody, whatever hash it still has.
-      while (take_free ? (word & k_count) == 0 : (word & k_count) != 0 && (word & ~k_count) == hash) {
-        if (places[i].compare_exchange_weak(word, take_free ? hash | n : word + n, std::memory_order_seq_cst)) return true;
+      while (take_free ? (word & k_times) == 0 : is_of(word, hash)) {
+        if (places[i].compare_exchange_weak(word, take_free ? hash | 1 : one_more(word), std::memory_order_seq_cst)) return true;
       }
     }
   }
@@ -29,8 +43,9 @@ bool add(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n) {
 bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Word word = places[i].load(std::memory_order_seq_cst);
-    while ((word & k_count) >= n && (word & ~k_count) == hash) {
-      if (places[i].compare_exchange_weak(word, word - n, std::memory_order_seq_cst)) return true;
+    while (is_of(word, hash) && (word & k_times) >= n) {
+      const bool is_at_most = (word & k_times) == k_times;
+      if (places[i].compare_exchange_weak(word, is_at_most ? word : word - n, std::memory_order_seq_cst)) return true;
     }
   }
   return false;
@@ -44,6 +59,90 @@ void end(WriterStripe& stripe, Word hash, Word n) {
   }
 }
 
+// In a word of LeftWriter.
+constexpr Word k_left_shared = 1, k_order = 0xfffe;
+
+base::ProcessId process_of(const LeftWriter& row) {
+  base::ProcessId process;
+  process.pid = static_cast<std::uint32_t>(row.pid.load(std::memory_order_relaxed));
+  process.start_time = row.start_time.load(std::memory_order_relaxed);
+  process.pid_namespace = row.pid_namespace.load(std::memory_order_relaxed);
+  return process;
+}
+
+// False: the row is another by now.
+bool remove(Region& region, LeftWriter& row, Word word) {
+  if (!row.word.compare_exchange_strong(word, 0, std::memory_order_seq_cst)) return false;
+  region.header().left_writers.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+// Nobody but that process had the file, and it is dead.
+bool has_ended(const LeftWriter& row, Word word) {
+  return (word & k_left_shared) == 0 && base::liveness_of(process_of(row)) == base::Liveness::dead;
+}
+
+// A row that is free, or has become free. Null: all are in use.
+LeftWriter* find_row(Region& region) {
+  for (const bool look_closely : {false, true}) {
+    for (std::uint32_t i = 0; i < k_left_writers; ++i) {
+      LeftWriter& row = region.left_writer(i);
+      const Word word = row.word.load(std::memory_order_acquire);
+      if (word == 0 || (look_closely && has_ended(row, word) && remove(region, row, word))) return &row;
+    }
+  }
+  return nullptr;
+}
+
+// False: there is no room.
+bool leave(Region& region, Word hash, bool is_shared, const base::ProcessId& process) {
+  LeftWriter* const row = find_row(region);
+  if (row == nullptr) return false;
+  RegionHeader& header = region.header();
+  header.left_writers.fetch_add(1, std::memory_order_seq_cst);
+  row->pid.store(process.pid, std::memory_order_relaxed);
+  row->start_time.store(process.start_time, std::memory_order_relaxed);
+  row->pid_namespace.store(process.pid_namespace, std::memory_order_relaxed);
+  const Word order = (Word{header.left_order.fetch_add(1, std::memory_order_relaxed)} << 1) & k_order;
+  row->word.store(hash | order | (is_shared ? k_left_shared : 0), std::memory_order_seq_cst);
+  return true;
+}
+
+// The kernel grants a lease for reading only where nobody on this node has the file open, or mapped, for writing. Many file
+// systems have none, nor has a process that neither owns the file nor has CAP_LEASE.
+bool nobody_writes(int fd) {
+  // An open for writing breaks the lease, which is given back at once; the signal is one that a program ignores by default.
+  if (sys::failed(sys::fcntl(fd, F_SETSIG, SIGURG))) return false;
+  const bool is_granted = !sys::failed(sys::fcntl(fd, F_SETLEASE, F_RDLCK));
+  if (is_granted) {
+    sys::fcntl(fd, F_SETLEASE, F_UNLCK);
+    sys::fcntl(fd, F_SETOWN, 0);
+  }
+  sys::fcntl(fd, F_SETSIG, 0);
+  return is_granted;
+}
+
+bool is_left_to_others(Region& region, Word hash, int fd) {
+  constexpr std::uint32_t k_most = 8;
+  std::uint32_t found = 0;
+  LeftWriter* rows[k_most] = {};
+  Word words[k_most] = {};
+  for (std::uint32_t i = 0; i < k_left_writers; ++i) {
+    LeftWriter& row = region.left_writer(i);
+    const Word word = row.word.load(std::memory_order_seq_cst);
+    if (word == 0 || (word & ~k_not_hash) != hash) continue;
+    if (has_ended(row, word) && remove(region, row, word)) continue;
+    if (found == k_most) return true;
+    rows[found] = &row;
+    words[found++] = word;
+  }
+  if (found == 0) return false;
+  if (fd < 0 || !nobody_writes(fd)) return true;
+  bool is_left = false;
+  for (std::uint32_t i = 0; i < found; ++i) is_left |= !remove(region, *rows[i], words[i]);
+  return is_left;
+}
+
 }  // namespace
 
 WriterStripe& writer_stripe_of(Region& region, const FileStat& stat) { return region.writer_stripe(stripe_index(hash_of(stat))); }
@@ -51,9 +150,26 @@ WriterStripe& writer_stripe_of(Region& region, const FileStat& stat) { return re
 void writing_begins(Region& region, const FileStat& stat) {
   const Word hash = hash_of(stat);
   WriterStripe& stripe = writer_stripe_of(region, stat);
-  if (!add(stripe.writers, WriterStripe::k_places, hash, 1)) stripe.others.fetch_add(1, std::memory_order_seq_cst);
+  if (!add(stripe.writers, WriterStripe::k_places, hash)) stripe.others.fetch_add(1, std::memory_order_seq_cst);
   // Our own note last: killed in between, the file stays out of the cache, which is only slow.
-  add(region.own_writers(region.own_slot()), k_own_writers, hash, 1);
+  add(region.own_writers(region.own_slot()), k_own_writers, hash);
+}
+
+void writing_is_shared(Region& region, const FileStat& stat) {
+  auto* const own = region.own_writers(region.own_slot());
+  for (std::uint32_t i = 0; i < k_own_writers; ++i) {
+    Word word = own[i].load(std::memory_order_seq_cst);
+    while (is_of(word, hash_of(stat)) && !own[i].compare_exchange_weak(word, word | k_shared, std::memory_order_seq_cst))
+      continue;
+  }
+}
+
+bool is_writing_shared(Region& region, const FileStat& stat) {
+  const auto* const own = region.own_writers(region.own_slot());
+  return std::any_of(own, own + k_own_writers, [hash = hash_of(stat)](const auto& place) {
+    const Word word = place.load(std::memory_order_seq_cst);
+    return is_of(word, hash) && (word & k_shared) != 0;
+  });
 }
 
 void writing_ends(Region& region, const FileStat& stat) {
@@ -62,25 +178,35 @@ void writing_ends(Region& region, const FileStat& stat) {
   end(writer_stripe_of(region, stat), hash, 1);
 }
 
-bool may_be_written(const WriterStripe& stripe, const FileStat& stat) {
+bool may_be_written(Region& region, const FileStat& stat, int fd) {
+  const WriterStripe& stripe = writer_stripe_of(region, stat);
   if (stripe.others.load(std::memory_order_seq_cst) != 0) return true;
   const Word hash = hash_of(stat);
   for (const auto& place : stripe.writers) {
-    const Word word = place.load(std::memory_order_seq_cst);
-    if ((word & k_count) != 0 && (word & ~k_count) == hash) return true;
+    if (is_of(place.load(std::memory_order_seq_cst), hash)) return true;
   }
-  return false;
+  // After the stripe: a row is there before the stripe forgets the writer.
+  return region.header().left_writers.load(std::memory_order_seq_cst) != 0 && is_left_to_others(region, hash, fd);
 }
 
 void forget_writers_of(Region& region, std::uint32_t process_slot) {
   auto* const own = region.own_writers(process_slot);
+  const base::ProcessId process = region.process_slot(process_slot).process;
+  std::optional<base::Liveness> liveness;
   for (std::uint32_t i = 0; i < k_own_writers; ++i) {
-    const Word word = own[i].exchange(0, std::memory_order_seq_cst);
-    if ((word & k_count) == 0) continue;
+    const Word word = own[i].load(std::memory_order_seq_cst);
+    if ((word & k_times) == 0) continue;
+    const bool is_shared = (word & k_shared) != 0;
+    if (!liveness) liveness = base::liveness_of(process);
+    // A process that has lost its lock and lives has become another program, or is about to end.
+    const bool may_go_on = is_shared || *liveness != base::Liveness::dead;
+    const bool is_kept = may_go_on && !leave(region, word & ~k_not_hash, is_shared, process);
+    own[i].store(0, std::memory_order_seq_cst);
+    if (is_kept) continue;  // for as long as there is the region
     WriterStripe& stripe = region.writer_stripe(stripe_index(word));
     // A change of theirs may not have been noticed: what is fetched now is looked at again.
     stripe.epoch.fetch_add(1, std::memory_order_seq_cst);
-    end(stripe, word & ~k_count, word & k_count);
+    end(stripe, word & ~k_not_hash, word & k_times);
   }
 }
 

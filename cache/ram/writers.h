@@ -1,9 +1,13 @@
 // Which files of the node are open for writing, by device and inode, so that nobody caches them meanwhile.
 // A stripe is one cache line: a count for each of the first few files that are written, and one for all beyond those. Each
 // process notes its own besides, so that they end with it.
-// Invariant: from the return of writing_begins to the call of writing_ends, may_be_written says yes. A file is taken for
-// written that is not only where more than seven of a stripe are written at once, or where a process that wrote more than
-// 64 files at once has died.
+// A file can be written after the process that opened it has ended or has become another program: its next program and its
+// children have inherited the open file. Such a file goes to a table of its own (LeftWriter), and stays there until it is known
+// that nobody writes it: the process is dead and had shared the file with nobody, or the kernel says so.
+// Invariant: from the return of writing_begins to the call of writing_ends, or to the last close of all who have inherited the
+// open file, may_be_written says yes. A file is taken for written that is not only where more than seven of a stripe are written
+// at once, where a process that wrote more than 64 files at once has died, or where a file was shared and the kernel does not say
+// who writes it.
 // Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
 #pragma once
 
@@ -15,10 +19,14 @@ namespace cube::cache {
 WriterStripe& writer_stripe_of(Region& region, const FileStat& stat);
 
 void writing_begins(Region& region, const FileStat& stat);
+// Between the two: others may write the file after our last close. writing_ends is not called then.
+void writing_is_shared(Region& region, const FileStat& stat);
+bool is_writing_shared(Region& region, const FileStat& stat);
 void writing_ends(Region& region, const FileStat& stat);
-bool may_be_written(const WriterStripe& stripe, const FileStat& stat);
+// `fd`: the file, open for reading, by which the kernel can be asked; -1: there is none.
+bool may_be_written(Region& region, const FileStat& stat, int fd = -1);
 
-// Those of a process that is gone.
+// Those of a process that is gone, or has become another program. The lifecycle lock is held.
 void forget_writers_of(Region& region, std::uint32_t process_slot);
 
 }  // namespace cube::cache

@@ -111,7 +111,7 @@ TEST_F(WritersTest, ManyAtOnceLeaveNothingBehind) {
       for (int i = 0; i < 20'000; ++i) {
         const FileStat& stat = stats[static_cast<std::size_t>(i + t) % stats.size()];
         writing_begins(cache->region(), stat);
-        if (!may_be_written(writer_stripe_of(cache->region(), stat), stat)) ADD_FAILURE() << "not seen";
+        if (!may_be_written(cache->region(), stat)) ADD_FAILURE() << "not seen";
         writing_ends(cache->region(), stat);
       }
     });
@@ -119,11 +119,81 @@ TEST_F(WritersTest, ManyAtOnceLeaveNothingBehind) {
   for (auto& thread : threads) thread.join();
   for (const FileStat& stat : stats) {
     const WriterStripe& stripe = writer_stripe_of(cache->region(), stat);
-    EXPECT_FALSE(may_be_written(stripe, stat));
+    EXPECT_FALSE(may_be_written(cache->region(), stat));
     EXPECT_EQ(stripe.others.load(), 0U);
   }
   for (std::uint32_t i = 0; i < k_own_writers; ++i)
     EXPECT_EQ(cache->region().own_writers(cache->region().own_slot())[i].load() & 0xffff, 0U);
+}
+
+// What a process had open when its slot is cleared. This process is alive, as one that has become another program is.
+TEST_F(WritersTest, WhatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
+  const std::string path = dir.write("f", "old");
+  const FileStat stat = stat_of(path);
+  Region& region = cache->region();
+  auto inherited = base::open_fd(path.c_str(), O_WRONLY);
+  ASSERT_TRUE(inherited);
+  cache->writing_begins(path, stat);
+  forget_writers_of(region, region.own_slot());
+  EXPECT_EQ(region.header().left_writers.load(), 1U);
+  EXPECT_EQ(open(path), "(no pin)");
+  EXPECT_TRUE(may_be_written(region, stat)) << "without an fd nobody can be asked";
+  EXPECT_EQ(open(path), "(no pin)");
+  inherited->reset();
+  EXPECT_EQ(open(path), "old");
+  EXPECT_FALSE(may_be_written(region, stat));
+  EXPECT_EQ(region.header().left_writers.load(), 0U);
+}
+
+TEST_F(WritersTest, WhatADeadProcessHadSharedWithNobodyIsCachedAtOnce) {
+  const std::string path = dir.write("f", "old"), shared = dir.write("g", "new");
+  Region& region = cache->region();
+  base::ProcessId& process = region.own_process().process;
+  const base::ProcessId self = process;
+  // It becomes another program, and then dies.
+  cache->writing_begins(path, stat_of(path));
+  cache->writing_begins(shared, stat_of(shared));
+  cache->writing_is_shared(stat_of(shared));
+  forget_writers_of(region, region.own_slot());
+  EXPECT_TRUE(may_be_written(region, stat_of(path)));
+  for (std::uint32_t i = 0; i < k_left_writers; ++i) {
+    if (region.left_writer(i).word != 0) region.left_writer(i).start_time = self.start_time + 1;
+  }
+  EXPECT_FALSE(may_be_written(region, stat_of(path)));
+  EXPECT_TRUE(may_be_written(region, stat_of(shared))) << "a child may have it";
+  EXPECT_EQ(open(path), "old");
+  EXPECT_EQ(open(shared), "new") << "the kernel knows of no child that has it";
+}
+
+TEST_F(WritersTest, WhatFindsNoRoomAmongTheLeftStaysWritten) {
+  Region& region = cache->region();
+  std::vector<std::string> paths;
+  for (std::uint32_t i = 0; i < k_left_writers + 2; ++i) {
+    paths.push_back(dir.write(std::to_string(i), "x"));
+    cache->writing_begins(paths.back(), stat_of(paths.back()));
+    forget_writers_of(region, region.own_slot());
+  }
+  for (const std::string& path : paths) EXPECT_TRUE(may_be_written(region, stat_of(path))) << path;
+  EXPECT_EQ(region.header().left_writers.load(), k_left_writers);
+  EXPECT_EQ(open(paths.front()), "x");
+  EXPECT_EQ(open(paths.back()), "(no pin)");
+}
+
+TEST_F(WritersTest, AThousandChildrenAreCountedOnce) {
+  const std::string path = dir.write("f", "x");
+  const FileStat stat = stat_of(path);
+  for (int i = 0; i < 1000; ++i) cache->child_writes(path, stat);
+  for (const auto& place : writer_stripe_of(cache->region(), stat).writers) EXPECT_LE(place.load() & 0x7fff, 1U);
+  EXPECT_EQ(open(path), "(no pin)");
+}
+
+TEST_F(WritersTest, AsManyWritersAsAPlaceCanCountAreNeverForgotten) {
+  const std::string path = dir.write("f", "x");
+  const FileStat stat = stat_of(path);
+  for (int i = 0; i < 0x8002; ++i) writing_begins(cache->region(), stat);
+  EXPECT_TRUE(may_be_written(cache->region(), stat));
+  for (int i = 0; i < 0x8001; ++i) writing_ends(cache->region(), stat);
+  EXPECT_TRUE(may_be_written(cache->region(), stat));
 }
 
 TEST_F(WritersTest, ContentChangedDropsTheRecord) {

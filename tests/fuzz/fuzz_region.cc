@@ -86,7 +86,7 @@ struct Table {
   std::uint64_t at, row_bytes, rows;
 };
 Table table_of(const RegionLayout& l, std::uint8_t what) {
-  switch (what % 12) {
+  switch (what % 13) {
     case 0: return {0, sizeof(RegionHeader), 1};
     case 1: return {l.jobs, sizeof(JobRow), l.job_rows};
     case 2: return {l.processes, sizeof(ProcessSlot), l.process_slots};
@@ -95,6 +95,7 @@ Table table_of(const RegionLayout& l, std::uint8_t what) {
     case 5: return {l.segments, sizeof(SegmentRow), l.segment_count};
     case 6: return {l.writers, sizeof(WriterStripe), k_writer_stripes};
     case 7: return {l.own_writers, 8, std::uint64_t{l.process_slots} * k_own_writers};
+    case 12: return {l.left_writers, sizeof(LeftWriter), k_left_writers};
     case 8: return {l.flights, sizeof(FlightSlot), k_flight_slots};
     case 9: return {l.index[0], 8, std::uint64_t{l.bucket_count[0]} * IndexBucket::k_slots};
     default: return {l.data, 64, std::uint64_t{l.segment_bytes} * l.segment_count / 64};
@@ -103,8 +104,8 @@ Table table_of(const RegionLayout& l, std::uint8_t what) {
 
 // Rows that hold something are few in some tables: "the n-th living one" instead of a number that never hits.
 std::uint64_t row_for(const Fixture& f, const Table& table, std::uint8_t what, std::uint16_t row) {
-  if (what % 12 < 9) return row % table.rows;
-  const bool is_index = what % 12 == 9;
+  if (what % 13 < 9 || what % 13 == 12) return row % table.rows;
+  const bool is_index = what % 13 == 9;
   const std::uint64_t stride = is_index ? 8 : 64;
   std::vector<std::uint64_t> living;
   for (std::uint64_t i = 0; i < table.rows; ++i) {
