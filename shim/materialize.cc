@@ -321,11 +321,13 @@ void materialize_other_names(const cache::FileStat& target) {
   }
 }
 
+void let_writer_outlive_us(int fd) {
+  if (g_fds.kind(fd) != RowKind::writer) return;
+  if (const OpenFileRef file = g_fds.take(fd)) open_files::let_writing_last(*file);
+}
+
 void let_writers_outlive_us() {
-  for (int fd = 0; fd < g_fds.end(); ++fd) {
-    if (g_fds.kind(fd) != RowKind::writer) continue;
-    if (const OpenFileRef file = g_fds.take(fd)) open_files::let_writing_last(*file);
-  }
+  for (int fd = 0; fd < g_fds.end(); ++fd) let_writer_outlive_us(fd);
 }
 
 void flush_counters() {

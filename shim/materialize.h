@@ -44,6 +44,8 @@ int empty_memfd();
 
 // A child has the writers' fds too: the files count as being written from now on.
 void let_writers_outlive_us();
+// The same of one: whoever receives it can write.
+void let_writer_outlive_us(int fd);
 // What open files have counted so far goes to the statistics.
 void flush_counters();
 

@@ -6,6 +6,7 @@
 #include "shim/fd_table.h"
 #include "shim/file_calls.h"
 #include "shim/mappings.h"
+#include "shim/materialize.h"
 #include "shim/real_libc.h"
 
 namespace shim = cube::shim;
@@ -17,9 +18,8 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
           void* (*libcs)(void*, size_t, int, int, int, off_t)) {
   const shim::RowKind kind = (flags & MAP_ANONYMOUS) != 0 ? shim::RowKind::none : shim::g_fds.kind(fd);
   // A shared writable mapping writes on after the last close.
-  if (kind == shim::RowKind::writer && (protection & PROT_WRITE) != 0 && (flags & MAP_SHARED) != 0) {
-    if (const shim::OpenFileRef file = shim::g_fds.take(fd)) shim::open_files::let_writing_last(*file);
-  }
+  if (kind == shim::RowKind::writer && (protection & PROT_WRITE) != 0 && (flags & MAP_SHARED) != 0)
+    shim::let_writer_outlive_us(fd);
   if (kind == shim::RowKind::served) {
     if (const auto answer = shim::file_calls::map(fd, at, n, protection, flags, offset); answer) {
       return reinterpret_cast<void*>(shim::to_c(*answer));

@@ -52,13 +52,16 @@ void materialize_selected(int n, const fd_set* r, const fd_set* w, const fd_set*
 }
 
 void materialize_sent(const struct ::msghdr* message) {
-  if (!any_placeholder() || message == nullptr || message->msg_control == nullptr) return;
+  if (message == nullptr || message->msg_control == nullptr) return;
   auto* const m = const_cast<struct ::msghdr*>(message);
   for (struct ::cmsghdr* c = CMSG_FIRSTHDR(m); c != nullptr; c = CMSG_NXTHDR(m, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     const auto* const fds = reinterpret_cast<const int*>(CMSG_DATA(c));
     const std::size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < n; ++i) shim::materialize(fds[i], "sendmsg");
+    for (std::size_t i = 0; i < n; ++i) {
+      shim::materialize(fds[i], "sendmsg");
+      shim::let_writer_outlive_us(fds[i]);
+    }
   }
 }
 

@@ -35,6 +35,18 @@ file = (os.POSIX_SPAWN_OPEN, 1, os.environ["FILE"], os.O_WRONLY | os.O_TRUNC, 0)
 os.posix_spawn("/bin/cat", ["cat", os.environ["FIFO"]], os.environ, file_actions=[file])
 os._exit(0)
 """
+SENT = """
+import os, socket
+ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    fd = socket.recv_fds(theirs, 1, 1)[1][0]
+    with open(os.environ["FIFO"], "rb") as fifo:
+        os.write(fd, fifo.read())
+    os._exit(0)
+with open(os.environ["FILE"], "wb") as file:
+    socket.send_fds(ours, [b"x"], [file.fileno()])
+os._exit(0)
+"""
 SUBPROCESS = """
 import os, subprocess
 with open(os.environ["FILE"], "wb") as file:
@@ -134,6 +146,9 @@ class Writers(unittest.TestCase):
 
     def test_opened_by_spawn(self):
         self.check(OPENED_BY_SPAWN)
+
+    def test_sent(self):
+        self.check(SENT)
 
     def test_subprocess(self):
         self.check(SUBPROCESS)
