@@ -18,16 +18,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = "16"
 PRODUCT = ("cache", "prefetch", "shim")
-BATCH = 10
+BATCH, SMALL_BATCH = 10, 6
 # The name by which clang's analyzer knows a file whose includes are to be analyzed, too.
 UNIFIED = "UnifiedSource"
 SHORT_ANALYSIS = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=4000"]
+LAST_FLAG = "-Wno-unknown-warning-option"
 # tests/ folders that the sanitizer builds compile.
 SANITIZED = ("tests/cache", "tests/disk", "tests/fuzz", "tests/pack", "tests/prefetch", "tests/support")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
@@ -94,19 +96,37 @@ def tidy_jobs(units: list[Unit], scratch: Path, deep: bool) -> list[list[str]]:
 
 def warning_jobs(units: list[Unit]) -> list[list[str]]:
     """clang's warnings on what is neither the product nor compiled by a sanitizer build."""
-    jobs = []
+    by_flags: dict[tuple[str, str, str], tuple[list[str], list[Path]]] = {}
     for unit in units:
         for source in unit.sources:
             name = source.relative_to(ROOT).as_posix()
             if unit.folder() not in PRODUCT and not name.startswith(SANITIZED):
-                compiler = f"clang-{VERSION}" if source.suffix == ".c" else f"clang++-{VERSION}"
-                jobs.append([compiler, *unit.flags, "-fsyntax-only", "-Werror", "-Wno-unknown-warning-option", str(source)])
+                by_flags.setdefault((unit.target, source.suffix, " ".join(unit.flags)), (unit.flags, []))[1].append(source)
+    jobs = []
+    for (_, suffix, _), (flags, sources) in by_flags.items():
+        compiler = f"clang-{VERSION}" if suffix == ".c" else f"clang++-{VERSION}"
+        jobs += [[compiler, *flags, "-fsyntax-only", "-Werror", LAST_FLAG, *map(str, sources[begin : begin + SMALL_BATCH])]
+                 for begin in range(0, len(sources), SMALL_BATCH)]
     return jobs
 
 
-def findings(jobs: list[list[str]], workers: int) -> list[str]:
+def compile_as_one(job: list[str]) -> tuple[bool, str]:
+    """Sources that define a name twice are compiled one by one after all."""
+    first = job.index(LAST_FLAG) + 1
+    flags, sources = job[:first], job[first:]
+    if len(sources) > 1 and Path(sources[0]).suffix != ".c":
+        with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
+            file.write("".join(f'#include "{source}"\n' for source in sources))
+            file.flush()
+            if run([*flags, file.name])[0]:
+                return True, ""
+    results = [run([*flags, source]) for source in sources]
+    return all(passed for passed, _ in results), "".join(text for passed, text in results if not passed)
+
+
+def findings(check: Callable[[list[str]], tuple[bool, str]], jobs: list[list[str]], workers: int) -> list[str]:
     with ThreadPoolExecutor(workers) as pool:
-        return [text for passed, text in pool.map(run, jobs) if not passed]
+        return [text for passed, text in pool.map(check, jobs) if not passed]
 
 
 def main() -> int:
@@ -117,14 +137,15 @@ def main() -> int:
     options = parser.parse_args()
     units = units_of(options.build.resolve())
     with tempfile.TemporaryDirectory() as scratch:
-        parts = {"clang-tidy": tidy_jobs(units, Path(scratch), options.deep), "clang's warnings": warning_jobs(units)}
-        if not all(parts.values()):
+        parts = {"clang-tidy": (run, tidy_jobs(units, Path(scratch), options.deep)),
+                 "clang's warnings": (compile_as_one, warning_jobs(units))}
+        if not all(jobs for _, jobs in parts.values()):
             print(f"lint: {options.build}/compile_commands.json names no sources of the product or none of the tests")
             return 2
         failed = False
-        for name, jobs in parts.items():
+        for name, (check, jobs) in parts.items():
             begin = time.monotonic()
-            found = findings(jobs, options.jobs)
+            found = findings(check, jobs, options.jobs)
             print("".join(found), end="")
             print(f"lint: {name}: {len(jobs)} compilations, {len(found)} with findings, {time.monotonic() - begin:.0f} s", flush=True)
             failed = failed or bool(found)
