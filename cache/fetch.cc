@@ -46,6 +46,7 @@ Fetch::Next Fetch::accept(const FileStat& stat, bool physical, int fd) {
   content_.physical = physical;
   pin_ = tier_->adopt(content_, base::hash_path(content_.path));
   if (pin_) return Next::done;
+  if (tier_->has_many_names(stat)) return refused(Counter::bypassed_names);
   // Where changes are expected, a file may be written twice within the grain of its mtime: then it is not for caching yet.
   const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_packed(stat);
   if (may_change && is_recent(stat.modified, began_ns_, static_cast<std::uint64_t>(k_racy_seconds)))
@@ -79,7 +80,7 @@ bool Fetch::wants_second_look() const {
 
 bool Fetch::publish() {
   auto pin = tier_->publish(reservation_, content_);
-  if (!pin) return refuse(Counter::bypassed_full);
+  if (!pin) return refuse(pin.error().value == EMLINK ? Counter::bypassed_names : Counter::bypassed_full);
   if (!watch_.is_unchanged() || !tier_->confirm(std::move(reservation_), *pin)) return refuse(Counter::bypassed_busy);
   pin_ = std::move(*pin);
   return true;

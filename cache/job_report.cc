@@ -26,6 +26,7 @@ struct Bypassed {
 constexpr Bypassed k_bypassed[] = {
     {"size", Counter::bypassed_size, "of files larger than CUBESHIM_MAX_FILE (raise it)"},
     {"full", Counter::bypassed_full, nullptr},
+    {"names", Counter::bypassed_names, "of files with too many other names, or of too many with one inode number"},
     {"write", Counter::bypassed_write, "for writing"},
     {"flags", Counter::bypassed_flags, "with flags that need the kernel (O_DIRECT, O_PATH ...)"},
     {"kind", Counter::bypassed_kind, "of directories and other things that are no regular files"},
@@ -142,7 +143,7 @@ void write_out(const base::Config& config, std::uint32_t pid, std::string_view t
 }  // namespace
 
 std::uint64_t JobTotals::requests() const {
-  return hits() + totals[Counter::misses] + totals[Counter::bypassed_full] + totals[Counter::bypassed_busy] +
+  return hits() + totals[Counter::misses] + totals[Counter::bypassed_full] + totals[Counter::bypassed_names] + totals[Counter::bypassed_busy] +
          totals[Counter::bypassed_size];
 }
 

@@ -24,6 +24,9 @@ struct RecordPlace {
 class Index {
  public:
   static constexpr std::uint32_t k_generation_mask = 0xfff;
+  // Entries that a hash surely has room for, if others leave it any. The last tables, which are large, are not made for more: all
+  // names of a file have the same hash of its inode, and so have all files where the origin knows no inodes.
+  static constexpr std::uint32_t k_most_of_one = 3 * 2 * IndexBucket::k_slots;
 
   explicit Index(Region& region) : region_(&region) {}
 
@@ -46,7 +49,7 @@ class Index {
     return false;
   }
 
-  // ENOSPC: all buckets of this hash are full of living entries. `may_replace(place)` says whether an entry with the same
+  // ENOSPC: all buckets of this hash are full of living entries; EMLINK: of its own. `may_replace(place)` says whether an entry with the same
   // tag is one that this one makes useless.
   template <typename MayReplace>
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace) {
@@ -56,6 +59,7 @@ class Index {
       std::uint64_t expected = 0;
       auto* const slot = slot_for(hash, n, may_replace, expected);
       if (slot == nullptr) {
+        if (entries_of(hash) >= k_most_of_one) return base::fail(EMLINK);
         if (const auto added = region_->add_index_table(n); !added) return added;
         continue;
       }
@@ -117,6 +121,14 @@ class Index {
            (std::uint64_t{place.segment} << 18) | (place.offset / 64);
   }
   bool is_living(std::uint64_t word) const;
+  std::uint32_t entries_of(std::uint64_t hash) const {
+    std::uint32_t entries = 0;
+    visit(hash, [&](const RecordPlace&) {
+      ++entries;
+      return false;
+    });
+    return entries;
+  }
 
   // The slot to fill: of an entry to be replaced, wherever it is; else an empty or dead one of the first table that has
   // one, in the emptier bucket.

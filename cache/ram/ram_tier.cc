@@ -117,9 +117,22 @@ base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
     const Record* const old = pin(other, counter);
     if (old == nullptr) return false;
     const Pin held(counter, old);
-    return old->path() == record.path() &&
-           (old->stale.load(std::memory_order_acquire) == Record::k_changed ||
-            (record.is_mappable() && !old->is_mappable() && old->is_seen_by(record.views.load(std::memory_order_relaxed))));
+    // A dead record is of use to nobody, whatever it was of: a new file often gets the inode of one that was removed.
+    if (old->stale.load(std::memory_order_acquire) == Record::k_changed) return true;
+    return old->path() == record.path() && record.is_mappable() && !old->is_mappable() &&
+           old->is_seen_by(record.views.load(std::memory_order_relaxed));
+  });
+}
+
+bool RamTier::has_many_names(const FileStat& stat) const {
+  std::uint32_t names = 0;
+  return index_.visit(base::hash_inode(stat.device(), stat.inode), [&](const RecordPlace& place) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const record = pin(place, counter);
+    if (record == nullptr) return false;
+    const Pin held(counter, record);
+    if (record->stale.load(std::memory_order_acquire) == Record::k_changed || !record->stat.same_file(stat)) return false;
+    return ++names == Index::k_most_of_one;
   });
 }
 
@@ -158,8 +171,10 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   if (content.prefetched) ring_.note_published(*pin);
   // By its inode first: a writer may come by another name.
   auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
+  // From here on somebody may have seen it; before, its room can be given back.
+  reservation.published_ = static_cast<bool>(inserted) || window.count > 1;
+  if (!inserted && window.count > 1) free_run(*region_, window.segment);
   if (inserted) inserted = insert(base::hash_path(content.path), place, *pin);
-  reservation.published_ = true;
   if (!inserted) {
     if (content.prefetched) ring_.take_back(*pin);
     header.records.fetch_sub(1, std::memory_order_relaxed);

@@ -104,6 +104,8 @@ class RamTier {
   base::Result<Reservation> reserve_shared(std::size_t path_length, std::uint64_t data_size);
   // Gets that segment, before who prefetches takes all there is.
   void prepare_shared();
+  // Does the index hold as many names of this file as it takes? Then it takes no other (EMLINK).
+  bool has_many_names(const FileStat& stat) const;
   // Puts the record into the index, where changes of the file find it but nobody else does. ENOSPC: the index has no room.
   base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
   // Shows it to all, unless it was marked meanwhile; false then. Unconfirmed, it is never found.

@@ -119,6 +119,23 @@ TEST_F(FileCacheTest, ADirectoryIsAKernelFd) {
   EXPECT_EQ(cache.count(Counter::bypassed_kind), 1U);
 }
 
+TEST_F(FileCacheTest, OfAFileWithVeryManyNamesSomeAreReadPastTheCache) {
+  const std::string path = dir.write("f", "hello");
+  constexpr auto k_names = static_cast<int>(Index::k_most_of_one) + 10;
+  for (int i = 0; i < k_names; ++i) {
+    const std::string name = dir / ("name" + std::to_string(i));
+    ASSERT_EQ(link(path.c_str(), name.c_str()), 0);
+    if (i < static_cast<int>(Index::k_most_of_one)) {
+      EXPECT_TRUE(open(name).pin);
+    } else {
+      EXPECT_EQ(read_past_the_cache(name), "hello");
+    }
+  }
+  EXPECT_EQ(cache.count(Counter::bypassed_names), 10U);
+  EXPECT_EQ(cache.count(Counter::origin_bytes), std::uint64_t{5} * Index::k_most_of_one) << "no name is read in vain";
+  EXPECT_TRUE(open(dir.write("another", "file")).pin);
+}
+
 TEST_F(FileCacheTest, ADeviceIsAKernelFd) {
   const OpenOutcome outcome = open("/dev/null");
   EXPECT_FALSE(outcome.pin);

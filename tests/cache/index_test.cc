@@ -77,14 +77,15 @@ TEST(Index, VisitStopsWhenItIsTold) {
   EXPECT_EQ(visits, 2);
 }
 
-TEST(Index, OfOneHashHoldsTwoBucketsOfEachTableAndThenSaysSo) {
+TEST(Index, OfOneHashHoldsTwoBucketsOfTheSmallTablesAndThenSaysSo) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
   int inserted = 0;
   while (index.insert(0x123456789abcdef0ULL, place_of(*region, static_cast<std::uint64_t>(inserted)), k_never)) ++inserted;
-  EXPECT_EQ(inserted, static_cast<int>(k_index_tables) * 2 * IndexBucket::k_slots);
-  EXPECT_EQ(index.insert(0x123456789abcdef0ULL, place_of(*region, 99), k_never).error().value, ENOSPC);
+  EXPECT_EQ(inserted, static_cast<int>(Index::k_most_of_one));
+  EXPECT_EQ(index.insert(0x123456789abcdef0ULL, place_of(*region, 99), k_never).error().value, EMLINK);
+  EXPECT_EQ(region->header().index_tables.load(), 3U) << "the large tables are not for one hash";
 }
 
 TEST(Index, ReplacesOnlyWhatItMay) {

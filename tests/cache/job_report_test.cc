@@ -116,15 +116,16 @@ TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {
   const auto n = [&](Counter counter) { return job.totals[counter]; };
   EXPECT_EQ(json["opens"], n(Counter::hits_ram) + n(Counter::hits_disk) + n(Counter::misses) + n(Counter::bypassed_flags) +
                                n(Counter::bypassed_write) + n(Counter::bypassed_kind) + n(Counter::bypassed_size) +
-                               n(Counter::bypassed_full) + n(Counter::bypassed_busy) + n(Counter::bypassed_error));
+                               n(Counter::bypassed_full) + n(Counter::bypassed_names) + n(Counter::bypassed_busy) + n(Counter::bypassed_error));
   EXPECT_EQ(json["hits"]["ram"], n(Counter::hits_ram));
   EXPECT_EQ(json["misses"], n(Counter::misses));
-  EXPECT_EQ(json["bypassed"].size(), 7U);
+  EXPECT_EQ(json["bypassed"].size(), 8U);
   EXPECT_EQ(json["bypassed"]["flags"], n(Counter::bypassed_flags));
   EXPECT_EQ(json["bypassed"]["write"], n(Counter::bypassed_write));
   EXPECT_EQ(json["bypassed"]["kind"], n(Counter::bypassed_kind));
   EXPECT_EQ(json["bypassed"]["size"], n(Counter::bypassed_size));
   EXPECT_EQ(json["bypassed"]["full"], n(Counter::bypassed_full));
+  EXPECT_EQ(json["bypassed"]["names"], n(Counter::bypassed_names));
   EXPECT_EQ(json["bypassed"]["busy"], n(Counter::bypassed_busy));
   EXPECT_EQ(json["bypassed"]["error"], n(Counter::bypassed_error));
   EXPECT_NEAR(json["hit_rate"].get<double>(), static_cast<double>(job.hits()) / static_cast<double>(job.requests()), 1e-6);

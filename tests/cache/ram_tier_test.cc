@@ -182,6 +182,18 @@ TEST_F(RamTierTest, AFileThatChangesOftenTakesOneIndexSlot) {
   }
 }
 
+TEST_F(RamTierTest, ShortLivedFilesOfOneInodeTakeOneIndexSlot) {
+  for (int i = 0; i < 200; ++i) {
+    RecordContent content = tests::content_for("/tmp." + std::to_string(i), 3);
+    content.stat = tests::stat_for("/same", 3);
+    auto room = tier.reserve(content.path.size(), 3);
+    ASSERT_TRUE(room);
+    ASSERT_TRUE(tests::publish(tier, std::move(*room), content)) << i;
+    EXPECT_EQ(tier.mark_stale_inode(content.stat), 1U);
+  }
+  EXPECT_FALSE(tier.is_full());
+}
+
 TEST_F(RamTierTest, MarkStaleByInodeFindsOtherSpellings) {
   RecordContent content = tests::content_for("/link/a", 3);
   content.physical = false;
@@ -208,6 +220,29 @@ TEST_F(RamTierTest, MarkStaleByInodeFindsEveryHardLink) {
   EXPECT_EQ(tier.mark_stale_inode(tests::stat_for("/same", 3)), 2U);
   EXPECT_FALSE(tests::find(tier, "/one"));
   EXPECT_FALSE(tests::find(tier, "/two"));
+}
+
+TEST_F(RamTierTest, AFileWithTooManyNamesFillsNeitherTheIndexNorTheMemory) {
+  const auto put_name = [&](int i) {
+    RecordContent content = tests::content_for("/name." + std::to_string(i), 3);
+    content.stat = tests::stat_for("/same", 3);
+    auto room = tier.reserve(content.path.size(), 3);
+    EXPECT_TRUE(room);
+    return tests::publish(tier, std::move(*room), content);
+  };
+  int names = 0;
+  while (put_name(names)) ++names;
+  EXPECT_EQ(names, static_cast<int>(Index::k_most_of_one));
+  EXPECT_TRUE(tier.has_many_names(tests::stat_for("/same", 3)));
+  const std::uint32_t filled = fill();
+  EXPECT_EQ(put_name(names).error().value, EMLINK);
+  EXPECT_EQ(fill(), filled);
+  EXPECT_EQ(region->header().records.load(), Index::k_most_of_one);
+  EXPECT_FALSE(tier.is_full());
+  EXPECT_TRUE(put(tier, "/another", "x"));
+  EXPECT_EQ(tier.mark_stale_inode(tests::stat_for("/same", 3)), Index::k_most_of_one);
+  EXPECT_FALSE(tier.has_many_names(tests::stat_for("/same", 3)));
+  EXPECT_TRUE(put_name(names));
 }
 
 TEST_F(RamTierTest, MarkStaleTreeIsExactlyWhatLiesBelow) {
