@@ -84,18 +84,29 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   return result;
 }
 
-void close_range(unsigned first, unsigned last) {
+void close_range(unsigned first, unsigned last, int flags) {
+  constexpr int k_close_on_exec = 1 << 2, k_unshare = 1 << 1;
   if (!process::owns_table()) return;
-  placeholder::forget_parked_in(first, last);
-  placeholder::number_was_freed(static_cast<int>(std::min<unsigned>(first, INT_MAX)));
+  // Threads with fd tables of their own are beyond what one table of ours can follow.
+  if ((flags & k_unshare) != 0) {
+    materialize_all(/*only_inherited=*/false, "close_range");
+    process::disable("close_range with CLOSE_RANGE_UNSHARE");
+    return;
+  }
+  if (first > last || (flags & ~k_close_on_exec) != 0) return;
+  const bool closes = flags == 0;
+  if (closes) {
+    placeholder::forget_parked_in(first, last);
+    placeholder::number_was_freed(static_cast<int>(std::min<unsigned>(first, INT_MAX)));
+  }
   const auto end = std::min<unsigned>(last == UINT_MAX ? last : last + 1, static_cast<unsigned>(g_fds.end()));
-  for (unsigned fd = first; fd < end; ++fd) g_fds.forget(static_cast<int>(fd));
-}
-
-void mark_range_close_on_exec(unsigned first, unsigned last) {
-  if (!process::owns_table()) return;
-  const auto end = std::min<unsigned>(last == UINT_MAX ? last : last + 1, static_cast<unsigned>(g_fds.end()));
-  for (unsigned fd = first; fd < end; ++fd) g_fds.set_close_on_exec(static_cast<int>(fd), true);
+  for (unsigned fd = first; fd < end; ++fd) {
+    if (closes) {
+      g_fds.forget(static_cast<int>(fd));
+    } else {
+      g_fds.set_close_on_exec(static_cast<int>(fd), true);
+    }
+  }
 }
 
 }  // namespace cube::shim::file_calls

@@ -33,7 +33,7 @@ Answer dup(int fd);
 // After a dup: the file may have been materialised between the look at it and the new row.
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec);
 Answer dup_to(int fd, int to, int flags, bool same_is_error);
-void close_range(unsigned first, unsigned last);
-void mark_range_close_on_exec(unsigned first, unsigned last);
+// What close_range(2) with these flags is about to do.
+void close_range(unsigned first, unsigned last, int flags);
 
 }  // namespace cube::shim::file_calls

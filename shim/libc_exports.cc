@@ -331,20 +331,11 @@ int export___close(int fd) {
   return real::__close(fd);
 }
 int export_close_range(unsigned first, unsigned last, int flags) {
-  constexpr int k_close_on_exec = 1 << 2, k_unshare = 1 << 1;
-  // Threads with fd tables of their own are beyond what one table of ours can follow.
-  if ((flags & k_unshare) != 0) {
-    shim::materialize_all();
-    shim::process::disable("close_range with CLOSE_RANGE_UNSHARE");
-  } else if (first <= last && (flags & k_close_on_exec) != 0) {
-    calls::mark_range_close_on_exec(first, last);
-  } else if (first <= last && flags == 0) {
-    calls::close_range(first, last);
-  }
+  calls::close_range(first, last, flags);
   return real::close_range(first, last, flags);
 }
 void export_closefrom(int first) {
-  calls::close_range(first < 0 ? 0U : static_cast<unsigned>(first), ~0U);
+  calls::close_range(first < 0 ? 0U : static_cast<unsigned>(first), ~0U, 0);
   real::closefrom(first);
 }
 int export_dup(int fd) {

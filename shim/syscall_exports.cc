@@ -46,8 +46,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
         shim::materialize(fd_at(0), k_syscall);
         shim::file_calls::note_close(fd_at(0));
       } else {
-        shim::materialize_all(/*only_inherited=*/false, k_syscall);
-        shim::file_calls::close_range(static_cast<unsigned>(arguments[0]), static_cast<unsigned>(arguments[1]));
+        shim::file_calls::close_range(static_cast<unsigned>(arguments[0]), static_cast<unsigned>(arguments[1]), fd_at(2));
       }
       break;
     case shim::SyscallKind::forks:

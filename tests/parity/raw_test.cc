@@ -3,6 +3,8 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include <thread>
+
 #include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
 
@@ -50,6 +52,28 @@ PARITY(Raw, ReadsThroughSyscall) {
     CALL(read(fd, got, 3));
     CALL(close(fd));
   }
+}
+
+PARITY(Raw, CloseRangeWithUnshareThroughSyscall) {
+  const auto peek = [&](int fd) {
+    char got[5] = {};
+    CALL(read(fd, got, sizeof got));
+    t.bytes("got", got, sizeof got);
+  };
+  t.in_child([&] {
+    t.file("c", 300);
+    const int fd = CALL(open(t.file("a", 100), O_RDONLY));
+    const int other = CALL(open(t.file("b", 200), O_RDONLY));
+    std::thread([&] {
+      CALL(syscall(SYS_close_range, static_cast<long>(fd), static_cast<long>(other), static_cast<long>(CLOSE_RANGE_UNSHARE)));
+      peek(CALL(open(t / "c", O_RDONLY)));
+      peek(other);
+    }).join();
+    for (const int number : {fd, other}) peek(number);
+    CALL(open(t / "c", O_RDONLY));
+    CALL(close(fd));
+    peek(CALL(open(t / "b", O_RDONLY)));
+  });
 }
 
 PARITY(Raw, FdsThroughSyscall) {
