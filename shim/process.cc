@@ -1,5 +1,7 @@
 #include "shim/process.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -287,6 +289,15 @@ void prepare_child() {
   // To the child's dup2 a parked number is as closed as to its parent's.
   placeholder::unpark();
   let_writers_outlive_us();
+}
+
+void prepare_clone(std::uint64_t flags) {
+  const bool shares_memory = (flags & CLONE_VM) != 0, shares_table = (flags & CLONE_FILES) != 0;
+  // A thread like any other.
+  if (shares_memory && shares_table) return;
+  prepare_child();
+  // One table of the kernel's and two of ours; or two of the kernel's in one process, which getpid does not tell apart.
+  if (shares_table || (flags & CLONE_THREAD) != 0) disable("a clone that shares fds without memory, or is a thread without the fds");
 }
 
 void become_child() {

@@ -125,14 +125,9 @@ int export_clone(int (*function)(void*), void* stack, int flags, void* argument,
   auto* const tls = va_arg(list, void*);
   auto* const child_tid = va_arg(list, void*);
   va_end(list);
-  if ((flags & CLONE_FILES) == 0) {
-    process::prepare_child();
-    if ((flags & CLONE_VM) != 0) process::expect_shared_memory_child();
-  } else if ((flags & CLONE_VM) == 0) {
-    // One table of the kernel's, two of ours.
-    process::prepare_child();
-    process::disable("clone with CLONE_FILES and without CLONE_VM");
-  }
+  const auto bits = static_cast<std::uint32_t>(flags);
+  process::prepare_clone(bits);
+  if ((bits & (CLONE_VM | CLONE_FILES)) == CLONE_VM) process::expect_shared_memory_child();
   return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
 }
 

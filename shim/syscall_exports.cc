@@ -28,6 +28,13 @@ namespace {
 
 constexpr const char* k_syscall = "syscall";
 
+std::uint64_t clone_flags(long number, const long (&arguments)[6]) {
+  if (number == SYS_clone) return static_cast<std::uint64_t>(arguments[0]);
+  // The flags are the first member of clone3's structure. A fork has none.
+  const auto* const flags = reinterpret_cast<const std::uint64_t*>(arguments[0]);
+  return number == SYS_clone3 && !shim::is_bad_pointer(flags, sizeof *flags) ? *flags : 0;
+}
+
 void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
   const auto fd_at = [&](int position) { return static_cast<int>(arguments[position]); };
   switch (row.kind) {
@@ -50,8 +57,8 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       }
       break;
     case shim::SyscallKind::forks:
-      shim::process::prepare_child();
-      // Without its structure clone3 cannot be told from a vfork; the question costs a getpid from now on.
+      shim::process::prepare_clone(clone_flags(row.number, arguments));
+      // It may be a vfork, or a thread that libc knows nothing of; the question costs a getpid from now on.
       shim::process::expect_shared_memory_child();
       break;
     case shim::SyscallKind::identity:

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <csignal>
 
 #include "cache/base/sys.h"
@@ -165,6 +166,87 @@ PARITY(Child, CloneWithEveryShareOfThings) {
   CALL(clone(cloned, nullptr, SIGCHLD, nullptr));
   CALL(clone(cloned, top, CLONE_SIGHAND, nullptr));
   EXPECT_EQ(errno, EINVAL);
+}
+
+PARITY(Child, CloneWithOneTableOfFdsByNumber) {
+  t.file("a", 4000);
+  t.file("b", 3000);
+  // What one of the two puts under a number, the other finds there.
+  const auto exchange = [&](auto&& make_child) {
+    int ask[2] = {}, answer[2] = {}, number = -1;
+    CALL(pipe(ask));
+    CALL(pipe(answer));
+    const long child = make_child();
+    char got[8] = {};
+    if (child == 0) {
+      int seen = read(ask[0], &number, sizeof number) == sizeof number && read(number, got, 8) == 8 ? 1 : 0;
+      close(number);
+      seen += open(t / "b", O_RDONLY) == number ? 2 : 0;
+      if (write(answer[1], got, 8) != 8) _exit(0);
+      seen += read(ask[0], &number, sizeof number) == sizeof number && read(number, got, 8) == 8 ? 4 : 0;
+      _exit(seen);
+    }
+    number = CALL(open(t / "a", O_RDONLY));
+    CALL(write(ask[1], &number, sizeof number));
+    CALL(read(answer[0], got, 8));
+    t.bytes("of the child", got, 8);
+    CALL(read(number, got, 8));
+    t.bytes("of the number", got, 8);
+    number = CALL(open(t / "b", O_RDONLY));
+    CALL(write(ask[1], &number, sizeof number));
+    t.line("status " + std::to_string(wait_status(static_cast<pid_t>(child))));
+    CALL(lseek(number, 0, SEEK_CUR));
+  };
+  t.in_child([&] {
+    exchange([] { return syscall(SYS_clone, static_cast<long>(SIGCHLD | CLONE_FILES), 0L, 0L, 0L, 0L); });
+  });
+  t.in_child([&] {
+    exchange([] {
+      clone_args arguments{};
+      arguments.flags = CLONE_FILES;
+      arguments.exit_signal = SIGCHLD;
+      return syscall(SYS_clone3, &arguments, sizeof arguments);
+    });
+  });
+}
+
+namespace {
+
+struct ForThread {
+  const char* path;
+  int fd;
+  char got[8];
+  std::atomic<int> step;
+};
+int cloned_thread(void* argument) {
+  auto& what = *static_cast<ForThread*>(argument);
+  close(what.fd);
+  if (open(what.path, O_RDONLY) != what.fd || read(what.fd, what.got, 8) != 8) what.got[0] = 0;
+  what.step = 1;
+  // The thread library knows nothing of it: no more of libc's.
+  while (what.step != 2) cube::base::sys::raw(SYS_sched_yield);
+  cube::base::sys::raw(SYS_exit, 0);
+  return 0;
+}
+
+}  // namespace
+
+PARITY(Child, CloneOfAThreadWithATableOfItsOwn) {
+  t.file("a", 4000);
+  t.file("b", 3000);
+  t.in_child([&] {
+    static char stack[256 << 10];
+    static ForThread what;
+    what.path = t / "b";
+    what.fd = CALL(open(t / "a", O_RDONLY));
+    CALL(clone(cloned_thread, stack + sizeof stack, CLONE_VM | CLONE_SIGHAND | CLONE_THREAD, &what) > 0);
+    while (what.step != 1) sched_yield();
+    t.bytes("of the thread", what.got, 8);
+    char got[8] = {};
+    CALL(read(what.fd, got, 8));
+    t.bytes("of the process", got, 8);
+    what.step = 2;
+  });
 }
 
 PARITY(Child, DaemonKeepsTheOffset) {
