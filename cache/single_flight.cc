@@ -75,7 +75,9 @@ void SingleFlight::Hold::end() {
   FlightSlot* const own = std::exchange(slot, nullptr);
   // Release: what was published is seen by those who wake; pairs with the acquire in begin. Not another's turn, if this one
   // was ended for it.
-  if (own != nullptr && own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) wake(*own);
+  if (own == nullptr || !own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) return;
+  turns->fetch_add(1, std::memory_order_relaxed);
+  wake(*own);
 }
 
 void forget_flights_of(Region& region, std::uint32_t process) {
@@ -92,9 +94,20 @@ std::uint64_t SingleFlight::word_of(std::uint64_t hash, bool is_prefetch) const 
   return tag_of(hash) | (is_prefetch ? k_is_prefetch : 0) | owner_bits(*region_, region_->own_slot());
 }
 
+SingleFlight::Hold SingleFlight::take(FlightSlot* slot, std::uint64_t word) const {
+  std::atomic<std::uint64_t>& turns = region_->own_process().turns;
+  turns.fetch_add(1, std::memory_order_relaxed);
+  return {slot, word, &turns};
+}
+
+ProcessSlot* SingleFlight::owner_of(std::uint64_t word) const {
+  const auto owner = static_cast<std::uint32_t>(word & 0xfff) - 1;
+  return owner < region_->layout().process_slots ? &region_->process_slot(owner) : nullptr;
+}
+
 bool SingleFlight::is_owner_gone(std::uint64_t word) const {
   const auto owner = static_cast<std::uint32_t>(word & 0xfff) - 1;
-  if (owner >= region_->layout().process_slots || owner_bits(*region_, owner) != (word & k_owner_mask)) return true;
+  if (owner_of(word) == nullptr || owner_bits(*region_, owner) != (word & k_owner_mask)) return true;
   return !process_is_alive(*region_, owner);
 }
 
@@ -108,26 +121,37 @@ SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& 
       !(is_owner_gone(turn.seen) && turn.slot->word.compare_exchange_strong(turn.seen, mine, std::memory_order_acq_rel))) {
     return (turn.seen & k_is_prefetch) != 0 ? Prefetch::prefetched : Prefetch::demanded;
   }
-  ticket.hold_ = {turn.slot, mine};
+  ticket.hold_ = take(turn.slot, mine);
   return Prefetch::mine;
 }
 
 SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch, bool may_wait) {
   const std::uint64_t mine = word_of(hash, false);
-  std::uint64_t deadline = 0;
+  std::uint64_t deadline = 0, turns_before = 0;
+  ProcessSlot* waited_for = nullptr;
   while (true) {
     Claimed turn = claim_turn(*region_, hash, mine);
     if (turn.seen == 0) {
-      ticket.hold_ = {turn.slot, mine};
+      ticket.hold_ = take(turn.slot, mine);
       return deadline == 0 ? Turn::mine : Turn::waited;
     }
     FlightSlot& slot = *turn.slot;
-    const bool is_overdue = slot.waiting.load(std::memory_order_relaxed) == k_overdue;
+    ProcessSlot* const owner = owner_of(turn.seen);
+    const std::uint64_t turns = owner != nullptr ? owner->turns.load(std::memory_order_relaxed) : 0;
+    const bool is_stuck = owner != nullptr && owner->stuck_at.load(std::memory_order_relaxed) == turns + 1;
+    const bool is_overdue = is_stuck || slot.waiting.load(std::memory_order_relaxed) == k_overdue;
     if (waited_for_prefetch != nullptr && (turn.seen & k_is_prefetch) != 0) *waited_for_prefetch = true;
     if (!may_wait) return Turn::too_long;
     const std::uint64_t now = base::monotonic_ns();
-    if (deadline == 0) deadline = now + patience_.longest_ns;
+    if (deadline == 0) {
+      deadline = now + patience_.longest_ns;
+      waited_for = owner;
+      turns_before = turns;
+    }
     if (now >= deadline) {
+      // All that time it has neither begun nor ended a fetch: it may be stopped, with all that it was fetching.
+      if (owner != nullptr && owner == waited_for && turns == turns_before)
+        owner->stuck_at.store(turns + 1, std::memory_order_relaxed);
       // The fetch hangs, or its thread has left it (siglongjmp): those who come later need not find that out, too.
       slot.waiting.store(k_overdue, std::memory_order_seq_cst);
       return Turn::too_long;
@@ -147,7 +171,7 @@ SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool*
     }
     if (slot.word.compare_exchange_strong(turn.seen, mine, std::memory_order_acq_rel)) {
       slot.waiting.store(k_waited_for, std::memory_order_relaxed);
-      ticket.hold_ = {&slot, mine};
+      ticket.hold_ = take(&slot, mine);
       return Turn::mine;
     }
   }

@@ -1,6 +1,6 @@
 // One fetch for each path on a node: the first process to miss fetches, the others wait for it, a second at most.
 // When the fetcher dies, a waiter takes over. When one has waited a second in vain, the turn is overdue: nobody waits for it
-// any more. A turn is held in one of four slots that follow from the path's hash, so that other paths with the same slots are
+// any more. Nor for any other turn of that process, until it has begun or ended one: it may be stopped. A turn is held in one of four slots that follow from the path's hash, so that other paths with the same slots are
 // not waited for. Where all four are taken by others, a path is fetched without a turn, which costs a duplicate at worst.
 // Thread safety: all of it. A thread that is fetching must not ask again (FileCache sees to that).
 #pragma once
@@ -20,6 +20,7 @@ class SingleFlight {
   struct Hold {
     FlightSlot* slot = nullptr;
     std::uint64_t word = 0;
+    std::atomic<std::uint64_t>* turns = nullptr;  // of its process; set where there is a slot
     // No-op where there is none, or where it has ended.
     void end();
   };
@@ -59,6 +60,9 @@ class SingleFlight {
 
  private:
   std::uint64_t word_of(std::uint64_t hash, bool is_prefetch) const;
+  Hold take(FlightSlot* slot, std::uint64_t word) const;
+  // Null: nobody can be the owner.
+  ProcessSlot* owner_of(std::uint64_t word) const;
   // Who holds this turn has died, or is another program by now.
   bool is_owner_gone(std::uint64_t word) const;
 

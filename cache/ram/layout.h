@@ -126,6 +126,8 @@ struct alignas(64) ProcessSlot {
   std::atomic<std::uint32_t> demand_waits;
   std::atomic<std::uint32_t> demand_fetches;
   std::atomic<std::uint64_t> demand_ns;
+  // Turns to fetch (single_flight.h) that it has begun or ended; and that number plus one when one was waited for in vain.
+  std::atomic<std::uint64_t> turns, stuck_at;
   base::Stats stats;
 };
 

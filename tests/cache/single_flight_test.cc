@@ -202,6 +202,36 @@ TEST(SingleFlight, NobodyWaitsForWhatOneHasWaitedForInVain) {
   EXPECT_EQ(begin_timed(region, 7, k_endless).turn, Turn::mine);
 }
 
+TEST(SingleFlight, OfAStoppedFetcherOneTurnIsWaitedFor) {
+  const TestRegion region;
+  SingleFlight flights(*region);
+  SingleFlight::Ticket tickets[3];
+  for (std::uint64_t i = 0; i < 3; ++i) ASSERT_EQ(flights.begin(7 + i, tickets[i]), Turn::mine);
+  const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = k_second / 20};
+  EXPECT_EQ(begin_timed(region, 7, soon).turn, Turn::too_long);
+  EXPECT_EQ(begin_timed(region, 8, k_endless).turn, Turn::too_long);
+  // It has ended one: it gets on.
+  tickets[2] = {};
+  EXPECT_EQ(begin_timed(region, 7, k_endless).turn, Turn::too_long) << "that one is overdue all the same";
+  std::thread waiter([&] { EXPECT_EQ(begin_timed(region, 8, k_endless).turn, Turn::waited); });
+  while (region->flight_slot(8).waiting.load() == 0) std::this_thread::yield();
+  tickets[1] = {};
+  waiter.join();
+}
+
+TEST(SingleFlight, AFetcherThatGetsOnIsNotTakenForStopped) {
+  const TestRegion region;
+  SingleFlight flights(*region);
+  SingleFlight::Ticket hangs, other;
+  ASSERT_EQ(flights.begin(7, hangs), Turn::mine);
+  const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = k_second / 20};
+  std::thread waiter([&] { EXPECT_EQ(begin_timed(region, 7, soon).turn, Turn::too_long); });
+  while (region->flight_slot(7).waiting.load() == 0) std::this_thread::yield();
+  ASSERT_EQ(flights.begin(8, other), Turn::mine);
+  waiter.join();
+  EXPECT_EQ(region->own_process().stuck_at.load(), 0U);
+}
+
 TEST(SingleFlight, ATurnThatWasEndedForItsOwnerEndsNoOthers) {
   const TestRegion region;
   SingleFlight flights(*region);
