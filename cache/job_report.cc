@@ -143,8 +143,8 @@ void write_out(const base::Config& config, std::uint32_t pid, std::string_view t
 }  // namespace
 
 std::uint64_t JobTotals::requests() const {
-  return hits() + totals[Counter::misses] + totals[Counter::bypassed_full] + totals[Counter::bypassed_names] + totals[Counter::bypassed_busy] +
-         totals[Counter::bypassed_size];
+  return hits() + totals[Counter::misses] + totals[Counter::bypassed_full] + totals[Counter::bypassed_names] +
+         totals[Counter::bypassed_busy] + totals[Counter::bypassed_size];
 }
 
 std::uint64_t JobTotals::opens() const {

@@ -1,8 +1,9 @@
 // One fetch for each path on a node: the first process to miss fetches, the others wait for it, a second at most.
 // When the fetcher dies, a waiter takes over. When one has waited a second in vain, the turn is overdue: nobody waits for it
-// any more. Nor for any other turn of that process, until it has begun or ended one: it may be stopped. A turn is held in one of four slots that follow from the path's hash, so that other paths with the same slots are
-// not waited for. Where all four are taken by others, a path is fetched without a turn, which costs a duplicate at worst.
-// Thread safety: all of it. A thread that is fetching must not ask again (FileCache sees to that).
+// any more. Nor for any other turn of that process, until it has begun or ended one: it may be stopped. A turn is held in one of
+// four slots that follow from the path's hash, so that other paths with the same slots are not waited for. Where all four are
+// taken by others, a path is fetched without a turn, which costs a duplicate at worst. Thread safety: all of it. A thread that is
+// fetching must not ask again (FileCache sees to that).
 #pragma once
 
 #include "cache/ram/region.h"

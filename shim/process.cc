@@ -297,7 +297,8 @@ void prepare_clone(std::uint64_t flags) {
   if (shares_memory && shares_table) return;
   prepare_child();
   // One table of the kernel's and two of ours; or two of the kernel's in one process, which getpid does not tell apart.
-  if (shares_table || (flags & CLONE_THREAD) != 0) disable("a clone that shares fds without memory, or is a thread without the fds");
+  if (shares_table || (flags & CLONE_THREAD) != 0)
+    disable("a clone that shares fds without memory, or is a thread without the fds");
 }
 
 void become_child() {

@@ -1,6 +1,6 @@
 // A program that opens files of a prefix by another name (through a symbolic link, say) is not served, because paths are compared
 // as they are spelled. Each process compares the real paths of what it opens elsewhere until it has the cache; the first one that
-// finds such a file notes its name for the report of the job. The origin is asked nothing.
+// finds such a file notes its name for the report of the job. The origin is asked for the prefixes alone, when the job starts.
 // Cost: a process without the cache pays a readlink for each of its first opens, and for one in 64 later on. One with the cache
 // pays a load. Thread safety: all of it but start; async-signal-safe.
 #pragma once

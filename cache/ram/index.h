@@ -49,8 +49,8 @@ class Index {
     return false;
   }
 
-  // ENOSPC: all buckets of this hash are full of living entries; EMLINK: of its own. `may_replace(place)` says whether an entry with the same
-  // tag is one that this one makes useless.
+  // ENOSPC: all buckets of this hash are full of living entries; EMLINK: of its own. `may_replace(place)` says whether an entry
+  // with the same tag is one that this one makes useless.
   template <typename MayReplace>
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace) {
     const std::uint64_t word = word_of(hash, place);

@@ -116,7 +116,8 @@ TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {
   const auto n = [&](Counter counter) { return job.totals[counter]; };
   EXPECT_EQ(json["opens"], n(Counter::hits_ram) + n(Counter::hits_disk) + n(Counter::misses) + n(Counter::bypassed_flags) +
                                n(Counter::bypassed_write) + n(Counter::bypassed_kind) + n(Counter::bypassed_size) +
-                               n(Counter::bypassed_full) + n(Counter::bypassed_names) + n(Counter::bypassed_busy) + n(Counter::bypassed_error));
+                               n(Counter::bypassed_full) + n(Counter::bypassed_names) + n(Counter::bypassed_busy) +
+                               n(Counter::bypassed_error));
   EXPECT_EQ(json["hits"]["ram"], n(Counter::hits_ram));
   EXPECT_EQ(json["misses"], n(Counter::misses));
   EXPECT_EQ(json["bypassed"].size(), 8U);

@@ -197,9 +197,7 @@ PARITY(Child, CloneWithOneTableOfFdsByNumber) {
     t.line("status " + std::to_string(wait_status(static_cast<pid_t>(child))));
     CALL(lseek(number, 0, SEEK_CUR));
   };
-  t.in_child([&] {
-    exchange([] { return syscall(SYS_clone, static_cast<long>(SIGCHLD | CLONE_FILES), 0L, 0L, 0L, 0L); });
-  });
+  t.in_child([&] { exchange([] { return syscall(SYS_clone, static_cast<long>(SIGCHLD | CLONE_FILES), 0L, 0L, 0L, 0L); }); });
   t.in_child([&] {
     exchange([] {
       clone_args arguments{};
