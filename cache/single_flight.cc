@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint32_t k_waited_for = 1, k_overdue = 2;
 
 // The parts of FlightSlot::word.
-constexpr std::uint64_t k_tag_mask = ~0x1ffffffULL, k_is_prefetch = 1 << 24, k_owner_mask = 0xffffff;
+constexpr std::uint64_t k_tag_mask = ~0x3ffffffULL, k_in_parts = 1 << 25, k_is_prefetch = 1 << 24, k_owner_mask = 0xffffff;
 
 std::uint64_t tag_of(std::uint64_t hash) { return hash & k_tag_mask; }
 
@@ -80,6 +80,27 @@ void SingleFlight::Hold::end() {
   wake(*own);
 }
 
+bool SingleFlight::Hold::is_waited_for() const {
+  return slot != nullptr && slot->waiting.load(std::memory_order_relaxed) == k_waited_for &&
+         slot->word.load(std::memory_order_relaxed) == word;
+}
+
+void SingleFlight::Hold::tell_progress() const {
+  if (is_waited_for()) wake(*slot);
+}
+
+SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
+  Hold hold = std::exchange(hold_, {});
+  if (hold.slot == nullptr) return {};
+  std::uint64_t before = hold.word;
+  hold.word |= k_in_parts;
+  // It may have been ended for us.
+  if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst)) return {};
+  // Who waits already does so with another patience.
+  wake(*hold.slot);
+  return hold;
+}
+
 void forget_flights_of(Region& region, std::uint32_t process) {
   const std::uint64_t owner = owner_bits(region, process);
   for (std::uint32_t i = 0; i < k_flight_slots; ++i) {
@@ -141,7 +162,10 @@ SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool*
     const bool is_stuck = owner != nullptr && owner->stuck_at.load(std::memory_order_relaxed) == turns + 1;
     const bool is_overdue = is_stuck || slot.waiting.load(std::memory_order_relaxed) == k_overdue;
     if (waited_for_prefetch != nullptr && (turn.seen & k_is_prefetch) != 0) *waited_for_prefetch = true;
-    if (!may_wait) return Turn::too_long;
+    const bool is_in_parts = (turn.seen & k_in_parts) != 0;
+    // Of this process it may be the same thread that would have to read on.
+    const bool is_own = (turn.seen & k_owner_mask) == (mine & k_owner_mask);
+    if (!may_wait || (is_in_parts && is_own)) return Turn::too_long;
     const std::uint64_t now = base::monotonic_ns();
     if (deadline == 0) {
       deadline = now + patience_.longest_ns;
@@ -161,12 +185,13 @@ SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool*
       slot.waiting.store(k_waited_for, std::memory_order_seq_cst);
       // Else it has ended, and the count that was read may be that of its end.
       if (slot.word.load(std::memory_order_seq_cst) != turn.seen) continue;
-      const timespec slice{static_cast<time_t>(patience_.look_again_ns / 1'000'000'000),
-                           static_cast<long>(patience_.look_again_ns % 1'000'000'000)};
+      const std::uint64_t slice_ns = is_in_parts ? patience_.between_parts_ns : patience_.look_again_ns;
+      const timespec slice{static_cast<time_t>(slice_ns / 1'000'000'000), static_cast<long>(slice_ns % 1'000'000'000)};
       if (base::sys::futex_wait(&slot.wakeups, wakeups, &slice) != -ETIMEDOUT) continue;
     }
     if (!is_owner_gone(turn.seen)) {
-      if (is_overdue) return Turn::too_long;
+      if (is_in_parts) slot.waiting.store(k_overdue, std::memory_order_seq_cst);
+      if (is_overdue || is_in_parts) return Turn::too_long;
       continue;
     }
     if (slot.word.compare_exchange_strong(turn.seen, mine, std::memory_order_acq_rel)) {

@@ -24,6 +24,13 @@ class SingleFlight {
     std::atomic<std::uint64_t>* turns = nullptr;  // of its process; set where there is a slot
     // No-op where there is none, or where it has ended.
     void end();
+    void end_copy() const {
+      Hold copy = *this;
+      copy.end();
+    }
+    // Of a fetch in parts. Has somebody waited since the last progress?
+    bool is_waited_for() const;
+    void tell_progress() const;
   };
   // Holds the turn; its end wakes those who wait.
   class Ticket {
@@ -39,6 +46,9 @@ class SingleFlight {
     }
     ~Ticket() { hold_.end(); }
     Hold hold() const { return hold_; }
+    // The bytes come as the program reads them, which may be never: who waits does so only as long as they come. Another's from
+    // now on.
+    Hold come_in_parts();
 
    private:
     friend class SingleFlight;
@@ -48,6 +58,8 @@ class SingleFlight {
   // Who waits looks that often whether the fetcher still lives, and waits that long.
   struct Patience {
     std::uint64_t look_again_ns = 50'000'000, longest_ns = 1'000'000'000;
+    // So long without a part of a fetch that comes in parts is too long.
+    std::uint64_t between_parts_ns = 50'000'000;
   };
 
   explicit SingleFlight(Region& region) : SingleFlight(region, Patience()) {}

@@ -164,6 +164,8 @@ struct LeftWriter {
 };
 
 // One fetch under way: path tag:39 | prefetch:1 | generation of the owner's claim:12 | owner slot + 1:12; 0 is free.
+// One fetch under way: path tag:38 | its bytes come as a program reads them:1 | prefetch:1 | generation of the owner's claim:12 |
+// owner slot + 1:12; 0 is free.
 struct FlightSlot {
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint32_t> wakeups;  // futex
