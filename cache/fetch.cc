@@ -78,6 +78,13 @@ bool Fetch::wants_second_look() const {
          is_recent(stat.changed, began_ns_, k_recent_seconds);
 }
 
+Pin Fetch::show_head() {
+  Pin pin = tier_->write_head(reservation_, content_);
+  // The key may not live as long as this.
+  content_.path = pin->path();
+  return pin;
+}
+
 bool Fetch::publish() {
   auto pin = tier_->publish(reservation_, content_);
   if (!pin) return refuse(pin.error().value == EMLINK ? Counter::bypassed_names : Counter::bypassed_full);

@@ -35,6 +35,15 @@ class Fetch {
   // The file that the path led to. `physical`: without a symbolic link on the way. `fd`: that file, open for reading, or -1.
   Next accept(const FileStat& stat, bool physical, int fd = -1);
   std::byte* room() const { return reservation_.data(); }
+  // For bytes that come in parts (fill.h): the record's head is written to its room, where nobody finds it. A claim on it.
+  Pin show_head();
+  // Nothing of the room is lost if it is given back.
+  bool can_be_undone() const { return reservation_.can_be_undone(); }
+  // Has anything changed the file through the shim since this began?
+  bool is_unchanged() const { return watch_.is_unchanged(); }
+  RamTier& tier() const { return *tier_; }
+  // In a forked child: the room is the parent's.
+  void abandon() { reservation_.abandon(); }
   // What room() holds was checked by this hash.
   void note_hash(std::uint64_t data_hash) { content_.data_hash = data_hash; }
   // The same, and it has come from the disk tier.

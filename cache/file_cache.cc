@@ -4,10 +4,12 @@
 #include <cstring>
 #include <new>
 
+#include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/fetch.h"
 #include "cache/fetch_scope.h"
+#include "cache/fill.h"
 #include "cache/origin.h"
 #include "cache/ram/process_slots.h"
 #include "cache/ram/segments.h"
@@ -20,6 +22,8 @@ using base::Counter;
 
 // One open in this many is timed if it is a hit; a miss always is.
 constexpr std::uint64_t k_timed_hits = 32;
+// Smaller files are fetched as a whole by their open: they are there before a program could do anything meanwhile.
+constexpr std::uint64_t k_in_parts_from = 1 << 20;
 
 constinit thread_local std::uint32_t t_opens [[gnu::tls_model("initial-exec")]] = 0;
 
@@ -78,7 +82,8 @@ FileCache::FileCache(Region& region, const base::Config& config)
       flights_(region),
       rules_{config.max_file, config.consistency.kind},
       consistency_(config.consistency),
-      fetches_ahead_(config.prefetch) {}
+      fetches_ahead_(config.prefetch),
+      serves_in_parts_(config.mode == base::Mode::virtual_files) {}
 
 bool FileCache::has_right_source(const Record& record) const {
   if (packs_ == nullptr && !is_packed(record.stat)) return true;
@@ -192,8 +197,8 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
     ticket = {};
     return open_uncached(request, Counter::bypassed_full);
   }
-  outcome = fetch(request, may_pass ? Lane::demand_with_ring : Lane::demand);
-  outcome.was_fetched = static_cast<bool>(outcome.pin);
+  outcome = fetch(request, may_pass ? Lane::demand_with_ring : Lane::demand, ticket);
+  outcome.was_fetched = outcome.pin || outcome.is_filling;
   return outcome;
 }
 
@@ -219,7 +224,22 @@ OpenOutcome FileCache::hand_over(OriginFile&& file, Counter reason) {
   return outcome;
 }
 
-OpenOutcome FileCache::fetch(const OpenRequest& request, Lane lane) {
+bool FileCache::serve_in_parts(const OpenRequest& request, Fetch& fetch, OriginFile& file, SingleFlight::Ticket& turn,
+                               OpenOutcome& outcome) {
+  if (request.serve_fill == nullptr || !serves_in_parts_ || file.stat().size < k_in_parts_from) return false;
+  // Until the program's number is known to be the fill's, a handler must not leave by a jump.
+  const base::BlockSignals block;
+  Fill* const fill = Fill::begin(fetch, turn);
+  if (fill == nullptr) return false;
+  outcome.kernel_fd = file.release();
+  outcome.is_filling = outcome.kernel_fd >= 0 && request.serve_fill(request.who, *fill, outcome.kernel_fd);
+  stats().count(outcome.is_filling ? Counter::misses : Counter::bypassed_busy);
+  if (!outcome.is_filling) fill->end();
+  if (outcome.kernel_fd < 0) outcome.error = EINTR;
+  return true;
+}
+
+OpenOutcome FileCache::fetch(const OpenRequest& request, Lane lane, SingleFlight::Ticket& turn) {
   if (const PackMount* const pack = pack_of(request.key); pack != nullptr) return fetch_packed(*pack, request);
   base::Stats& stats = this->stats();
   const std::uint64_t began = base::monotonic_ns();
@@ -244,6 +264,10 @@ OpenOutcome FileCache::fetch(const OpenRequest& request, Lane lane) {
   }
   const auto hash_on_disk = fill_from_disk(request.key, file->stat(), fetch.room());
   const bool is_on_disk = hash_on_disk.has_value();
+  if (!is_on_disk && serve_in_parts(request, fetch, *file, turn, outcome)) {
+    stats.miss_latency.add(base::monotonic_ns() - began);
+    return outcome;
+  }
   if (const auto read = is_on_disk ? base::Result<void>() : file->read_whole(fetch.room(), stats); !read) {
     // The program has taken a signal that was to end its waiting: were the file handed over, its own read would begin to
     // wait anew.
@@ -329,7 +353,10 @@ bool FileCache::prepare_room() {
   return made && *made;
 }
 
+void FileCache::forget_fills() { Fill::forget_all(); }
+
 void FileCache::detach() {
+  Fill::give_up_all();
   ram_.release_lease();
   region_->detach();
 }

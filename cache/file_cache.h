@@ -1,9 +1,9 @@
 // The one door of cache/: opens a covered file by asking the tiers in order and says what came of it.
 // The way of an open: find in RAM -> (miss) one fetch for the node: from the disk, if the origin's stat is that of what it has,
-// or from the origin -> publish -> Pin; or a kernel fd, where the file cannot be cached; or the origin's error. Invariants: what
-// a Pin shows is what the origin held at the recorded size and mtime, as far as CUBESHIM_CONSISTENCY asks for it; a file that is
-// open for writing on this node is not cached. Thread safety: all of it. A hit allocates nothing, takes no lock and is
-// async-signal-safe.
+// or from the origin -> publish -> Pin. A large file of the origin becomes a Fill, which the program's reads bring to that. Else
+// a kernel fd, where the file cannot be cached, or the origin's error. Invariants: what a Pin shows is what the origin held at
+// the recorded size and mtime, as far as CUBESHIM_CONSISTENCY asks for it; a file that is open for writing on this node is not
+// cached. Thread safety: all of it. A hit allocates nothing, takes no lock and is async-signal-safe.
 #pragma once
 
 #include <optional>
@@ -21,12 +21,18 @@
 
 namespace cube::cache {
 
+class Fill;
+
 struct OpenRequest {
   std::string_view key;        // absolute, normalised path of the file
   const char* path = nullptr;  // the same with a terminating zero; the origin is asked by it
   int flags = O_RDONLY;        // the program's
   // Called before the origin is opened, for the program may get that very fd.
   void (*before_kernel_open)() = [] {};
+  // Takes a file whose bytes come as they are read (fill.h), under the number that the program will know it by. False: it cannot.
+  // Called with signals blocked. Null: a file is fetched as a whole.
+  bool (*serve_fill)(void* who, Fill& fill, int fd) = nullptr;
+  void* who = nullptr;
 };
 
 // Exactly one of pin, kernel_fd and error is set.
@@ -36,6 +42,7 @@ struct OpenOutcome {
   bool was_fetched = false;  // of pin: by this open, from the origin
   int kernel_fd = -1;
   bool is_directory = false;  // of kernel_fd
+  bool is_filling = false;    // of kernel_fd: it was taken by serve_fill
   int error = 0;
 };
 
@@ -80,6 +87,8 @@ class FileCache {
   void abandon();
   // In any forked child: another thread of the parent may have been attaching.
   static void forget_attaching() { close_life_lock_after_fork(); }
+  // In any forked child, before anything of its open files is ended: what is being filled is the parent's.
+  static void forget_fills();
   // Caches that are done with are never freed (a fork may have left the allocator locked). They are chained, for a leak
   // checker takes what nothing points at for the program's leak.
   FileCache* former = nullptr;
@@ -117,7 +126,10 @@ class FileCache {
   // The bytes of the file with this stat, from the disk; their hash.
   std::optional<std::uint64_t> fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room);
   void note_opened(const Record& record, bool waited_for_prefetch);
-  OpenOutcome fetch(const OpenRequest& request, Lane lane);
+  OpenOutcome fetch(const OpenRequest& request, Lane lane, SingleFlight::Ticket& turn);
+  // The file is opened and its room is there; the program reads it part by part. False: it is to be fetched as a whole.
+  bool serve_in_parts(const OpenRequest& request, Fetch& fetch, OriginFile& file, SingleFlight::Ticket& turn,
+                      OpenOutcome& outcome);
   // Is it of the pack that this process sees there, or of the origin where it sees none?
   bool has_right_source(const Record& record) const;
   // The pack that the path lies in; null: none.
@@ -145,6 +157,7 @@ class FileCache {
   FetchRules rules_;
   base::Consistency consistency_;
   bool fetches_ahead_;
+  bool serves_in_parts_;            // in mode real the program gets a file with all its bytes
   std::uint64_t job_start_ns_ = 0;  // base::boot_ns
 };
 

@@ -127,7 +127,7 @@ bool FileStat::looks_like(FileStat other) const {
   return std::memcmp(this, &other, sizeof other) == 0;
 }
 
-base::Result<FileStat> stat_fd(int fd) { return stat_any(fd, "", AT_EMPTY_PATH); }
+base::Result<FileStat> stat_fd(int fd, int flags) { return stat_any(fd, "", AT_EMPTY_PATH | flags); }
 base::Result<FileStat> stat_path(int dir, const char* path, int flags) { return stat_any(dir, path, flags); }
 
 }  // namespace cube::cache

@@ -59,7 +59,7 @@ struct FileStat {
 };
 
 // The stat of an open file, or of a path (relative to `dir`).
-base::Result<FileStat> stat_fd(int fd);
+base::Result<FileStat> stat_fd(int fd, int flags = 0);
 base::Result<FileStat> stat_path(int dir, const char* path, int flags);
 
 }  // namespace cube::cache

@@ -1,8 +1,8 @@
-// Files that programs had from the origin a moment ago, for want of room: to prefetch such a one would come too late, once.
-// A row of the region for each of some hashes: the hash but for its last 16 bits, and there 0 as long as nobody has been told,
-// then the second of that. Who misses a file just after its prefetch was left out for an older miss takes the row back:
-// otherwise it would be left out, and missed, in every epoch.
-// Thread safety: all of it; what is lost by a race costs one fetch.
+// Files that programs had from the origin a moment ago, for want of room or because they read a part of it alone: to prefetch
+// such a one would come too late, once. A row of the region for each of some hashes: the hash but for its last 16 bits, and there
+// 0 as long as nobody has been told, then the second of that. Who misses a file just after its prefetch was left out for an older
+// miss takes the row back: otherwise it would be left out, and missed, in every epoch. Thread safety: all of it; what is lost by
+// a race costs one fetch.
 #pragma once
 
 #include "cache/base/clock.h"
@@ -28,6 +28,12 @@ inline void note_miss(Region& region, std::uint64_t hash) {
   const bool was_left_out =
       name_of(known) == name_of(hash) && told != 0 && (this_second() + k_second_mask - told) % k_second_mask < k_just_now;
   row.store(was_left_out ? 0 : name_of(hash), std::memory_order_relaxed);
+}
+
+// Was it noted, and not yet pushed out by another?
+inline bool is_noted_miss(Region& region, std::uint64_t hash) {
+  using namespace recent_misses;
+  return name_of(region.recent_miss(hash).load(std::memory_order_relaxed)) == name_of(hash);
 }
 
 // Shall the prefetch of this file be left out? Says yes once for each miss.

@@ -22,6 +22,8 @@ Answer close(int fd) {
   const OpenFileRef file = g_fds.take(fd);
   if (!file) return {};
   if (!file->is_placeholder() || file->kind != OpenFile::Kind::served) {
+    // While the number is still the file's, and nobody else can get it.
+    if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1) file->fill->finish_at_close(fd);
     placeholder::number_was_freed(fd);
     sys::close(fd);
   } else {

@@ -39,6 +39,17 @@ OpenFileRef FdTable::reference_in(std::uint64_t row) {
   return OpenFileRef::adopt(open_files::at(static_cast<std::uint32_t>(row)));
 }
 
+namespace {
+
+// The number of a served file is to be closed, or to become another file.
+void leave(std::uint64_t row) {
+  cache::Fill* const fill = open_files::at(static_cast<std::uint32_t>(row))->fill;
+  if (fill != nullptr) [[unlikely]]
+    fill->number_leaves();
+}
+
+}  // namespace
+
 OpenFileRef FdTable::take(int fd) {
   if (!is_within(fd)) return {};
   std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
@@ -49,7 +60,10 @@ OpenFileRef FdTable::take(int fd) {
       continue;
     }
     if (!rows_[fd].compare_exchange_weak(row, 0, std::memory_order_acq_rel)) continue;
-    if (kind_of(row) == RowKind::served) count_served(-1);
+    if (kind_of(row) == RowKind::served) {
+      count_served(-1);
+      leave(row);
+    }
     return reference_in(row);
   }
   return {};
@@ -62,6 +76,7 @@ std::uint64_t FdTable::lock(int fd) {
     if (kind_of(row) == RowKind::busy) {
       sched_yield();
     } else if (rows_[fd].compare_exchange_weak(row, busy, std::memory_order_acq_rel)) {
+      if (kind_of(row) == RowKind::served) leave(row);
       return row;
     }
   }

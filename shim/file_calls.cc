@@ -9,6 +9,7 @@
 
 #include "shim/mappings.h"
 #include "shim/materialize.h"
+#include "shim/origin_reads.h"
 #include "shim/packed_directory.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
@@ -36,7 +37,7 @@ enum class Copies : bool { left_to_the_kernel, too };
 OpenFileRef readable(int fd, Copies copies = Copies::left_to_the_kernel) {
   OpenFileRef file = g_fds.acquire(fd);
   if (!file) return {};
-  if (file->record->is_stale()) [[unlikely]] {
+  if (file->record->is_stale() && !file->is_filling()) [[unlikely]] {
     file.reset();
     materialize_slow(fd, "change");
     return {};
@@ -171,10 +172,10 @@ Answer read(int fd, void* to, std::size_t n) {
       materialize_slow(fd);  // waits for whoever is at it
       continue;
     }
+    if (file->is_origin()) [[unlikely]]
+      return origins::read(*file, fd, to, granted, at);
     copy_out(to, file->data + at, granted);
     file->count(granted);
-    if (file->is_origin()) [[unlikely]]
-      tell_offset(fd);
     return static_cast<long>(granted);
   }
   return {};
@@ -190,6 +191,8 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
   const std::size_t granted = from < file->size ? std::min<std::uint64_t>(std::min(n, k_most_bytes), file->size - from) : 0;
   if (granted != 0) {
     if (to == nullptr) return -EFAULT;
+    if (file->is_origin()) [[unlikely]]
+      return origins::pread(*file, fd, to, granted, from);
     std::memcpy(to, file->data + from, granted);
   }
   file->count(granted);
@@ -216,7 +219,7 @@ Answer readv(int fd, const struct ::iovec* parts, int count) {
       continue;
     }
     if (file->is_origin()) [[unlikely]]
-      tell_offset(fd);
+      return origins::readv(*file, fd, parts, at, granted);
     return scatter(*file, parts, at, granted);
   }
   return {};
@@ -234,6 +237,8 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
   if (total == 0) return nothing_fits(*file, static_cast<std::uint64_t>(at), faults);
   const auto from = static_cast<std::uint64_t>(at);
   const std::size_t granted = from < file->size ? std::min<std::uint64_t>(static_cast<std::size_t>(total), file->size - from) : 0;
+  if (file->is_origin()) [[unlikely]]
+    return origins::preadv(*file, fd, parts, from, granted);
   return scatter(*file, parts, from, granted);
 }
 
@@ -306,7 +311,7 @@ Answer stat(int fd, struct ::stat* st) {
     directory->directory->stat().copy_to(*st);
     return 0;
   }
-  if (file->record->is_stale() || real::stat_is_anothers()) [[unlikely]] {
+  if (!file->is_current() || real::stat_is_anothers()) [[unlikely]] {
     materialize_slow(fd, "fstat");
     return {};
   }
@@ -325,7 +330,7 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
     directory->directory->stat().copy_to(*x, mask);
     return 0;
   }
-  if (file->record->is_stale() || !cache::FileStat::answers(mask) || !file->record->has_one_view() || real::stat_is_anothers()) {
+  if (!file->is_current() || !cache::FileStat::answers(mask) || !file->record->has_one_view() || real::stat_is_anothers()) {
     materialize_slow(fd);
     return {};
   }
@@ -396,7 +401,8 @@ Answer fcntl(int fd, int command, long argument) {
 
 Answer advise(int fd) {
   const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) return {};
+  // The kernel has a use for it where it reads the file.
+  if (!file || file->is_origin()) return {};
   file->count(0);
   return 0;
 }
@@ -407,6 +413,8 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
     if (!file) return {};
     long address = 0;
     const mappings::MapRequest request{at, n, protection, flags, offset};
+    // All of it may be touched.
+    if (file->is_filling()) origins::bring_all(*file, fd);
     if (!file->record->is_stale() && mappings::map(*file, request, address) == mappings::MapResult::done) {
       file->count(std::min<std::uint64_t>(n, file->size));
       return address;

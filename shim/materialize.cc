@@ -182,6 +182,8 @@ void hand_over(OpenFile& file, int fd, std::uint64_t row) {
 
 }  // namespace
 
+int open_origin_again(const OpenFile& file) { return open_origin(file, Accept::same_file); }
+
 void show_origin(int fd) {
   if (!process::owns_table()) return;
   const BlockSignals block;
@@ -252,6 +254,7 @@ int materialize_slow(int fd, const char* call) {
   if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_slow(fd, call);
 
   if (file->is_origin() && !is_path_only(fd)) {
+    if (file->fill != nullptr) file->fill->give_up();
     hand_over(*file, fd, own_row);
     count_materialized(call);
     return 0;

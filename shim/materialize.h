@@ -22,6 +22,8 @@ inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
 // The same for a lock: reads are answered from memory as before, and the file may have changed since. Where the origin has it no
 // more, it is materialised. Nothing where fd is not served.
 void show_origin(int fd);
+// The origin's own file by an fd of ours, if it is still the one that the program has opened; or -errno.
+int open_origin_again(const OpenFile& file);
 // After the lock: a file that is not what is in memory is read by the kernel from now on.
 void materialize_if_changed(int fd);
 // The kernel's offset of a file that the kernel has, too: for who passes us by.

@@ -22,6 +22,8 @@ void push_free(OpenFile* file) {
   } while (!g_free.compare_exchange_weak(head, (head & ~0xffffffffULL) | (index + 1), std::memory_order_release));
 }
 
+[[gnu::noinline, gnu::cold]] void end_fill(OpenFile& file) { std::exchange(file.fill, nullptr)->end(); }
+
 void end(OpenFile* file) {
   if (file->kind == OpenFile::Kind::directory) {
     std::exchange(file->directory, nullptr)->release();
@@ -37,12 +39,16 @@ void end(OpenFile* file) {
     }
   }
   file->pin.release();
+  if (file->fill != nullptr) [[unlikely]]
+    end_fill(*file);
   file->record = nullptr;
   file->data = nullptr;
   push_free(file);
 }
 
 }  // namespace
+
+bool OpenFile::is_filling() const { return fill != nullptr && fill->goes_on(); }
 
 void OpenFileRef::reset() {
   OpenFile* const file = std::exchange(file_, nullptr);

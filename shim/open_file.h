@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cache/file_cache.h"
+#include "cache/fill.h"
 #include "cache/pack/pack_directory.h"
 
 namespace cube::shim {
@@ -45,6 +46,12 @@ struct alignas(64) OpenFile {
   // Set before the numbers change (show_origin); pairs with the looks at it after a dup.
   bool is_placeholder() const { return number.load(std::memory_order_acquire) == Number::placeholder; }
   bool is_origin() const { return number.load(std::memory_order_acquire) == Number::origin; }
+  // Its bytes come as they are read, or came so; null for most. The record is unconfirmed until all are there.
+  cache::Fill* fill = nullptr;
+  // May its record be shown? Not if it has changed since, nor if its fill was given up.
+  bool is_current() const { return !record->is_stale() || is_filling(); }
+  // Out of the way of a hit.
+  [[gnu::noinline, gnu::cold]] bool is_filling() const;
   cache::Pin pin;
   cache::FileStat written;                    // of a writer
   cache::PackDirectory* directory = nullptr;  // of a directory

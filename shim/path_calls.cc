@@ -258,8 +258,11 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags), progra
   } else if (auto* const cache = process::cache(); cache == nullptr) {
     open_copy(/*may_write=*/false);
   } else if (!refuse_link()) {
-    cache::OpenOutcome outcome = cache->open({path_.key(), path_.c_str(), flags, expect_new_fd});
-    const std::uint64_t fetched_bytes = outcome.was_fetched ? outcome.pin->data_size : 0;
+    constexpr auto k_serve = [](void* who, cache::Fill& fill, int fd) {
+      return static_cast<OpenPlan*>(who)->serve_fill(fill, fd);
+    };
+    cache::OpenOutcome outcome = cache->open({path_.key(), path_.c_str(), flags, expect_new_fd, k_serve, this});
+    const std::uint64_t fetched_bytes = outcome.was_fetched && outcome.pin ? outcome.pin->data_size : 0;
     const bool was_fetched = outcome.was_fetched;
     serve(std::move(outcome), flags);
     if (pack != nullptr && result_ == -EISDIR) open_directory(*pack);
@@ -329,7 +332,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
   answered_ = true;
   if (!outcome.pin) {
     result_ = outcome.error != 0 ? -outcome.error : outcome.kernel_fd;
-    if (result_ >= 0) {
+    if (result_ >= 0 && !outcome.is_filling) {
       g_fds.forget(result_);
       if (outcome.is_directory) g_fds.set_directory(result_);
     }
@@ -368,6 +371,27 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
   file->pin = std::move(outcome.pin);
   g_fds.set(fd, RowKind::served, std::move(file), (flags & O_CLOEXEC) != 0);
   result_ = fd;
+}
+
+// Reads of it are answered as its bytes come; the number is the origin's own, and the kernel knows its offset (materialize.h).
+bool OpenPlan::serve_fill(cache::Fill& fill, int fd) {
+  if (!g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
+  OpenFileRef file = open_files::make();
+  if (!file) return false;
+  const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
+  // An exec hands on what the row says.
+  if (!close_on_exec) sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  g_fds.forget(fd);
+  file->kind = OpenFile::Kind::served;
+  file->number.store(OpenFile::Number::origin, std::memory_order_relaxed);
+  file->record = &fill.record();
+  file->data = file->record->data();
+  file->size = file->record->data_size;
+  file->flags = status_flags(flags_);
+  file->fill = &fill;
+  file->pin = fill.pin();
+  g_fds.set(fd, RowKind::served, std::move(file), close_on_exec);
+  return true;
 }
 
 int OpenPlan::result() const { return static_cast<int>(to_c(result_)); }

@@ -25,6 +25,7 @@ class OpenPlan {
 
  private:
   void serve(cache::OpenOutcome&& outcome, int flags);
+  bool serve_fill(cache::Fill& fill, int fd);
   void answer(int result);
   bool open_packed(const cache::PackMount& pack, const char* path, bool may_write);
   void open_directory(const cache::PackMount& pack);

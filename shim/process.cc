@@ -309,6 +309,7 @@ void become_child() {
   g_leader.store(false, std::memory_order_relaxed);
   cache::FileCache::forget_attaching();
   // What other threads opened between our preparation and the fork, while the parent's region is still mapped.
+  cache::FileCache::forget_fills();
   open_files::forget_pins();
   g_fds.end_busy_rows();
   materialize_all(/*only_inherited=*/false, "fork");

@@ -114,7 +114,7 @@ long cache_of_file(const long (&a)[6]) {
   };
   const int fd = static_cast<int>(a[0]);
   shim::OpenFileRef file = shim::g_fds.acquire(fd);
-  if (file && file->record->is_stale()) {
+  if (file && !file->is_current()) {
     file.reset();
     shim::materialize(fd, "cachestat");
   }

@@ -153,6 +153,14 @@ void RamTier::note_device(std::uint64_t device) {
   }
 }
 
+Pin RamTier::write_head(const Reservation& reservation, const RecordContent& content) {
+  const Window& window = *reservation.window_;
+  RecordContent seen = content;
+  seen.views |= region_->own_view();
+  write_record_head(window.mapping.data() + reservation.plan_.start, reservation.plan_, seen, {.size = content.stat.size});
+  return {claim_on(window.segment), reinterpret_cast<const Record*>(region_->segment(window.segment) + reservation.plan_.start)};
+}
+
 base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent& content) {
   const Window& window = *reservation.window_;
   RegionHeader& header = region_->header();

@@ -76,6 +76,10 @@ class RamTier {
     std::byte* data() const;  // writable, of the size asked for
     // Something may still write to it, and nobody knows for how long: it is never used for anything else.
     void lose();
+    // Its destructor gives all of it back: it is a run, or the last room of its segment.
+    bool can_be_undone() const;
+    // In a forked child.
+    void abandon();
 
    private:
     friend class RamTier;
@@ -106,6 +110,8 @@ class RamTier {
   void prepare_shared();
   // Does the index hold as many names of this file as it takes? Then it takes no other (EMLINK).
   bool has_many_names(const FileStat& stat) const;
+  // The head of a record whose data is to come, unconfirmed and in no index. A claim on it.
+  Pin write_head(const Reservation& reservation, const RecordContent& content);
   // Puts the record into the index, where changes of the file find it but nobody else does. ENOSPC: the index has no room.
   base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
   // Shows it to all, unless it was marked meanwhile; false then. Unconfirmed, it is never found.

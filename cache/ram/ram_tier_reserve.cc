@@ -39,6 +39,15 @@ RamTier::Reservation::~Reservation() {
   row.fill.compare_exchange_strong(last, static_cast<std::uint32_t>(fill_before_), std::memory_order_acq_rel);
 }
 
+bool RamTier::Reservation::can_be_undone() const {
+  const SegmentRow& row = tier_->region_->segment_row(window_->segment);
+  return window_->count > 1 || row.fill.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(plan_.end);
+}
+
+void RamTier::Reservation::abandon() {
+  if (window_ != nullptr) window_->mapping.reset();
+}
+
 // Chained, for a leak checker takes what nothing points at for the program's leak.
 void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
   struct Kept {

@@ -2,12 +2,14 @@
 // and answers with one line. It runs with the library preloaded, and without it as the yardstick.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -19,6 +21,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -113,6 +116,145 @@ std::string do_fd(const Words& words) {
   if (!read_all(fd, words.size() > 2 ? words[2] : "read", bytes)) return failed("read");
   return seen(st.st_size, bytes);
 }
+// next NUMBER BYTES: what one read gives; at NUMBER OFFSET BYTES: what one pread gives
+std::string one_read(const Words& words, std::size_t count_at, const std::function<ssize_t(int, char*, std::size_t)>& call) {
+  std::string bytes(std::stoul(words[count_at]), '\0');
+  const ssize_t n = call(std::stoi(words[1]), bytes.data(), bytes.size());
+  if (n < 0) return failed("read");
+  bytes.resize(static_cast<std::size_t>(n));
+  return seen(n, bytes);
+}
+std::string do_next(const Words& words) { return one_read(words, 2, ::read); }
+std::string do_at(const Words& words) {
+  return one_read(words, 3, [&](int fd, char* to, std::size_t n) { return pread(fd, to, n, std::stol(words[2])); });
+}
+// offset NUMBER; dup NUMBER; dup2 NUMBER TO
+std::string do_offset(const Words& words) { return "at " + std::to_string(lseek(std::stoi(words[1]), 0, SEEK_CUR)); }
+std::string do_dup(const Words& words) {
+  const int fd = words.size() > 2 ? dup2(std::stoi(words[1]), std::stoi(words[2])) : dup(std::stoi(words[1]));
+  return fd < 0 ? failed("dup") : "fd " + std::to_string(fd);
+}
+// limit N: of fds
+std::string do_limit(const Words& words) {
+  struct rlimit limit {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = std::stoul(words[1]);
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? "limited" : failed("setrlimit");
+}
+// forked NUMBER BYTES: a child reads that much, and then we do
+std::string do_forked(const Words& words) {
+  int answer[2];
+  if (pipe(answer) != 0) return failed("pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string text = do_next(words);
+    _exit(write(answer[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  close(answer[1]);
+  char text[200] = "";
+  const ssize_t n = read(answer[0], text, sizeof text);
+  close(answer[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return std::string(text, static_cast<std::size_t>(n)) + " then " + do_next(words);
+}
+// executed NUMBER BYTES: a program that the child becomes reads that much from its standard input
+std::string do_executed(const Words& words) {
+  int answer[2];
+  if (pipe(answer) != 0) return failed("pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(std::stoi(words[1]), 0);
+    dup2(answer[1], 1);
+    execlp("head", "head", "-c", words[2].c_str(), static_cast<char*>(nullptr));
+    _exit(1);
+  }
+  close(answer[1]);
+  std::string bytes;
+  if (!read_all(answer[0], "read", bytes)) return failed("read");
+  close(answer[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return seen(static_cast<long>(bytes.size()), bytes);
+}
+// become: an exec of this very program
+std::string do_become(const Words&) {
+  execl("/proc/self/exe", "crash_host", "became", static_cast<char*>(nullptr));
+  return failed("execl");
+}
+// mapfd NUMBER: the whole file
+std::string do_map_fd(const Words& words) {
+  struct stat st {};
+  if (fstat(std::stoi(words[1]), &st) != 0) return failed("fstat");
+  const auto size = static_cast<std::size_t>(st.st_size);
+  void* const at = mmap(nullptr, size, PROT_READ, MAP_SHARED, std::stoi(words[1]), 0);
+  if (at == MAP_FAILED) return failed("mmap");
+  const std::string answer = seen(st.st_size, std::string(static_cast<const char*>(at), size));
+  munmap(at, size);
+  return answer;
+}
+// threads PATH N: that many threads read the one open file by pread, each from another end
+std::string do_threads(const Words& words) {
+  const int fd = open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failed("open");
+  struct stat st {};
+  if (fstat(fd, &st) != 0) return failed("fstat");
+  const auto size = static_cast<std::size_t>(st.st_size);
+  constexpr std::size_t k_step = 40'000;
+  std::vector<std::string> seen_by(std::stoul(words[2]));
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < seen_by.size(); ++i) {
+    threads.emplace_back([&, i] {
+      std::string bytes(size, '\0');
+      const std::size_t steps = (size + k_step - 1) / k_step;
+      for (std::size_t k = 0; k < steps; ++k) {
+        const std::size_t at = (i % 2 == 0 ? k : steps - 1 - k) * k_step;
+        const std::size_t n = std::min(k_step, size - at);
+        if (pread(fd, bytes.data() + at, n, static_cast<off_t>(at)) != static_cast<ssize_t>(n)) return;
+      }
+      seen_by[i] = seen(st.st_size, bytes);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  close(fd);
+  for (const std::string& one : seen_by) {
+    if (one != seen_by[0]) return "threads differ";
+  }
+  return seen_by[0];
+}
+// start NUMBER OFFSET BYTES: a thread reads by one pread, whose answer `finish` gives
+std::thread g_thread;
+std::string g_answer;
+std::string do_start(const Words& words) {
+  g_thread = std::thread([words] { g_answer = do_at(words); });
+  return "started";
+}
+std::string do_finish(const Words&) {
+  g_thread.join();
+  return g_answer;
+}
+// handled NUMBER MILLISECONDS: one read of a byte, into which a signal comes whose handler reads the same file by pread
+int g_handled = -1;
+ssize_t g_handled_bytes = 0;
+char g_handled_buffer[100'000];
+std::string do_handled(const Words& words) {
+  g_handled = std::stoi(words[1]);
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_handled_bytes = pread(g_handled, g_handled_buffer, sizeof g_handled_buffer, 0); };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGALRM, &action, nullptr);
+  const long ms = std::stol(words[2]);
+  const itimerval when{{0, 0}, {ms / 1000, ms % 1000 * 1000}};
+  g_handled_bytes = 0;
+  setitimer(ITIMER_REAL, &when, nullptr);
+  std::string bytes;
+  const bool whole = read_all(g_handled, "read", bytes);
+  // However fast the file was read.
+  while (g_handled_bytes == 0) pause();
+  if (!whole) return failed("read");
+  return seen(static_cast<long>(bytes.size()), bytes) + " handler " +
+         seen(g_handled_bytes, std::string(g_handled_buffer, static_cast<std::size_t>(std::max<ssize_t>(g_handled_bytes, 0))));
+}
 std::string do_close(const Words& words) { return close(std::stoi(words[1])) == 0 ? "closed" : failed("close"); }
 
 // kernel NUMBER: a call that only the kernel can answer
@@ -200,11 +342,36 @@ std::string do_eat(const Words& words) {
 
 }  // namespace
 
-int main() {
-  const std::map<std::string, std::string (*)(const Words&)> commands = {
-      {"read", do_read},   {"stdio", do_stdio},   {"stat", do_stat},       {"open", do_open},     {"fd", do_fd},
-      {"close", do_close}, {"kernel", do_kernel}, {"map", do_map},         {"mapped", do_mapped}, {"alarmed", do_alarmed},
-      {"child", do_child}, {"write", do_write},   {"replace", do_replace}, {"remove", do_remove}, {"eat", do_eat}};
+int main(int argc, char** argv) {
+  if (argc > 1) std::cout << argv[1] << std::endl;
+  const std::map<std::string, std::string (*)(const Words&)> commands = {{"read", do_read},
+                                                                         {"stdio", do_stdio},
+                                                                         {"stat", do_stat},
+                                                                         {"open", do_open},
+                                                                         {"fd", do_fd},
+                                                                         {"close", do_close},
+                                                                         {"kernel", do_kernel},
+                                                                         {"map", do_map},
+                                                                         {"mapped", do_mapped},
+                                                                         {"alarmed", do_alarmed},
+                                                                         {"next", do_next},
+                                                                         {"at", do_at},
+                                                                         {"offset", do_offset},
+                                                                         {"dup", do_dup},
+                                                                         {"limit", do_limit},
+                                                                         {"forked", do_forked},
+                                                                         {"executed", do_executed},
+                                                                         {"become", do_become},
+                                                                         {"mapfd", do_map_fd},
+                                                                         {"threads", do_threads},
+                                                                         {"handled", do_handled},
+                                                                         {"start", do_start},
+                                                                         {"finish", do_finish},
+                                                                         {"child", do_child},
+                                                                         {"write", do_write},
+                                                                         {"replace", do_replace},
+                                                                         {"remove", do_remove},
+                                                                         {"eat", do_eat}};
   std::string line;
   while (std::getline(std::cin, line)) {
     std::istringstream text(line);

@@ -1,0 +1,276 @@
+#include "cache/fill.h"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <new>
+
+#include "cache/base/clock.h"
+#include "cache/fetch_scope.h"
+#include "cache/recent_misses.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+constexpr std::size_t k_fills = 64;
+// Small enough to be copied to the program while the processor has them at hand.
+constexpr std::uint64_t k_step = 1 << 20;
+// While another process waits, who takes a long silence for its end.
+constexpr std::uint64_t k_waited_step = 256 << 10;
+// To see whether the kernel keeps pages.
+constexpr std::uint64_t k_first_step = 128 << 10;
+// Of a file that is read from one end to the other: so far ahead.
+constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
+// A fill that took longer is not believed on the word of the kernel's own copy of the attributes: the server is asked.
+constexpr std::uint64_t k_long_ns = 50'000'000;
+
+alignas(64) constinit std::byte g_pool[sizeof(Fill) * k_fills]{};
+
+Fill& fill_at(std::size_t i) { return reinterpret_cast<Fill*>(g_pool)[i]; }
+
+}  // namespace
+
+Fill* Fill::begin(Fetch& fetch, SingleFlight::Ticket& turn) {
+  Fill* fill = nullptr;
+  for (std::size_t i = 0; i < k_fills && fill == nullptr; ++i) {
+    State none = State::free;
+    if (fill_at(i).state_.compare_exchange_strong(none, State::making, std::memory_order_acq_rel)) fill = &fill_at(i);
+  }
+  if (fill == nullptr) return nullptr;
+  auto* const own = new (fill->fetch_) Fetch(std::move(fetch));
+  fill->claim_ = own->show_head();
+  fill->record_ = &*fill->claim_;
+  const std::uint64_t size = fill->record_->stat.size;
+  fill->part_bytes_ = std::max(k_least_part, std::bit_ceil((size + k_most_parts - 1) / k_most_parts));
+  fill->part_count_ = static_cast<std::uint32_t>((size + fill->part_bytes_ - 1) / fill->part_bytes_);
+  fill->missing_.store(fill->part_count_, std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < fill->part_count_; ++i) fill->parts_[i].store(Part::missing, std::memory_order_relaxed);
+  fill->shown_.store(0, std::memory_order_relaxed);
+  fill->pages_.store(Pages::unknown, std::memory_order_relaxed);
+  fill->next_.store(0, std::memory_order_relaxed);
+  fill->ahead_.store(0, std::memory_order_relaxed);
+  fill->window_.store(0, std::memory_order_relaxed);
+  fill->hashing_.store(false, std::memory_order_relaxed);
+  fill->hashed_ = 0;
+  new (fill->hasher_) base::Hasher;
+  fill->hash_of_path_ = base::hash_path(fill->record_->path());
+  fill->began_ns_ = base::monotonic_ns();
+  fill->turn_ = turn.come_in_parts();
+  fill->state_.store(State::open, std::memory_order_release);
+  return fill;
+}
+
+bool Fill::may_go_on(Numbers numbers) const { return numbers == this->numbers(); }
+
+bool Fill::is_unchanged(int fd, bool asks_server) const {
+  fetch().tier().region().stats().count(Counter::origin_stats);
+  const auto now = stat_fd(fd, asks_server ? AT_STATX_FORCE_SYNC : 0);
+  return now && now->is_unchanged_since(record_->stat);
+}
+
+Fill::Bytes Fill::bring(int fd, Numbers numbers, std::uint64_t at, std::uint64_t n) {
+  if (state_.load(std::memory_order_acquire) == State::given_up) return Bytes::at_origin;
+  if (is_under_way() && !fetch().is_unchanged()) {
+    give_up();
+    return Bytes::at_origin;
+  }
+  // A reader that goes back may want to know whether what it has read still holds. Forwards, each part is as old as its read.
+  const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
+  if (at < shown && is_under_way() && !is_unchanged(fd, /*asks_server=*/false)) {
+    if (may_go_on(numbers)) give_up();
+    return Bytes::at_origin;
+  }
+  if (at + n > shown) shown_.store(at + n, std::memory_order_relaxed);
+  const auto first = static_cast<std::uint32_t>(at / part_bytes_);
+  std::uint64_t end = at + n;
+  if (pages_.load(std::memory_order_relaxed) == Pages::unknown) {
+    const auto some = static_cast<std::uint32_t>((std::min(end, at + k_first_step) + part_bytes_ - 1) / part_bytes_);
+    if (const Bytes bytes = bring_parts(fd, numbers, first, some); bytes != Bytes::here) return bytes;
+    look_for_pages(fd);
+  }
+  const std::uint64_t wanted = read_ahead(fd, at, end);
+  Bytes bytes = bring_parts(fd, numbers, first, static_cast<std::uint32_t>((wanted + part_bytes_ - 1) / part_bytes_));
+  // Another process would wait for this program's next reads otherwise.
+  if (bytes == Bytes::here && is_under_way() && turn_.is_waited_for()) bring_parts(fd, numbers, 0, part_count_);
+  return bytes;
+}
+
+// A kernel that does not say is asked for nothing, and reads ahead as it does without us.
+void Fill::look_for_pages(int fd) {
+  struct {
+    std::uint64_t at, length;
+  } const range{0, size()};
+  struct {
+    std::uint64_t cached, dirty, under_writeback, evicted, evicted_recently;
+  } pages{};
+  constexpr long k_cachestat = 451;
+  const long error = base::sys::raw(k_cachestat, fd, base::sys::arg(&range), base::sys::arg(&pages), 0);
+  const Pages found = base::sys::failed(error) ? Pages::secret : pages.cached != 0 ? Pages::kept : Pages::none;
+  pages_.store(found, std::memory_order_relaxed);
+}
+
+// How far to bring parts now.
+std::uint64_t Fill::read_ahead(int fd, std::uint64_t at, std::uint64_t end) {
+  const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at;
+  if (!goes_on) window_.store(0, std::memory_order_relaxed);
+  if (!goes_on || !is_under_way()) return end;
+  const std::uint64_t window = std::min(window_.load(std::memory_order_relaxed) * 2 + (end - at), k_most_ahead);
+  window_.store(window, std::memory_order_relaxed);
+  const Pages pages = pages_.load(std::memory_order_relaxed);
+  // Else it may be the header alone that the program is after.
+  const bool is_here = parts_[(end - 1) / part_bytes_].load(std::memory_order_relaxed) != Part::missing;
+  if (pages == Pages::none && at != 0) return is_here ? end : std::min(std::max(end, at + window), size());
+  const std::uint64_t ahead = std::max(ahead_.load(std::memory_order_relaxed), end);
+  if (pages != Pages::kept || window < 4 * k_least_part || ahead >= end + k_pages_ahead / 2) return end;
+  const std::uint64_t to = std::min(end + k_pages_ahead, size());
+  ahead_.store(to, std::memory_order_relaxed);
+  // The kernel takes no more than this of a call, by default.
+  for (std::uint64_t i = ahead; i < to; i += k_pages_a_call)
+    base::sys::raw(SYS_readahead, fd, static_cast<long>(i), static_cast<long>(std::min(k_pages_a_call, to - i)));
+  return end;
+}
+
+Fill::Bytes Fill::bring_all(int fd, Numbers numbers) {
+  if (!goes_on()) return Bytes::at_origin;
+  return bring_parts(fd, numbers, 0, part_count_);
+}
+
+Fill::Bytes Fill::bring_parts(int fd, Numbers numbers, std::uint32_t first, std::uint32_t end) {
+  while (first < end && parts_[first].load(std::memory_order_acquire) == Part::here) ++first;
+  if (first >= end) return Bytes::here;
+  // A handler has interrupted a fetch of this thread.
+  if (FetchScope::is_open()) return Bytes::at_origin;
+  FetchScope scope;
+  scope.begin_wait(fetch().tier().region().own_process());
+  for (std::uint32_t part = first; part < end;) {
+    if (parts_[part].load(std::memory_order_acquire) == Part::here) {
+      ++part;
+      continue;
+    }
+    const std::uint64_t step = turn_.is_waited_for() ? k_waited_step : k_step;
+    const auto most = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(step / part_bytes_));
+    const std::uint32_t taken = take_parts(part, std::min(end, part + most));
+    if (taken == part) return Bytes::at_origin;
+    const std::uint64_t from = part * part_bytes_, to = std::min(taken * part_bytes_, size());
+    const long error = read_parts(fd, from, to);
+    // The number may have been another file's by then.
+    const bool is_right = error == 0 && may_go_on(numbers) && scope.is_own();
+    if (!is_right) {
+      put_back(part, taken);
+      if (error == -ESTALE && may_go_on(numbers)) give_up();
+      return error == -EINTR ? Bytes::interrupted : Bytes::at_origin;
+    }
+    hash_parts(from, to);
+    for (std::uint32_t i = part; i < taken; ++i) parts_[i].store(Part::here, std::memory_order_release);
+    if (missing_.fetch_sub(taken - part, std::memory_order_acq_rel) == taken - part) publish(fd, numbers);
+    turn_.tell_progress();
+    part = taken;
+  }
+  return Bytes::here;
+}
+
+// The first that could not be had.
+std::uint32_t Fill::take_parts(std::uint32_t first, std::uint32_t end) {
+  std::uint32_t part = first;
+  for (; part < end; ++part) {
+    Part missing = Part::missing;
+    if (!parts_[part].compare_exchange_strong(missing, Part::under_way, std::memory_order_acq_rel)) break;
+  }
+  return part;
+}
+
+void Fill::put_back(std::uint32_t first, std::uint32_t end) {
+  for (std::uint32_t i = first; i < end; ++i) parts_[i].store(Part::missing, std::memory_order_release);
+}
+
+// 0 or -errno; ESTALE: the file is not as long as it was.
+long Fill::read_parts(int fd, std::uint64_t from, std::uint64_t to) {
+  base::Stats& stats = fetch().tier().region().stats();
+  std::byte* const room = fetch().room();
+  while (from < to) {
+    // Behind the last one byte more, by which a file that has grown shows itself.
+    std::byte beyond{};
+    const struct ::iovec bytes[2] = {{room + from, to - from}, {&beyond, 1}};
+    stats.count(Counter::origin_reads);
+    const long n = base::sys::raw(SYS_preadv, fd, base::sys::arg(bytes), to == size() ? 2 : 1, static_cast<long>(from));
+    if (base::sys::failed(n)) return n;
+    stats.count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
+    from += static_cast<std::uint64_t>(n);
+    if (n == 0 || from > to) return -ESTALE;
+  }
+  return 0;
+}
+
+// While the processor has them at hand.
+void Fill::hash_parts(std::uint64_t from, std::uint64_t to) {
+  if (hashing_.exchange(true, std::memory_order_acquire)) return;
+  if (hashed_ == from) {
+    reinterpret_cast<base::Hasher*>(hasher_)->add(fetch().room() + from, to - from);
+    hashed_ = to;
+  }
+  hashing_.store(false, std::memory_order_release);
+}
+
+void Fill::publish(int fd, Numbers numbers) {
+  State open = State::open;
+  if (!state_.compare_exchange_strong(open, State::publishing, std::memory_order_acq_rel)) return;
+  const bool is_long = base::monotonic_ns() - began_ns_ > k_long_ns;
+  bool published = is_unchanged(fd, is_long) && may_go_on(numbers);
+  if (published) {
+    // Nobody else is at it: each part is hashed before it counts as here.
+    auto& hasher = *reinterpret_cast<base::Hasher*>(hasher_);
+    hasher.add(fetch().room() + hashed_, size() - hashed_);
+    fetch().note_hash(hasher.value());
+    published = fetch().publish();
+    fetch().pin().release();
+  }
+  state_.store(published ? State::published : State::given_up, std::memory_order_release);
+  turn_.end_copy();
+}
+
+void Fill::finish_at_close(int fd) {
+  if (state_.load(std::memory_order_acquire) != State::open) return;
+  const std::uint64_t missing = missing_.load(std::memory_order_relaxed) * part_bytes_;
+  const bool is_wanted =
+      missing * 8 <= size() || is_noted_miss(fetch().tier().region(), hash_of_path_) || !fetch().can_be_undone();
+  if (is_wanted) bring_all(fd, numbers());
+}
+
+void Fill::give_up() {
+  number_leaves();
+  State open = State::open;
+  if (state_.compare_exchange_strong(open, State::given_up, std::memory_order_acq_rel)) turn_.end_copy();
+}
+
+void Fill::end() {
+  const State state = state_.load(std::memory_order_acquire);
+  if (state == State::free || state == State::making) return;
+  // Read again, it is worth to be fetched as a whole.
+  if (state == State::open && missing_.load(std::memory_order_relaxed) < part_count_)
+    note_miss(fetch().tier().region(), hash_of_path_);
+  give_up();
+  claim_.release();
+  fetch().~Fetch();
+  state_.store(State::free, std::memory_order_release);
+}
+
+void Fill::give_up_all() {
+  for (std::size_t i = 0; i < k_fills; ++i) fill_at(i).give_up();
+}
+
+void Fill::forget_all() {
+  for (std::size_t i = 0; i < k_fills; ++i) {
+    Fill& fill = fill_at(i);
+    const State state = fill.state_.load(std::memory_order_relaxed);
+    if (state == State::free) continue;
+    fill.claim_.forget();
+    if (state != State::making) fill.fetch().abandon();
+    fill.state_.store(State::free, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace cube::cache

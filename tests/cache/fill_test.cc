@@ -1,0 +1,252 @@
+// A fetch whose bytes come as a program reads them, without the program: what is brought, published, refused and given back.
+#include "cache/fill.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cache/base/signal_frame.h"
+#include "cache/fetch_scope.h"
+#include "cache/file_cache.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+using Bytes = Fill::Bytes;
+
+constexpr std::size_t k_size = 2'500'000;
+constexpr std::uint64_t k_part = Fill::k_least_part;
+
+std::string content_of(char seed) {
+  std::string text(k_size, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(static_cast<std::size_t>(seed) + i / 777 + i);
+  return text;
+}
+
+struct FillTest : testing::Test {
+  tests::TempDir dir;
+  tests::TestCache cache{64 * tests::k_mib};
+  const std::string data = content_of('a');
+  const std::string path = dir.write("f", data);
+
+  // As the shim takes one.
+  struct Open {
+    Fill* fill = nullptr;
+    int fd = -1;
+  };
+  Open open(const std::string& of) const {
+    Open opened;
+    OpenRequest request = tests::request_for(of, O_RDONLY);
+    request.who = &opened;
+    request.serve_fill = [](void* who, Fill& fill, int fd) {
+      *static_cast<Open*>(who) = {&fill, fd};
+      return true;
+    };
+    const OpenOutcome outcome = cache->open(request);
+    EXPECT_EQ(outcome.is_filling, opened.fill != nullptr);
+    if (!outcome.is_filling && outcome.kernel_fd >= 0) close(outcome.kernel_fd);
+    return opened;
+  }
+  static void end(const Open& opened) {
+    close(opened.fd);
+    opened.fill->end();
+  }
+  Bytes bring(const Open& opened, std::uint64_t at, std::uint64_t n) const {
+    return opened.fill->bring(opened.fd, opened.fill->numbers(), at, n);
+  }
+  std::string bytes(const Open& opened, std::uint64_t at, std::uint64_t n) const {
+    return {reinterpret_cast<const char*>(opened.fill->record().data()) + at, n};
+  }
+  // What the next open is answered with; empty: not from memory.
+  std::string kept() const {
+    const Pin pin = cache->find(tests::request_for(path, O_RDONLY));
+    return pin && tests::is_sound(cache->region(), *pin) ? std::string(tests::bytes_of(*pin)) : std::string();
+  }
+};
+
+TEST_F(FillTest, BytesComeAsTheyAreAskedForAndTheLastPublishes) {
+  const Open opened = open(path);
+  ASSERT_NE(opened.fill, nullptr);
+  EXPECT_EQ(cache.count(Counter::origin_bytes), 0U);
+  EXPECT_EQ(bring(opened, k_size - 10, 10), Bytes::here);
+  EXPECT_EQ(bytes(opened, k_size - 10, 10), data.substr(k_size - 10));
+  EXPECT_LE(cache.count(Counter::origin_bytes), k_part);
+  EXPECT_EQ(kept(), "");
+  for (std::uint64_t at = 0; at < k_size; at += 100'000) {
+    ASSERT_EQ(bring(opened, at, 100'000), Bytes::here);
+    ASSERT_EQ(bytes(opened, at, 100'000), data.substr(at, 100'000));
+  }
+  EXPECT_EQ(cache.count(Counter::origin_bytes), k_size);
+  EXPECT_EQ(kept(), data);
+  EXPECT_EQ(bring(opened, 0, k_size), Bytes::here) << "from memory, after it was published";
+  end(opened);
+  EXPECT_EQ(kept(), data);
+}
+
+// A close in another thread, and an open that gets the number: between the look at the number and the read.
+TEST_F(FillTest, AReadThroughANumberThatLeftMeanwhileDoesNotCount) {
+  const Open opened = open(path);
+  const Fill::Numbers before = opened.fill->numbers();
+  const int own = dup(opened.fd);
+  opened.fill->number_leaves();
+  const int other = ::open(dir.write("other", content_of('z')).c_str(), O_RDONLY);
+  ASSERT_EQ(dup2(other, opened.fd), opened.fd);
+  EXPECT_EQ(opened.fill->bring(opened.fd, before, 0, k_size), Bytes::at_origin);
+  ASSERT_EQ(dup2(own, opened.fd), opened.fd);
+  EXPECT_EQ(bring(opened, 0, k_size), Bytes::here);
+  EXPECT_EQ(kept(), data);
+  close(own);
+  close(other);
+  end(opened);
+}
+
+TEST_F(FillTest, WhileAHandlerInterruptsAFetchNothingIsBrought) {
+  base::remember_first_thread();
+  const Open opened = open(path);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+  {
+    const FetchScope interrupted;
+    struct sigaction action {};
+    static Bytes answers[2];
+    static const Open* of = nullptr;
+    of = &opened;
+    action.sa_handler = [](int) {
+      const Fill::Numbers numbers = of->fill->numbers();
+      answers[0] = of->fill->bring(of->fd, numbers, 0, 1000);
+      answers[1] = of->fill->bring(of->fd, numbers, 1'000'000, 1000);
+    };
+    struct sigaction former {};
+    sigaction(SIGUSR1, &action, &former);
+    raise(SIGUSR1);
+    sigaction(SIGUSR1, &former, nullptr);
+    EXPECT_EQ(answers[0], Bytes::here);
+    EXPECT_EQ(answers[1], Bytes::at_origin);
+  }
+  EXPECT_EQ(bring(opened, 0, k_size), Bytes::here);
+  EXPECT_EQ(kept(), data);
+  end(opened);
+}
+
+TEST_F(FillTest, AChangeBeforeTheLastPartIsRefused) {
+  const Open opened = open(path);
+  EXPECT_EQ(bring(opened, 0, k_size - 2 * k_part), Bytes::here);
+  const int writer = ::open(path.c_str(), O_WRONLY);
+  EXPECT_EQ(pwrite(writer, "x", 1, 0), 1);
+  close(writer);
+  EXPECT_EQ(bring(opened, k_size - 2 * k_part, 2 * k_part), Bytes::here) << "it is read now";
+  EXPECT_FALSE(opened.fill->goes_on());
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::at_origin);
+  EXPECT_EQ(kept(), "");
+  end(opened);
+}
+
+TEST_F(FillTest, WhoGoesBackAfterAChangeIsNotShownOldBytes) {
+  const Open opened = open(path);
+  EXPECT_EQ(bring(opened, 0, 500'000), Bytes::here);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+  const int writer = ::open(path.c_str(), O_WRONLY);
+  EXPECT_EQ(pwrite(writer, "x", 1, 0), 1);
+  close(writer);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::at_origin);
+  EXPECT_FALSE(opened.fill->goes_on());
+  end(opened);
+}
+
+TEST_F(FillTest, AFileThatIsWrittenThroughTheShimEndsIt) {
+  const Open opened = open(path);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+  EXPECT_TRUE(opened.fill->goes_on());
+  const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
+  cache->writing_begins(path, *stat);
+  EXPECT_FALSE(opened.fill->goes_on());
+  EXPECT_EQ(bring(opened, 1000, 1000), Bytes::at_origin);
+  cache->writing_ends(*stat);
+  end(opened);
+}
+
+TEST_F(FillTest, AShorterFileIsTheKernels) {
+  const Open opened = open(path);
+  EXPECT_EQ(truncate(path.c_str(), 1000), 0);
+  EXPECT_EQ(bring(opened, 100'000, 1000), Bytes::at_origin);
+  EXPECT_FALSE(opened.fill->goes_on());
+  end(opened);
+}
+
+TEST_F(FillTest, ALongerFileIsNotKept) {
+  const Open opened = open(path);
+  const int writer = ::open(path.c_str(), O_WRONLY | O_APPEND);
+  EXPECT_EQ(write(writer, "x", 1), 1);
+  close(writer);
+  EXPECT_EQ(bring(opened, 0, k_size), Bytes::at_origin) << "the last part has another end";
+  EXPECT_EQ(kept(), "");
+  end(opened);
+}
+
+// One more than there are.
+TEST_F(FillTest, WhereAllAreTakenAFileIsFetchedAsAWhole) {
+  std::vector<Open> all;
+  const tests::TestCache large{160 * tests::k_mib};
+  const std::string small = dir.write("small", data.substr(0, 1 << 20));
+  for (int i = 0; i < 65; ++i) {
+    Open opened;
+    OpenRequest request = tests::request_for(small, O_RDONLY);
+    const std::string link = small + std::to_string(i);
+    ASSERT_EQ(::link(small.c_str(), link.c_str()), 0);
+    request.key = link;
+    request.path = link.c_str();
+    request.who = &opened;
+    request.serve_fill = [](void* who, Fill& fill, int fd) {
+      *static_cast<Open*>(who) = {&fill, fd};
+      return true;
+    };
+    const OpenOutcome outcome = large->open(request);
+    EXPECT_EQ(outcome.error, 0);
+    EXPECT_EQ(static_cast<bool>(outcome.pin), i == 64) << i;
+    if (opened.fill != nullptr) all.push_back(opened);
+  }
+  EXPECT_EQ(all.size(), 64U);
+  for (const Open& opened : all) end(opened);
+}
+
+TEST_F(FillTest, AClosedPartGivesItsRoomBackAndTheSecondTimeIsBroughtToTheEnd) {
+  for (int time = 0; time < 2; ++time) {
+    const Open opened = open(path);
+    ASSERT_NE(opened.fill, nullptr);
+    EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+    opened.fill->finish_at_close(opened.fd);
+    end(opened);
+    EXPECT_EQ(kept(), time == 0 ? "" : data);
+  }
+}
+
+TEST_F(FillTest, WhoWaitsHasTheRestBroughtByTheNextRead) {
+  const Open opened = open(path);
+  FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  ASSERT_NE(slot.word.load(), 0U);
+  const std::uint32_t wakeups = slot.wakeups.load();
+  slot.waiting.store(1);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+  EXPECT_EQ(cache.count(Counter::origin_bytes), k_part) << "woken, it has not yet said that it waits on";
+  EXPECT_NE(slot.wakeups.load(), wakeups);
+  slot.waiting.store(1);
+  EXPECT_EQ(bring(opened, 1000, 1000), Bytes::here);
+  EXPECT_EQ(kept(), data);
+  EXPECT_EQ(slot.word.load(), 0U) << "the turn is over";
+  end(opened);
+}
+
+TEST_F(FillTest, ATurnEndsWithTheFill) {
+  const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  const Open opened = open(path);
+  EXPECT_NE(slot.word.load(), 0U);
+  end(opened);
+  EXPECT_EQ(slot.word.load(), 0U);
+}
+
+}  // namespace
+}  // namespace cube::cache

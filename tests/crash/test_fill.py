@@ -1,0 +1,474 @@
+"""Files whose bytes come as a program reads them: harm to the reader, the file and the origin in the middle of it."""
+import json
+import os
+import pathlib
+import zlib
+
+import support
+from support import Host, content, whole
+
+SIZE = 3_000_000
+STEP = 100_000
+
+
+def part(data, at, n):
+    piece = data[at:at + n]
+    return f"ok {len(piece)} {len(piece)} {zlib.crc32(piece)}"
+
+
+class FillCase(support.FaultCase):
+    """With an origin whose every read is counted: no page of it is kept."""
+
+    options = ("--direct",)
+
+    def setUp(self):
+        super().setUp()
+        self.origin = self.mount(*self.options)
+        self.data, self.other = content(1, SIZE), content(2, SIZE)
+        self.made = 0
+
+    def new_file(self, data=None, name=None):
+        self.made += 1
+        name = name or f"f{self.made}"
+        path = self.origin.put(name, self.data if data is None else data)
+        os.utime(self.origin.source(name), (1, 1))
+        return path
+
+    def new_host(self, **more):
+        return Host(self, self.settings(self.origin.root, RAM="64M", **more))
+
+    def opened(self, host, path):
+        answer = host.ask(f"open {path}")
+        self.assertTrue(answer.startswith("fd "), answer)
+        return int(answer.split()[1])
+
+    def reset(self):
+        (self.origin.root / ".lagfs/reset").write_text("1\n")
+
+    def origin_bytes(self):
+        return json.loads((self.origin.root / ".lagfs/counters.json").read_text())["read"]["bytes"]
+
+    def origin_reads(self):
+        """Since the last reset."""
+        return json.loads((self.origin.root / ".lagfs/counters.json").read_text())["read"]["data_files"]
+
+    def read_steps(self, host, fd, at, end, data=None):
+        while at < end:
+            self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data if data is None else data, at, STEP), at)
+            at += STEP
+
+    def assert_kept(self, host, path, data=None):
+        """Whoever opens it now asks the origin for no byte."""
+        self.reset()
+        self.assertEqual(host.ask(f"read {path}"), whole(self.data if data is None else data))
+        self.assertEqual(self.origin_bytes(), 0)
+
+
+class Reads(FillCase):
+    def test_open_asks_for_no_bytes_and_all_come_once(self):
+        host, peer = self.new_host(), self.new_host()
+        path = self.new_file()
+        self.reset()
+        fd = self.opened(host, path)
+        self.assertEqual(self.origin_bytes(), 0)
+        self.read_steps(host, fd, 0, SIZE)
+        self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, SIZE, STEP))
+        self.assertEqual(self.origin_bytes(), SIZE)
+        # It can be found while it is still open.
+        self.assert_kept(peer, path)
+        self.assertEqual(host.ask(f"fd {fd}"), whole(self.data))
+        self.assertEqual(host.ask(f"mapfd {fd}"), whole(self.data))
+        self.assertEqual(self.origin_bytes(), 0)
+        self.tried()
+
+    def test_in_any_order_and_by_any_call(self):
+        for command in ("read {}", "read {} small", "read {} pread", "read {} readv", "stdio {}", "map {}", "child {}",
+                        "threads {} 4"):
+            with self.subTest(command=command):
+                host, path = self.new_host(), self.new_file()
+                self.assertEqual(host.ask(command.format(path)), whole(self.data))
+                self.assertEqual(host.ask(command.format(path)), whole(self.data))
+                self.tried()
+
+    def test_end_first(self):
+        host, path = self.new_host(), self.new_file()
+        self.reset()
+        fd = self.opened(host, path)
+        self.assertEqual(host.ask(f"at {fd} {SIZE - 50} 1000"), part(self.data, SIZE - 50, 1000))
+        self.assertLessEqual(self.origin_bytes(), 128 << 10)
+        self.assertEqual(host.ask(f"at {fd} 0 1000"), part(self.data, 0, 1000))
+        self.assertEqual(host.ask(f"fd {fd} pread"), whole(self.data))
+        self.assertEqual(self.origin_bytes(), SIZE)
+        self.assert_kept(host, path)
+        self.tried()
+
+    def test_offset_of_dups_and_of_the_kernel(self):
+        host, path = self.new_host(), self.new_file()
+        fd = self.opened(host, path)
+        self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
+        twin = int(host.ask(f"dup {fd}").split()[1])
+        self.assertEqual(host.ask(f"next {twin} 1000"), part(self.data, 1000, 1000))
+        self.assertEqual(host.ask(f"offset {fd}"), "at 2000")
+        info = pathlib.Path(f"/proc/{host.process.pid}/fdinfo/{fd}").read_text()
+        self.assertIn("pos:\t2000\n", info)
+        # One that is closed in the middle takes nothing with it.
+        self.assertEqual(host.ask(f"close {fd}"), "closed")
+        self.read_steps(host, twin, 2000, SIZE)
+        self.assert_kept(host, path)
+        self.tried()
+
+    def test_number_that_becomes_another_file(self):
+        host, path, other = self.new_host(), self.new_file(), self.new_file(self.other)
+        fd = self.opened(host, path)
+        self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
+        second = self.opened(host, other)
+        self.assertEqual(host.ask(f"dup {second} {fd}"), f"fd {fd}")
+        self.assertEqual(host.ask(f"fd {fd}"), whole(self.other))
+        self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+        self.tried()
+
+    def test_closed_while_another_thread_reads(self):
+        """The read goes on. That the number was the file's until its end is not known, so it counts for nobody else."""
+        host, path, other = self.new_host(), self.new_file(), self.new_file(self.other)
+        for keeps in (True, False):
+            path = self.new_file()
+            fd = self.opened(host, path)
+            twin = int(host.ask(f"dup {fd}").split()[1]) if keeps else None
+            self.reset()
+            self.origin.script("hold read 1")
+            self.assertEqual(host.ask(f"start {fd} 0 50000"), "started")
+            self.assertGreater(self.origin.held(), 0)
+            self.assertEqual(host.ask(f"close {fd}"), "closed")
+            self.assertEqual(self.opened(host, other), fd)
+            self.origin.script("go")
+            self.assertEqual(host.ask("finish"), part(self.data, 0, 50_000))
+            self.origin.script("clear")
+            if keeps:
+                self.assertEqual(host.ask(f"fd {twin}"), whole(self.data))
+                self.assertGreater(self.origin_bytes(), SIZE, "the part was read again")
+                self.assert_kept(host, path)
+            self.assertEqual(host.ask(f"close {fd}"), "closed")
+            self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+            self.tried()
+
+    def test_closed_at_once_or_after_the_header(self):
+        host = self.new_host()
+        for n in (0, 1000):
+            path = self.new_file()
+            self.reset()
+            fd = self.opened(host, path)
+            if n:
+                self.assertEqual(host.ask(f"next {fd} {n}"), part(self.data, 0, n))
+            self.assertEqual(host.ask(f"close {fd}"), "closed")
+            self.assertLessEqual(self.origin_bytes(), 64 << 10)
+            self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+            self.assert_kept(host, path)
+            self.tried()
+
+    def test_read_in_part_for_the_second_time(self):
+        """It is brought to its end by the close."""
+        host, path = self.new_host(), self.new_file()
+        for _ in range(2):
+            fd = self.opened(host, path)
+            self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
+            self.assertEqual(host.ask(f"close {fd}"), "closed")
+        self.assert_kept(host, path)
+        self.tried()
+
+    def test_headers_take_no_room_for_good(self):
+        """Forty times what the region holds."""
+        host = self.new_host()
+        for round in range(2):
+            for _ in range(40):
+                first, second = self.opened(host, self.new_file()), self.opened(host, self.new_file())
+                for fd in (first, second):
+                    self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
+                for fd in (second, first):
+                    self.assertEqual(host.ask(f"close {fd}"), "closed")
+        path = self.new_file()
+        self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+        self.assert_kept(host, path)
+        self.tried()
+
+    def test_no_room(self):
+        host = Host(self, self.settings(self.origin.root, RAM="8M"))
+        for _ in range(8):
+            path = self.new_file()
+            self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+            self.assertEqual(host.ask(f"read {path} small"), whole(self.data))
+            self.tried()
+
+    def test_at_the_limit_of_fds(self):
+        """A file that is being filled needs no fd but the program's own."""
+        host, path = self.new_host(), self.new_file()
+        self.assertEqual(host.ask(f"read {self.new_file(b'small', 'small')}"), whole(b"small"))
+        fd = self.opened(host, path)
+        self.assertEqual(host.ask(f"limit {fd + 1}"), "limited")
+        self.read_steps(host, fd, 0, SIZE // 2)
+        self.assertEqual(host.ask(f"kernel {fd}"), "done")
+        self.read_steps(host, fd, SIZE // 2, SIZE)
+        self.assertEqual(host.ask(f"open {path}"), "error EMFILE open")
+        self.tried()
+
+    def test_handler_reads_the_same_file(self):
+        host, path = self.new_host(), self.new_file()
+        fd = self.opened(host, path)
+        # The read from the origin is held until the signal has come.
+        self.origin.script("hold read 2")
+        host.send(f"handled {fd} 50")
+        self.assertGreater(self.origin.held(), 0)
+        self.assertIn(host.answer(), [f"{whole(self.data)} handler {part(self.data, 0, STEP)}", "error EINTR read"])
+        self.origin.script("clear")
+        self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+        self.tried()
+
+
+class Changes(FillCase):
+    """The file changes when a part of it has been read: no byte of it stays, and the reader goes on as without us."""
+
+    def change(self, action, commands, expected, **more):
+        host, path = self.new_host(**more), self.new_file(name="changing")
+        fd = self.opened(host, path)
+        self.read_steps(host, fd, 0, SIZE // 2)
+        action(pathlib.Path(self.origin.source("changing")), path)
+        for command, answer in zip(commands, expected):
+            self.assertEqual(host.ask(command.format(fd=fd, path=path)), answer, command)
+        self.tried()
+        return host, path
+
+    def test_rewritten_in_place(self):
+        def rewrite(source, _):
+            with open(source, "r+b") as file:
+                file.write(self.other)
+        # Back at the beginning, the bytes are those of now: with the old ones it would be a mixture that no reader could notice.
+        again = ["at {fd} 0 1000", f"at {{fd}} {SIZE - 1000} 1000", "at {fd} 0 1000", "read {path}", "read {path}"]
+        now = [part(self.other, 0, 1000), part(self.other, SIZE - 1000, 1000), part(self.other, 0, 1000)]
+        self.change(rewrite, again, [*now, whole(self.other), whole(self.other)])
+
+    def test_rewritten_and_read_on(self):
+        def rewrite(source, _):
+            with open(source, "r+b") as file:
+                file.write(self.other)
+        host, path = self.change(rewrite, [], [])
+        fd = 3
+        at = SIZE // 2
+        while at < SIZE:
+            # What was read ahead may be old.
+            self.assertIn(host.ask(f"next {fd} {STEP}"), (part(self.other, at, STEP), part(self.data, at, STEP),
+                                                          *(part(self.data[:cut] + self.other[cut:], at, STEP)
+                                                            for cut in range(at // 65536 * 65536, at + STEP, 65536))))
+            at += STEP
+        self.assertEqual(host.ask(f"fd {fd}"), whole(self.other))
+        self.assertEqual(self.new_host().ask(f"read {path}"), whole(self.other))
+
+    def test_truncated(self):
+        def cut(source, _):
+            os.truncate(source, SIZE // 2 + 1000)
+        short = self.data[:SIZE // 2 + 1000]
+        self.change(cut, [f"at {{fd}} {SIZE // 2 + 500} {STEP}", "fd {fd}", "read {path}", "read {path}"],
+                    [part(short, SIZE // 2 + 500, STEP), whole(short), whole(short), whole(short)])
+
+    def test_replaced(self):
+        def replace(source, _):
+            new = source.with_name("new")
+            new.write_bytes(self.other)
+            os.rename(new, source)
+        self.change(replace, ["fd {fd}", "read {path}", "read {path}"], [whole(self.data), whole(self.other), whole(self.other)])
+
+    def test_removed(self):
+        self.change(lambda source, _: source.unlink(), ["fd {fd}", "read {path}"], [whole(self.data), "error ENOENT open"])
+
+    def test_written_through_the_library(self):
+        writer = self.new_host()
+        new = b"x" * 5000
+        self.change(lambda _, path: self.assertEqual(writer.ask(f"write {path} 5000 x"), "written"),
+                    ["at {fd} 0 1000", "fd {fd}", "read {path}", "read {path}"],
+                    [part(new, 0, 1000), whole(new), whole(new), whole(new)])
+
+    def test_written_by_the_same_program(self):
+        host, path = self.new_host(), self.new_file()
+        fd = self.opened(host, path)
+        self.read_steps(host, fd, 0, SIZE // 2)
+        self.assertEqual(host.ask(f"write {path} 5000 y"), "written")
+        self.assertEqual(host.ask(f"fd {fd}"), whole(b"y" * 5000))
+        self.assertEqual(host.ask(f"read {path}"), whole(b"y" * 5000))
+        self.tried()
+
+    def test_changed_when_all_but_the_last_part_is_there(self):
+        """The last read comes after the change, and the record is refused."""
+        host, path = self.new_host(), self.new_file(name="late")
+        fd = self.opened(host, path)
+        # With gaps, by which nothing is read ahead.
+        starts = range(0, SIZE, 500_000)
+        for at in starts[:-1]:
+            self.assertEqual(host.ask(f"at {fd} {at} 499990"), part(self.data, at, 499_990))
+        with open(self.origin.source("late"), "r+b") as file:
+            file.write(self.other[:1000])
+        mixed = self.other[:1000] + self.data[1000:]
+        self.assertEqual(host.ask(f"at {fd} {starts[-1]} 499990"), part(self.data, starts[-1], 499_990))
+        self.assertEqual(host.ask(f"fd {fd}"), whole(mixed))
+        for reader in (host, self.new_host()):
+            self.assertEqual(reader.ask(f"read {path}"), whole(mixed))
+        self.tried()
+
+
+class Processes(FillCase):
+    def test_killed_after_each_part(self):
+        peer = self.new_host()
+        for at in range(0, SIZE + 1, 500_000):
+            with self.subTest(at=at):
+                path = self.new_file()
+                host = self.new_host()
+                fd = self.opened(host, path)
+                self.read_steps(host, fd, 0, at)
+                host.kill()
+                self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
+                self.assert_kept(peer, path)
+                self.tried()
+
+    def test_killed_while_the_origin_reads_and_others_wait(self):
+        for nth in (1, 2, 3):
+            with self.subTest(nth=nth):
+                path = self.new_file()
+                host, peer, second = self.new_host(), self.new_host(), self.new_host()
+                self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
+                self.origin.script(f"hold read {nth}")
+                host.send(f"read {path}")
+                self.assertGreater(self.origin.held(), 0)
+                for reader in (peer, second):
+                    reader.send(f"read {path}")
+                host.kill()
+                for reader in (peer, second):
+                    self.assertEqual(reader.answer(), whole(self.data))
+                self.origin.script("clear")
+                self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
+                self.tried()
+
+    def test_idle_reader_keeps_nobody_waiting(self):
+        """It has the file open, and reads no more."""
+        host, peer, path = self.new_host(), self.new_host(), self.new_file()
+        fd = self.opened(host, path)
+        self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
+        for _ in range(3):
+            self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
+        self.read_steps(host, fd, 1000, SIZE)
+        self.assert_kept(peer, path)
+        self.tried()
+
+    def test_stopped_reader_keeps_nobody_waiting(self):
+        host, peer, path = self.new_host(), self.new_host(), self.new_file()
+        fd = self.opened(host, path)
+        self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
+        host.stop()
+        self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
+        host.signal(18)
+        self.read_steps(host, fd, 1000, SIZE)
+        self.tried()
+
+    def test_waiter_is_answered_from_the_fill(self):
+        """Who waits makes the reader bring the rest at its next read, and asks the origin for nothing itself."""
+        host, peer, path = self.new_host(), self.new_host(), self.new_file()
+        self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
+        self.reset()
+        self.origin.script("hold read 2")
+        host.send(f"read {path}")
+        self.assertGreater(self.origin.held(), 0)
+        peer.send(f"read {path}")
+        self.origin.script("go")
+        for reader in (host, peer):
+            self.assertEqual(reader.answer(), whole(self.data))
+        self.origin.script("clear")
+        self.assertIn(self.origin_bytes(), (SIZE, 2 * SIZE), "twice, if the peer came late or was slow")
+        self.tried()
+
+    def test_open_twice_in_one_process(self):
+        host, path = self.new_host(), self.new_file()
+        first, second = self.opened(host, path), self.opened(host, path)
+        self.read_steps(host, first, 0, SIZE // 2)
+        self.read_steps(host, second, 0, SIZE)
+        self.read_steps(host, first, SIZE // 2, SIZE)
+        self.assert_kept(host, path)
+        self.tried()
+
+    def test_fork_exec_and_spawn(self):
+        for command, answer in (("forked {} 1000", f"{part(self.data, 1000, 1000)} then {part(self.data, 2000, 1000)}"),
+                                ("executed {} 1000", part(self.data, 1000, 1000))):
+            with self.subTest(command=command):
+                host, path = self.new_host(), self.new_file()
+                fd = self.opened(host, path)
+                self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
+                self.assertEqual(host.ask(command.format(fd)), answer)
+                self.assertEqual(host.ask(f"fd {fd}"), whole(self.data))
+                self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+                self.tried()
+
+    def test_exec_of_the_reader(self):
+        """Its turn is taken over."""
+        host, peer, path = self.new_host(), self.new_host(), self.new_file()
+        self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
+        fd = self.opened(host, path)
+        self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
+        self.assertEqual(host.ask("become"), "became")
+        self.assertEqual(host.ask(f"offset {fd}"), "at -1")
+        self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
+        self.assert_kept(peer, path)
+        self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+        self.tried()
+
+    def test_map_in_the_middle(self):
+        host, path = self.new_host(), self.new_file()
+        fd = self.opened(host, path)
+        self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
+        self.reset()
+        self.assertEqual(host.ask(f"mapfd {fd}"), whole(self.data))
+        self.assertLessEqual(self.origin_bytes(), SIZE)
+        self.assert_kept(host, path)
+        self.tried()
+
+
+class KernelsPages(Reads):
+    """The kernel keeps pages of the file, and reads ahead as it likes."""
+
+    options = ()
+
+    test_open_asks_for_no_bytes_and_all_come_once = None
+    test_closed_at_once_or_after_the_header = None
+    test_closed_while_another_thread_reads = None
+    test_end_first = None
+    # No signal ends the wait for a page.
+    test_handler_reads_the_same_file = None
+
+
+class Errors(FillCase):
+    def test_one_read_fails(self):
+        for error in ("EIO", "ESTALE", "EINTR"):
+            for nth in (1, 2, 3):
+                with self.subTest(error=error, nth=nth):
+                    host, path = self.new_host(), self.new_file()
+                    fd = self.opened(host, path)
+                    self.origin.script("clear", f"fail read {error} {nth}")
+                    answer = host.ask(f"fd {fd}")
+                    self.assertIn(answer, (whole(self.data), f"error {error} read"))
+                    self.origin.script("clear")
+                    self.assertEqual(host.ask(f"fd {fd}"), whole(self.data))
+                    self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+                    self.tried()
+
+    def test_all_reads_fail(self):
+        native = self.native()
+        for error in ("EIO", "ESTALE", "EINTR"):
+            seen = []
+            for reader in (native, self.new_host()):
+                path = self.new_file()
+                fd = self.opened(reader, path)
+                self.read_steps(reader, fd, 0, 300_000)
+                self.origin.script("clear", f"fail read {error} 1 1000000")
+                seen.append(reader.ask(f"at {fd} 2000000 1000"))
+                self.origin.script("clear")
+            self.assertEqual(seen[0], seen[1])
+            self.assertEqual(seen[0], f"error {error} read")
+            self.tried()
+
+
+if __name__ == "__main__":
+    support.main(__name__)
