@@ -149,6 +149,10 @@ bool is_path_only(int fd) {
   return sys::failed(flags) || (flags & O_PATH) != 0;
 }
 
+// Is this number of the file the origin's own? That of a file whose bytes come as they are read always was, and nothing else may
+// take its place: not all of its bytes are in memory.
+bool has_origin(const OpenFile& file, int fd) { return file.is_origin() && (file.fill != nullptr || !is_path_only(fd)); }
+
 void count_materialized(const char* call) {
   cache::FileCache* const cache = process::attached_cache();
   if (cache == nullptr) return;
@@ -172,7 +176,7 @@ void hand_over(OpenFile& file, int fd, std::uint64_t row) {
   for (int other = 0; other < g_fds.end() && file.refs.load(std::memory_order_acquire) > 1; ++other) {
     std::uint64_t own = 0;
     if (!g_fds.lock_if(other, &file, own)) continue;
-    if (is_path_only(other)) {
+    if (!has_origin(file, other)) {
       g_fds.unlock(other, own);
     } else {
       give(other, own);
@@ -253,7 +257,7 @@ int materialize_slow(int fd, const char* call) {
   // Somebody else is at it, or has changed the number; it is done when the row is no longer BUSY.
   if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_slow(fd, call);
 
-  if (file->is_origin() && !is_path_only(fd)) {
+  if (has_origin(*file, fd)) {
     if (file->fill != nullptr) file->fill->give_up();
     hand_over(*file, fd, own_row);
     count_materialized(call);

@@ -25,12 +25,16 @@ Fill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n)
   return is_number_of(fd, file) ? file.fill->bring(fd, numbers, at, n) : Fill::Bytes::at_origin;
 }
 
-// By the number. Where another thread has closed it meanwhile, the read goes on, as in the kernel.
+// By the number. Where another thread has closed it meanwhile, the read goes on, as in the kernel. Where the file can then not be
+// opened again, the bytes are right only if the number has not become another file.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));
   if (is_number_of(fd, file)) return got;
   const int again = open_origin_again(file);
-  if (again < 0) return got;
+  if (again < 0) {
+    const auto now = cache::stat_fd(fd);
+    return now && now->same_file(file.record->stat) ? got : -EBADF;
+  }
   const long got_again = sys::pread(again, to, n, static_cast<std::int64_t>(at));
   sys::close(again);
   return got_again;
