@@ -54,7 +54,7 @@ void FetchScope::forget() { t_fetch = {}; }
 
 bool FetchScope::is_own() const { return t_fetch.scope == this; }
 
-void FetchScope::hold(const SingleFlight::Ticket& ticket) { t_fetch.turn = ticket.hold(); }
+void FetchScope::hold(const SingleFlight::Hold& turn) { t_fetch.turn = turn; }
 
 void FetchScope::begin_wait(ProcessSlot& process) {
   process.demand_waits.fetch_add(1, std::memory_order_relaxed);

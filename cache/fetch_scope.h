@@ -26,7 +26,8 @@ class FetchScope {
   // False: it was taken for left behind and has been ended (the handler has gone on on another stack). Nothing may be
   // published then.
   bool is_own() const;
-  void hold(const SingleFlight::Ticket& ticket);
+  // The turn, which ends if this is left behind.
+  void hold(const SingleFlight::Hold& turn);
   // The program waits for the origin from now on, which the prefetcher is told, and how long it did.
   void begin_wait(ProcessSlot& process);
   void end_wait();

@@ -175,7 +175,7 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   const bool may_wait = (request.flags & O_NONBLOCK) == 0;
   const SingleFlight::Turn turn = flights_.begin(hash, ticket, &waited_for_prefetch, may_wait);
   if (turn == SingleFlight::Turn::too_long) return open_uncached(request, Counter::bypassed_busy);
-  scope.hold(ticket);
+  scope.hold(ticket.hold());
   // Somebody may have fetched it since we looked, whether we have waited for him or not. His look may be older than this open,
   // or this job: it counts as that of any other record.
   outcome.pin = ram_.find(request.key, hash);

@@ -72,15 +72,23 @@ bool Fill::is_unchanged(int fd, bool asks_server) const {
   return now && now->is_unchanged_since(record_->stat);
 }
 
+bool Fill::has_any_part(std::uint64_t at, std::uint64_t n) const {
+  for (std::uint64_t i = at / part_bytes_; i * part_bytes_ < at + n; ++i) {
+    if (parts_[i].load(std::memory_order_relaxed) == Part::here) return true;
+  }
+  return false;
+}
+
 Fill::Bytes Fill::bring(int fd, Numbers numbers, std::uint64_t at, std::uint64_t n) {
   if (state_.load(std::memory_order_acquire) == State::given_up) return Bytes::at_origin;
   if (is_under_way() && !fetch().is_unchanged()) {
     give_up();
     return Bytes::at_origin;
   }
-  // A reader that goes back may want to know whether what it has read still holds. Forwards, each part is as old as its read.
+  // A reader that goes back may want to know whether what it has read still holds. Forwards, each part is as old as its read, and
+  // so is one that is not here yet.
   const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
-  if (at < shown && is_under_way() && !is_unchanged(fd, /*asks_server=*/false)) {
+  if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd, /*asks_server=*/false)) {
     if (may_go_on(numbers)) give_up();
     return Bytes::at_origin;
   }
@@ -145,6 +153,8 @@ Fill::Bytes Fill::bring_parts(int fd, Numbers numbers, std::uint32_t first, std:
   // A handler has interrupted a fetch of this thread.
   if (FetchScope::is_open()) return Bytes::at_origin;
   FetchScope scope;
+  // A part that is left is never here, so there will be no record: nobody need wait for it.
+  scope.hold(turn_);
   scope.begin_wait(fetch().tier().region().own_process());
   for (std::uint32_t part = first; part < end;) {
     if (parts_[part].load(std::memory_order_acquire) == Part::here) {
@@ -253,8 +263,9 @@ void Fill::end() {
   if (state == State::open && missing_.load(std::memory_order_relaxed) < part_count_)
     note_miss(fetch().tier().region(), hash_of_path_);
   give_up();
-  claim_.release();
+  // The claim last: without it the segment may be another's when the room is given back.
   fetch().~Fetch();
+  claim_.release();
   state_.store(State::free, std::memory_order_release);
 }
 

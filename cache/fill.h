@@ -69,6 +69,7 @@ class Fill {
   Bytes bring_parts(int fd, Numbers numbers, std::uint32_t first, std::uint32_t end);
   std::uint32_t take_parts(std::uint32_t first, std::uint32_t end);
   void put_back(std::uint32_t first, std::uint32_t end);
+  bool has_any_part(std::uint64_t at, std::uint64_t n) const;
   long read_parts(int fd, std::uint64_t from, std::uint64_t to);
   void hash_parts(std::uint64_t from, std::uint64_t to);
   bool is_unchanged(int fd, bool asks_server) const;
