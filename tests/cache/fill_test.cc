@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -237,6 +239,33 @@ TEST_F(FillTest, WhoWaitsHasTheRestBroughtByTheNextRead) {
   EXPECT_EQ(bring(opened, 1000, 1000), Bytes::here);
   EXPECT_EQ(kept(), data);
   EXPECT_EQ(slot.word.load(), 0U) << "the turn is over";
+  end(opened);
+}
+
+// As in a child by fork: it has its parent's memory, and shares the region with it.
+TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
+  const Open opened = open(path);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+  const pid_t child = fork();
+  if (child == 0) {
+    FileCache::forget_fills();
+    const bool goes_on = opened.fill->goes_on();
+    end(opened);
+    _exit(goes_on ? 1 : 0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(opened.fill->goes_on());
+  const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  EXPECT_NE(slot.word.load(), 0U) << "the turn is the parent's";
+  // Where the room were given back, another file would lie in it.
+  const std::string other = dir.write("other", content_of('z'));
+  const OpenOutcome second = cache->open(tests::request_for(other, O_RDONLY));
+  ASSERT_TRUE(second.pin);
+  EXPECT_EQ(bring(opened, 0, k_size), Bytes::here);
+  EXPECT_EQ(tests::bytes_of(*second.pin), content_of('z'));
+  EXPECT_EQ(kept(), data);
   end(opened);
 }
 

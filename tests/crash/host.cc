@@ -1,7 +1,9 @@
 // The program that the fault tests harm: reads one command a line from its standard input, does it with plain libc calls
 // and answers with one line. It runs with the library preloaded, and without it as the yardstick.
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -12,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csetjmp>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -23,6 +26,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "cache/base/sys.h"
 
 namespace {
 
@@ -41,6 +46,16 @@ std::uint32_t crc32(const std::string& bytes) {
   std::uint32_t crc = ~0U;
   for (const char c : bytes) crc = table[(crc ^ static_cast<unsigned char>(c)) & 0xff] ^ (crc >> 8);
   return ~crc;
+}
+
+// A child does not outlive us, however we end.
+pid_t fork_child() {
+  const pid_t parent = getpid(), child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+  }
+  return child;
 }
 
 std::string failed(const char* step) { return std::string("error ") + strerrorname_np(errno) + " " + step; }
@@ -141,11 +156,19 @@ std::string do_limit(const Words& words) {
   limit.rlim_cur = std::stoul(words[1]);
   return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? "limited" : failed("setrlimit");
 }
+// setfd NUMBER FLAGS [ioctl]: the flags of the number before and after
+std::string do_set_fd(const Words& words) {
+  const int fd = std::stoi(words[1]), flags = std::stoi(words[2]);
+  const int before = fcntl(fd, F_GETFD);
+  const int error = words.size() > 3 ? ioctl(fd, flags != 0 ? FIOCLEX : FIONCLEX) : fcntl(fd, F_SETFD, flags);
+  if (error != 0) return failed("F_SETFD");
+  return "flags " + std::to_string(before) + " " + std::to_string(fcntl(fd, F_GETFD));
+}
 // forked NUMBER BYTES: a child reads that much, and then we do
 std::string do_forked(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");
-  const pid_t child = fork();
+  const pid_t child = fork_child();
   if (child == 0) {
     const std::string text = do_next(words);
     _exit(write(answer[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
@@ -158,11 +181,30 @@ std::string do_forked(const Words& words) {
   waitpid(child, &status, 0);
   return std::string(text, static_cast<std::size_t>(n)) + " then " + do_next(words);
 }
+// rawforked NUMBER OFFSET BYTES: a child by a clone that passes libc and the library by reads that from the number, and closes it
+std::string do_raw_forked(const Words& words) {
+  int answer[2];
+  if (pipe(answer) != 0) return failed("pipe");
+  const long child = cube::base::sys::raw(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const std::string text = do_at({"at", words[1], words[2], words[3]});
+    const bool told = write(answer[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    _exit(close(std::stoi(words[1])) == 0 && told ? 0 : 1);
+  }
+  close(answer[1]);
+  char text[200] = "";
+  const ssize_t n = read(answer[0], text, sizeof text);
+  close(answer[0]);
+  int status = 0;
+  waitpid(static_cast<pid_t>(child), &status, 0);
+  return status != 0 ? "child ended with " + std::to_string(status) : std::string(text, static_cast<std::size_t>(n));
+}
 // executed NUMBER BYTES: a program that the child becomes reads that much from its standard input
 std::string do_executed(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");
-  const pid_t child = fork();
+  const pid_t child = fork_child();
   if (child == 0) {
     dup2(std::stoi(words[1]), 0);
     dup2(answer[1], 1);
@@ -255,6 +297,19 @@ std::string do_handled(const Words& words) {
   return seen(static_cast<long>(bytes.size()), bytes) + " handler " +
          seen(g_handled_bytes, std::string(g_handled_buffer, static_cast<std::size_t>(std::max<ssize_t>(g_handled_bytes, 0))));
 }
+// jumped NUMBER BYTES: one read, which SIGUSR1 leaves by a jump
+sigjmp_buf g_before_read;
+std::string do_jumped(const Words& words) {
+  struct sigaction action {};
+  action.sa_handler = [](int) { siglongjmp(g_before_read, 1); };
+  sigaction(SIGUSR1, &action, nullptr);
+  // Not on the stack, for the jump destroys nothing.
+  static std::string buffer;
+  buffer.resize(std::stoul(words[2]));
+  if (sigsetjmp(g_before_read, 1) != 0) return "left";
+  const ssize_t n = read(std::stoi(words[1]), buffer.data(), buffer.size());
+  return "not left: " + std::to_string(n);
+}
 std::string do_close(const Words& words) { return close(std::stoi(words[1])) == 0 ? "closed" : failed("close"); }
 
 // kernel NUMBER: a call that only the kernel can answer
@@ -301,7 +356,7 @@ std::string do_alarmed(const Words& words) {
 std::string do_child(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");
-  const pid_t child = fork();
+  const pid_t child = fork_child();
   if (child == 0) {
     const std::string text = do_read(words);
     _exit(write(answer[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
@@ -343,6 +398,8 @@ std::string do_eat(const Words& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Nor do we outlive the driver. It may start us in another pid namespace, so its pid does not tell whether it is gone already.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (argc > 1) std::cout << argv[1] << std::endl;
   const std::map<std::string, std::string (*)(const Words&)> commands = {{"read", do_read},
                                                                          {"stdio", do_stdio},
@@ -359,12 +416,15 @@ int main(int argc, char** argv) {
                                                                          {"offset", do_offset},
                                                                          {"dup", do_dup},
                                                                          {"limit", do_limit},
+                                                                         {"setfd", do_set_fd},
+                                                                         {"rawforked", do_raw_forked},
                                                                          {"forked", do_forked},
                                                                          {"executed", do_executed},
                                                                          {"become", do_become},
                                                                          {"mapfd", do_map_fd},
                                                                          {"threads", do_threads},
                                                                          {"handled", do_handled},
+                                                                         {"jumped", do_jumped},
                                                                          {"start", do_start},
                                                                          {"finish", do_finish},
                                                                          {"child", do_child},

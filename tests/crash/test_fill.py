@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import signal
 import zlib
 
 import support
@@ -223,6 +224,27 @@ class Reads(FillCase):
         self.tried()
 
 
+    def test_left_by_a_jump(self):
+        """The part that was under way never comes. The next open fetches the file anew, and nobody waits for the first."""
+        host, peer, path = self.new_host(), self.new_host(), self.new_file()
+        fd = self.opened(host, path)
+        self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
+        # The first read after the script.
+        self.origin.script("hold read 1")
+        host.send(f"jumped {fd} 1000000")
+        self.assertGreater(self.origin.held(), 0)
+        host.signal(signal.SIGUSR1)
+        self.assertEqual(host.answer(), "left")
+        self.origin.script("clear")
+        self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+        for reader in (host, peer):
+            self.assert_kept(reader, path)
+        self.assertEqual(host.ask(f"fd {fd}"), whole(self.data))
+        self.assertEqual(host.ask(f"close {fd}"), "closed")
+        self.assert_kept(host, path)
+        self.tried()
+
+
 class Changes(FillCase):
     """The file changes when a part of it has been read: no byte of it stays, and the reader goes on as without us."""
 
@@ -361,7 +383,7 @@ class Processes(FillCase):
         self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
         host.stop()
         self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
-        host.signal(18)
+        host.signal(signal.SIGCONT)
         self.read_steps(host, fd, 1000, SIZE)
         self.tried()
 
@@ -402,6 +424,59 @@ class Processes(FillCase):
                 self.assertEqual(host.ask(f"read {path}"), whole(self.data))
                 self.tried()
 
+    def test_close_on_exec_is_changed(self):
+        """By fcntl and by ioctl, of the number and of a dup: what the program has said counts at its exec, in both directions."""
+        for how in ("", " ioctl"):
+            for keeps in (True, False):
+                with self.subTest(how=how, keeps=keeps):
+                    native, host = self.native(), self.new_host()
+                    seen = []
+                    for reader in (native, host):
+                        path = self.new_file()
+                        fd = self.opened(reader, path)
+                        twin = int(reader.ask(f"dup {fd}").split()[1])
+                        self.assertEqual(reader.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
+                        said = [reader.ask(f"setfd {number} {flags}{how}")
+                                for number, flags in ((fd, 0), (twin, 1), *(((fd, 1), (twin, 0)) if not keeps else ()))]
+                        # The fill goes on.
+                        self.assertEqual(reader.ask(f"next {fd} 1000"), part(self.data, 1000, 1000))
+                        self.assertEqual(reader.ask("become"), "became")
+                        seen.append((said, reader.ask(f"offset {fd}"), reader.ask(f"offset {twin}"),
+                                     reader.ask(f"next {fd if keeps else twin} 1000")))
+                        self.assertEqual(seen[-1][3], part(self.data, 2000, 1000))
+                    self.assertEqual(seen[0], seen[1])
+                    self.assertEqual(host.ask(f"read {path}"), whole(self.data))
+                    self.tried()
+
+    def test_close_on_exec_costs_the_fill_nothing(self):
+        host, path = self.new_host(), self.new_file()
+        self.reset()
+        fd = self.opened(host, path)
+        self.read_steps(host, fd, 0, SIZE // 2)
+        for flags in (0, 1, 0):
+            self.assertIn(f" {flags}", host.ask(f"setfd {fd} {flags}"))
+        self.read_steps(host, fd, SIZE // 2, SIZE)
+        self.assertEqual(self.origin_bytes(), SIZE)
+        self.assert_kept(host, path)
+        self.tried()
+
+    def test_child_by_a_fork_that_passes_us_by(self):
+        """It lets go of what its parent fills, and takes nothing from its parent by that."""
+        host, peer, path = self.new_host(), self.new_host(), self.new_file()
+        fd = self.opened(host, path)
+        self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
+        self.assertEqual(host.ask(f"rawforked {fd} {SIZE // 2} 1000"), part(self.data, SIZE // 2, 1000))
+        # The room is still the parent's: of all that the region has room for, nothing lies there.
+        others = [self.new_file(self.other) for _ in range((64 << 20) // SIZE)]
+        for other in others:
+            self.assertEqual(host.ask(f"read {other}"), whole(self.other))
+        self.read_steps(host, fd, STEP, SIZE)
+        for other in others:
+            self.assertEqual(peer.ask(f"read {other}"), whole(self.other))
+        self.assert_kept(peer, path)
+        self.assertEqual(host.ask(f"fd {fd}"), whole(self.data))
+        self.tried()
+
     def test_exec_of_the_reader(self):
         """Its turn is taken over."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
@@ -437,6 +512,7 @@ class KernelsPages(Reads):
     test_end_first = None
     # No signal ends the wait for a page.
     test_handler_reads_the_same_file = None
+    test_left_by_a_jump = None
 
 
 class Errors(FillCase):
