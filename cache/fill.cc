@@ -9,6 +9,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/fetch_scope.h"
+#include "cache/ram/listings.h"
 #include "cache/recent_misses.h"
 
 namespace cube::cache {
@@ -225,6 +226,12 @@ void Fill::hash_parts(std::uint64_t from, std::uint64_t to) {
   hashing_.store(false, std::memory_order_release);
 }
 
+// What is fetched ahead of a listed directory is in proportion to what is read of it, and nothing was when the file was opened.
+void Fill::note_read() const {
+  const std::uint64_t parts = part_count_ - missing_.load(std::memory_order_relaxed);
+  Listings(fetch().tier().region()).note_bytes(record_->path(), std::min(parts * part_bytes_, size()));
+}
+
 void Fill::publish(int fd, Numbers numbers) {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::publishing, std::memory_order_acq_rel)) return;
@@ -237,6 +244,7 @@ void Fill::publish(int fd, Numbers numbers) {
     fetch().note_hash(hasher.value());
     published = fetch().publish();
     fetch().pin().release();
+    if (published) note_read();
   }
   state_.store(published ? State::published : State::given_up, std::memory_order_release);
   turn_.end_copy();
@@ -263,6 +271,7 @@ void Fill::end() {
   if (state == State::open && missing_.load(std::memory_order_relaxed) < part_count_)
     note_miss(fetch().tier().region(), hash_of_path_);
   give_up();
+  if (state != State::published) note_read();
   // The claim last: without it the segment may be another's when the room is given back.
   fetch().~Fetch();
   claim_.release();

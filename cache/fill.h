@@ -74,6 +74,7 @@ class Fill {
   void hash_parts(std::uint64_t from, std::uint64_t to);
   bool is_unchanged(int fd, bool asks_server) const;
   bool may_go_on(Numbers numbers) const;
+  void note_read() const;
   void publish(int fd, Numbers numbers);
   bool is_under_way() const {
     const State state = state_.load(std::memory_order_acquire);

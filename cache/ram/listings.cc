@@ -34,6 +34,10 @@ std::uint32_t uselessness(const ListedRow& row) {
   return row.files.load(std::memory_order_relaxed) == 0 ? age + k_listing_is_old_s : age;
 }
 
+std::uint32_t kib_of(std::uint64_t bytes) {
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + 1023) / 1024, 1, UINT32_MAX / 4));
+}
+
 }  // namespace
 
 ListedRow& Listings::row(std::uint64_t hash, std::uint32_t way) const {
@@ -73,12 +77,20 @@ void Listings::note_listed(std::string_view directory) {
   least->hash.compare_exchange_strong(free, hash, std::memory_order_release, std::memory_order_relaxed);
 }
 
-bool Listings::note_read(std::string_view file, std::uint64_t bytes, bool was_fetched_ahead) {
+ListedRow* Listings::row_of_directory_of(std::string_view file) const {
   const std::size_t slash = file.rfind('/');
-  if (slash == std::string_view::npos) return false;
-  ListedRow* const found = find(base::hash_path(file.substr(0, slash)));
+  return slash == std::string_view::npos ? nullptr : find(base::hash_path(file.substr(0, slash)));
+}
+
+void Listings::note_bytes(std::string_view file, std::uint64_t bytes) {
+  if (ListedRow* const found = row_of_directory_of(file); found != nullptr)
+    found->read_kib.fetch_add(kib_of(bytes), std::memory_order_relaxed);
+}
+
+bool Listings::note_read(std::string_view file, std::uint64_t bytes, bool was_fetched_ahead) {
+  ListedRow* const found = row_of_directory_of(file);
   if (found == nullptr) return false;
-  const auto kib = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + 1023) / 1024, 1, UINT32_MAX / 4));
+  const std::uint32_t kib = kib_of(bytes);
   found->read_kib.fetch_add(kib, std::memory_order_relaxed);
   if (was_fetched_ahead) found->early_kib.fetch_add(kib, std::memory_order_relaxed);
   const std::uint32_t files = found->files.fetch_add(1, std::memory_order_relaxed) + 1;

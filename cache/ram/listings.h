@@ -28,6 +28,8 @@ class Listings {
   // A file is opened for the first time since it came into memory. True: its directory was listed, is read file by file, and
   // the leader does not know of it.
   bool note_read(std::string_view file, std::uint64_t bytes, bool was_fetched_ahead);
+  // More was read of a file whose first open was noted.
+  void note_bytes(std::string_view file, std::uint64_t bytes);
   // For the leader to fetch from. False: too many wait, or its path is too long.
   bool post(std::string_view directory);
 
@@ -45,6 +47,7 @@ class Listings {
 
  private:
   ListedRow& row(std::uint64_t hash, std::uint32_t way) const;
+  ListedRow* row_of_directory_of(std::string_view file) const;
   std::uint32_t next_lead() const { return region_->header().leads.load(std::memory_order_relaxed) + 1; }
 
   const Region* region_;

@@ -12,6 +12,7 @@
 #include "cache/base/signal_frame.h"
 #include "cache/fetch_scope.h"
 #include "cache/file_cache.h"
+#include "cache/ram/listings.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
@@ -240,6 +241,21 @@ TEST_F(FillTest, WhoWaitsHasTheRestBroughtByTheNextRead) {
   EXPECT_EQ(kept(), data);
   EXPECT_EQ(slot.word.load(), 0U) << "the turn is over";
   end(opened);
+}
+
+TEST_F(FillTest, WhatIsReadOfAListedDirectoryCounts) {
+  Listings listings(cache->region());
+  const std::string directory = path.substr(0, path.rfind('/'));
+  listings.note_listed(directory);
+  const ListedRow* const row = listings.find(base::hash_path(directory));
+  ASSERT_NE(row, nullptr);
+  for (const std::uint64_t n : {std::uint64_t{1000}, std::uint64_t{k_size}}) {
+    const std::uint32_t before = row->read_kib.load();
+    const Open opened = open(path);
+    EXPECT_EQ(bring(opened, 0, n), Bytes::here);
+    end(opened);
+    EXPECT_EQ(row->read_kib.load() - before, (n == k_size ? k_size + 1023 : k_part) / 1024);
+  }
 }
 
 // As in a child by fork: it has its parent's memory, and shares the region with it.
