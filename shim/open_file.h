@@ -32,12 +32,12 @@ struct alignas(64) OpenFile {
   std::uint64_t size = 0;
   Kind kind = Kind::served;
   std::atomic<Number> number{Number::placeholder};
-  std::atomic<std::uint32_t> users_of_copy{0};  // calls that may move the offset of a copy (CopyUse)
   std::atomic<bool> sticky{false};              // a writer that may write after its last close here: never ends
+  std::atomic<std::uint32_t> users_of_copy{0};  // calls that may move the offset of a copy (CopyUse)
   int flags = 0;                                // the program's, for F_GETFL
   // For the report alone: threads that read one file at once may lose a count, which a locked add for each call is not worth.
-  std::atomic<std::uint64_t> bytes_served{0};
   std::atomic<std::uint32_t> calls_saved{0};
+  std::atomic<std::uint64_t> bytes_served{0};
   void count(std::uint64_t bytes) {
     bytes_served.store(bytes_served.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
     calls_saved.store(calls_saved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
