@@ -160,6 +160,17 @@ TEST_F(FillTest, WhoGoesBackAfterAChangeIsNotShownOldBytes) {
   end(opened);
 }
 
+TEST_F(FillTest, WhatIsNotHereYetNeedsNoLook) {
+  const Open opened = open(path);
+  EXPECT_EQ(bring(opened, k_size - 1000, 1000), Bytes::here);
+  const std::uint64_t looks = cache.count(Counter::origin_stats);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+  EXPECT_EQ(cache.count(Counter::origin_stats), looks);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+  EXPECT_EQ(cache.count(Counter::origin_stats), looks + 1);
+  end(opened);
+}
+
 TEST_F(FillTest, AFileThatIsWrittenThroughTheShimEndsIt) {
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);

@@ -152,6 +152,23 @@ class Reads(FillCase):
             self.assertEqual(host.ask(f"read {path}"), whole(self.data))
             self.tried()
 
+    def test_closed_and_removed_while_another_thread_reads(self):
+        """What the number has become is never shown. That the file cannot be opened again is EBADF."""
+        host, other = self.new_host(), self.new_file(self.other)
+        path = self.new_file(name="removed")
+        fd = self.opened(host, path)
+        self.origin.script("hold read 1")
+        self.assertEqual(host.ask(f"start {fd} 0 50000"), "started")
+        self.assertGreater(self.origin.held(), 0)
+        self.assertEqual(host.ask(f"close {fd}"), "closed")
+        self.assertEqual(self.opened(host, other), fd)
+        os.unlink(self.origin.source("removed"))
+        self.origin.script("go")
+        self.assertIn(host.ask("finish"), (part(self.data, 0, 50_000), "error EBADF read"))
+        self.origin.script("clear")
+        self.assertEqual(host.ask(f"fd {fd}"), whole(self.other))
+        self.tried()
+
     def test_closed_at_once_or_after_the_header(self):
         host = self.new_host()
         for n in (0, 1000):
@@ -509,6 +526,7 @@ class KernelsPages(Reads):
     test_open_asks_for_no_bytes_and_all_come_once = None
     test_closed_at_once_or_after_the_header = None
     test_closed_while_another_thread_reads = None
+    test_closed_and_removed_while_another_thread_reads = None
     test_end_first = None
     # No signal ends the wait for a page.
     test_handler_reads_the_same_file = None
