@@ -163,7 +163,6 @@ struct LeftWriter {
   std::atomic<std::uint64_t> pid, start_time, pid_namespace;  // base::ProcessId of the process that had it open
 };
 
-// One fetch under way: path tag:39 | prefetch:1 | generation of the owner's claim:12 | owner slot + 1:12; 0 is free.
 // One fetch under way: path tag:38 | its bytes come as a program reads them:1 | prefetch:1 | generation of the owner's claim:12 |
 // owner slot + 1:12; 0 is free.
 struct FlightSlot {
