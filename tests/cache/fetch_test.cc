@@ -51,6 +51,7 @@ TEST_F(FetchTest, WhatHasEitherTimeWithinAMinuteIsLookedAtTwice) {
   EXPECT_TRUE(looks_again(stat_of(100, k_year, 30))) << "an old mtime and a recent ctime";
   EXPECT_TRUE(looks_again(stat_of(100, 30, k_year)));
   EXPECT_TRUE(looks_again(stat_of(100, -30, k_year))) << "of a clock that runs ahead";
+  EXPECT_FALSE(looks_again(stat_of(100, -k_year, k_year))) << "of the far future";
 }
 
 TEST_F(FetchTest, WhatMayChangeAgainWithinAStepOfACoarseClockIsNotCached) {

@@ -1,6 +1,7 @@
 // Threads and signal handlers on the same served files: whoever reads gets bytes or a plain error, and each byte once.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -345,4 +346,69 @@ PARITY(Thread, NumbersAreNeverGivenTwice) {
   for (std::thread& thread : threads) thread.join();
   t.line("wrong " + std::to_string(wrong));
   EXPECT_EQ(wrong, 0);
+}
+
+namespace {
+
+// A process whose reads of one byte are stopped by its parent: 1 where reader and handler did not get one byte each, in order.
+int read_beside_handler(const char* path) {
+  static int fd = -1;
+  static volatile char by_handler = 0;
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    const int saved = errno;
+    char byte = 0;
+    if (read(fd, &byte, 1) == 1) by_handler = byte;
+    errno = saved;
+  };
+  sigaction(SIGUSR1, &action, nullptr);
+  fd = open(path, O_RDONLY);
+  for (;;) {
+    char byte = 0, next = 0;
+    by_handler = 0;
+    if (lseek(fd, 0, SEEK_SET) != 0) return 1;
+    raise(SIGSTOP);
+    if (read(fd, &byte, 1) != 1) return 1;
+    raise(SIGSTOP);
+    const bool in_turn = (byte == '1' && by_handler == '2') || (byte == '2' && by_handler == '1');
+    if (!in_turn || read(fd, &next, 1) != 1 || next != '3') return 1;
+  }
+}
+
+int wait_for_stop(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+}
+
+}  // namespace
+
+PARITY(Signal, HandlerBetweenAnyTwoInstructionsOfAReadGetsTheOtherByte) {
+  const char* const path = t.text("three", "123");
+  const pid_t child = fork();
+  if (child == 0) {
+    ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+    _exit(read_beside_handler(path));
+  }
+  int stopped_by = wait_for_stop(child);
+  for (int steps = 1; stopped_by == SIGSTOP; ++steps) {
+    // From one raise towards the next, further each time; the signal comes there.
+    for (int i = 0; i < steps && (i == 0 || stopped_by == SIGTRAP); ++i) {
+      ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr);
+      stopped_by = wait_for_stop(child);
+    }
+    if (stopped_by != SIGTRAP) break;
+    ptrace(PTRACE_CONT, child, nullptr, long{SIGUSR1});
+    stopped_by = wait_for_stop(child);
+    if (stopped_by != SIGSTOP) break;
+    ptrace(PTRACE_CONT, child, nullptr, nullptr);
+    stopped_by = wait_for_stop(child);
+  }
+  // The next raise was reached step by step, or the child has ended: 0.
+  t.note("the child stopped by", stopped_by);
+  EXPECT_EQ(stopped_by, SIGSTOP);
+  if (stopped_by == 0) return;
+  ::kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
