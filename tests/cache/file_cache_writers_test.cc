@@ -9,6 +9,7 @@
 #include "cache/ram/process_slots.h"
 #include "cache/ram/robust_lock.h"
 #include "cache/ram/writers.h"
+#include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"
@@ -62,6 +63,39 @@ TEST_F(WritersTest, AnOpenWriterKeepsItsOwnFileOutOfTheCacheAndNoOther) {
   EXPECT_EQ(open(written), "(no pin)") << "one of two writers has ended";
   cache->writing_ends(stat);
   EXPECT_EQ(open(written), "old");
+}
+
+// The writer is stopped there, the file fetched, and the writer goes on.
+TEST_F(WritersTest, WhatIsFetchedAtAnyStepOfAWritersBeginIsNotServedAfterIt) {
+  if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
+  tests::Tracee child([&] {
+    FileCache* const mine = tests::attach_cache(cache.config, cache.options.job);
+    CHILD_CHECK(mine != nullptr);
+    for (int i = 0;; ++i) {
+      const std::string path = dir / std::to_string(i);
+      const FileStat stat = stat_of(path);
+      raise(SIGSTOP);
+      mine->writing_begins(path, stat);
+      raise(SIGSTOP);
+      mine->writing_ends(stat);
+    }
+  });
+  int cached = 0;
+  bool is_over = false;
+  for (int i = 0; !is_over; ++i) {
+    const std::string path = dir.write(std::to_string(i), "old");
+    ASSERT_TRUE(child.to_stop());
+    const int steps = 29 * i;
+    for (int step = 0; step < steps && !is_over; ++step) is_over = !child.step() || child.is_at_raise();
+    cached += open(path) == "old" ? 1 : 0;
+    if (!is_over) {
+      ASSERT_TRUE(child.to_stop());
+    }
+    ASSERT_EQ(open(path), "(no pin)") << "fetched after " << steps << " instructions";
+  }
+  EXPECT_TRUE(child.is_alive());
+  EXPECT_GT(cached, 1) << "the first steps are too early to keep it out";
+  child.kill();
 }
 
 TEST_F(WritersTest, OfManyWritersInAStripeNoneIsForgotten) {
@@ -324,6 +358,21 @@ TEST_F(WritersTest, AFetchThatHasReadOldBytesDoesNotCacheThem) {
   while (child.to_system_call()) {
   }
   EXPECT_EQ(child.exit_status(), 20) << "the fetcher itself";
+  EXPECT_EQ(open(path), "new");
+}
+
+// He has counted himself as a writer, and not got as far as to mark what others read.
+TEST_F(WritersTest, AFetchBesideAWriterWhoIsKilledAsHeBeginsIsNotCached) {
+  const std::string path = dir.write("f", "old");
+  const FileStat stat = stat_of(path);
+  tests::Tracee fetcher = fetcher_that_has_read(path);
+  tests::Child writer = tests::attached_child(cache.options, [&](Region& mine) { writing_begins(mine, stat); });
+  tests::TempDir::write_file(path, "new");
+  writer.kill();
+  cache->region().reap();
+  while (fetcher.to_system_call()) {
+  }
+  EXPECT_EQ(fetcher.exit_status(), 20);
   EXPECT_EQ(open(path), "new");
 }
 

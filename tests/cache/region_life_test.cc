@@ -49,6 +49,33 @@ TEST(RegionLife, ASecondProcessSharesWhatTheFirstHasMade) {
   EXPECT_TRUE(tests::exists(region.path()));
 }
 
+// At its exit a program detaches before its own last functions run, which may still read.
+TEST(RegionLife, WhatIsPinnedAtADetachStaysSoUntilTheProcessHasEnded) {
+  const TestRegion region;
+  RamTier tier(*region);
+  ASSERT_TRUE(tests::put(tier, "/a", "bytes"));
+  const auto is_pinned = [&] {
+    for (std::uint32_t process = 0; process < slots_reached(*region); ++process) {
+      for (std::uint32_t segment = 0; segment < region->layout().segment_count; ++segment) {
+        if (region->pin_row(process)[segment].load() != 0) return true;
+      }
+    }
+    return false;
+  };
+  EXPECT_FALSE(is_pinned());
+  Pin pin;
+  Child child = tests::attached_child(region.options, [&](Region& mine) {
+    pin = tests::find(RamTier(mine), "/a");
+    CHILD_CHECK(pin);
+    mine.detach();
+    return 0;
+  });
+  EXPECT_TRUE(is_pinned());
+  child.kill();
+  region->reap();
+  EXPECT_FALSE(is_pinned());
+}
+
 TEST(RegionLife, TheLastDetachTakesTheFileAway) {
   RegionName name;
   name.options.job = some_dead_process();

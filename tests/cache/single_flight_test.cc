@@ -12,8 +12,10 @@
 #include "cache/ram/process_slots.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
+#include "tests/support/tracee.h"
 
 namespace cube::cache {
 namespace {
@@ -294,6 +296,56 @@ TEST(SingleFlight, AKilledFetchersTurnIsFreeAlsoWhenItsSlotIsAnothers) {
   SingleFlight flights(*region);
   SingleFlight::Ticket ticket;
   EXPECT_NE(flights.begin(1234, ticket), Turn::too_long);
+}
+
+TEST(SingleFlight, TheEndOfOneProcessEndsNoTurnOfAnother) {
+  const TestRegion region;
+  Gate ready, other_ready;
+  const Child living = fetching_child(region, 77, ready);
+  Child killed = fetching_child(region, 78, other_ready);
+  const std::uint64_t held = region->flight_slot(77).word.load();
+  killed.kill();
+  region->reap();
+  EXPECT_EQ(region->flight_slot(78).word.load(), 0U);
+  EXPECT_EQ(region->flight_slot(77).word.load(), held);
+}
+
+// Another path holds the first slot as the child looks, and no longer as this process does: they take different slots.
+TEST(SingleFlight, OfTwoThatTakeATurnAtTheSameTimeOneGivesWayAtAnyInstruction) {
+  if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
+  constexpr std::uint64_t k_other = 5, k_both = k_other + (std::uint64_t{k_flight_slots} << 16);
+  constexpr int k_has_it = 10, k_has_not = 11;
+  const TestRegion region;
+  SingleFlight flights(*region);
+  int childs = 0, ours = 0;
+  bool is_over = false;
+  for (int steps = 0; !is_over; steps += 3) {
+    SingleFlight::Ticket first, ticket;
+    ASSERT_EQ(flights.begin(k_other, first), Turn::mine);
+    tests::Tracee child([&] {
+      Region* const mine = tests::attach(region.options);
+      CHILD_CHECK(mine != nullptr);
+      SingleFlight own(*mine);
+      SingleFlight::Ticket turn;
+      raise(SIGSTOP);
+      const bool has_it = own.begin(k_both, turn, nullptr, /*may_wait=*/false) == Turn::mine;
+      raise(SIGSTOP);
+      return has_it ? k_has_it : k_has_not;
+    });
+    ASSERT_TRUE(child.to_stop());
+    for (int step = 0; step < steps && !is_over; ++step) is_over = !child.step() || child.is_at_raise();
+    first = {};
+    const bool is_ours = flights.begin(k_both, ticket, nullptr, /*may_wait=*/false) == Turn::mine;
+    while (child.to_stop()) {
+    }
+    ASSERT_TRUE(child.exit_status() == k_has_it || child.exit_status() == k_has_not) << child.exit_status();
+    const bool is_childs = child.exit_status() == k_has_it;
+    ASSERT_FALSE(is_ours && is_childs) << "both, after " << steps << " instructions";
+    childs += is_childs ? 1 : 0;
+    ours += is_ours ? 1 : 0;
+  }
+  EXPECT_GT(childs, 0);
+  EXPECT_GT(ours, 0);
 }
 
 TEST(SingleFlight, ManyWaitersOfAKilledFetcherFetchOnce) {

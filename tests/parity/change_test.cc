@@ -177,6 +177,23 @@ PARITY(Change, RenamedDirectoryTakesItsFilesAlong) {
   show_path(t, t / "z/e/f");
 }
 
+PARITY(Change, OpenFilesBelowARenamedDirectoryAreStillTheOrigins) {
+  t.dir("d");
+  t.dir("d/e");
+  const int fd = CALL(open(t.file("d/e/f", 100), O_RDONLY));
+  char got[10];
+  CALL(read(fd, got, 10));
+  CALL(rename(t / "d", t / "z"));
+  CALL(fsync(fd));
+  t.expect_kernel(fd);
+  struct stat st {};
+  CALL(fstat(fd, &st));
+  t.stat("renamed", st, t / "z/e/f");
+  CALL(read(fd, got, 10));
+  t.bytes("got", got, 10);
+  CALL(close(fd));
+}
+
 PARITY(Change, SymlinkFlips) {
   t.text("one", "one");
   t.text("two", "two two");

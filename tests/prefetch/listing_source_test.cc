@@ -220,6 +220,20 @@ TEST_F(ListingSourceTest, LetsGoOfWhatNobodyReads) {
   EXPECT_FALSE(source.is_following_reads());
 }
 
+TEST_F(ListingSourceTest, ADirectoryThatIsLetGoOfTakesNoOtherAlong) {
+  const std::string a = make("a", 300), b = make("b", 300);
+  for (const auto& directory : {a, b}) read(directory, 10);
+  EXPECT_FALSE(plan().empty());
+  auto& row = *listings.find(base::hash_path(a));
+  row.used.store(row.used.load() - 2 * cache::k_listing_is_old_s);
+  for (int round = 0; round < 2; ++round) {
+    read(b, 10);
+    const auto planned = plan();
+    ASSERT_FALSE(planned.empty());
+    for (const auto& file : planned) EXPECT_TRUE(file.path.starts_with(b + "/")) << file.path;
+  }
+}
+
 TEST_F(ListingSourceTest, GivesFilesByNameToWhoReadsThemByName) {
   const std::string a = make("a", 400);
   // The first twelve by name are there.
