@@ -3,8 +3,9 @@
     run_all.py --build DIR [--jobs N] [--long]
 
 DIR is the tree of g++; those of the sanitizers lie beside it (DIR-asan, DIR-tsan), and with --long one of clang without
-optimisation and without unity builds (DIR-clang). A part that fails does not keep the other parts from running, but for a
-build that its tests need. doc/CONTRIBUTING.md says what runs where.
+optimisation and without unity builds (DIR-clang), and one of a copy of the sources with a deliberate fault (DIR-mutants). A part
+that fails does not keep the other parts from running, but for a build that its tests need. doc/CONTRIBUTING.md says what runs
+where.
 The last line is "N passed, N failed, N skipped". Exit status: 0, or 1 where a part failed.
 """
 
@@ -101,6 +102,9 @@ def main() -> int:
     if built:
         # One more than there are processors, because many of these wait for a slow mount.
         run.tests("g++", "", run.options.jobs + 1)
+    if built and run.options.long:
+        run.part("mutants", [sys.executable, "tests/mutants/run.py", "--again", "--work", run.tree("-mutants"),
+                             "--jobs", str(run.options.jobs)])
     return run.report()
 
 
