@@ -47,8 +47,10 @@ int made_read_only(int fd) {
 
 enum class Accept : bool { same_content, same_file };
 
+int materialize_accepting(int fd, Accept accept, const char* call);
+
 // The origin's own file, if it is still the one that the program has opened.
-int open_origin(const OpenFile& file, Accept accept = Accept::same_content) {
+int open_origin(const OpenFile& file, Accept accept) {
   constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
   const long fd = sys::open(file.record->path_text(), (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK);
   if (sys::failed(fd)) return static_cast<int>(fd);
@@ -64,21 +66,21 @@ int open_origin(const OpenFile& file, Accept accept = Accept::same_content) {
   return static_cast<int>(fd);
 }
 
-int open_kernel_file(const OpenFile& file) {
-  const int fd = open_origin(file);
+int open_kernel_file(const OpenFile& file, Accept accept) {
+  const int fd = open_origin(file, accept);
   return fd >= 0 || fd == -EMFILE || fd == -ENFILE ? fd : copy_to_memfd(*file.record);
 }
 
 // At the limit of fds there is no room for old and new beside each other: the number itself is given up first. Its row is
 // BUSY, so nobody but the kernel can give it away meanwhile, and that gives it to us.
-int open_kernel_file_at_limit(const OpenFile& file, int number) {
+int open_kernel_file_at_limit(const OpenFile& file, Accept accept, int number) {
   struct ::rlimit limit {};
   // Above a limit that has been lowered since the kernel gives no number back.
   if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))) ||
       limit.rlim_cur <= static_cast<rlim_t>(number))
     return -EMFILE;
   sys::close(number);
-  const int fd = open_origin(file);
+  const int fd = open_origin(file, accept);
   return fd >= 0 ? fd : write_memfd(*file.record);
 }
 
@@ -109,9 +111,9 @@ class LiftedFdLimit {
   bool lifted_ = false;
 };
 
-int open_kernel_file_above_limit(const OpenFile& file) {
+int open_kernel_file_above_limit(const OpenFile& file, Accept accept) {
   const LiftedFdLimit lifted;
-  return open_kernel_file(file);
+  return open_kernel_file(file, accept);
 }
 
 void put_over(int kernel_fd, int number, int flags) {
@@ -200,7 +202,8 @@ void show_origin(int fd) {
   const int kernel_fd = has_moved ? -ESTALE : open_origin(*file, Accept::same_file);
   if (kernel_fd < 0) {
     g_fds.unlock(fd, own_row);
-    materialize_slow(fd, "lock");
+    // Who locks is to see what others have written, and to lock the file that they lock.
+    materialize_accepting(fd, Accept::same_file, "lock");
     return;
   }
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
@@ -248,14 +251,18 @@ void follow_origin(int from, int copy) {
   g_fds.unlock(copy, row);
 }
 
-int materialize_slow(int fd, const char* call) {
+int materialize_slow(int fd, const char* call) { return materialize_accepting(fd, Accept::same_content, call); }
+
+namespace {
+
+int materialize_accepting(int fd, Accept accept, const char* call) {
   if (!process::owns_table()) return 0;
   const BlockSignals block;
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) return 0;
   std::uint64_t own_row = 0;
   // Somebody else is at it, or has changed the number; it is done when the row is no longer BUSY.
-  if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_slow(fd, call);
+  if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_accepting(fd, accept, call);
 
   if (has_origin(*file, fd)) {
     if (file->fill != nullptr) file->fill->give_up();
@@ -264,9 +271,9 @@ int materialize_slow(int fd, const char* call) {
     return 0;
   }
   std::uint64_t offset = take_offset(*file, fd);
-  int kernel_fd = open_kernel_file(*file);
-  if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_above_limit(*file);
-  if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_at_limit(*file, fd);
+  int kernel_fd = open_kernel_file(*file, accept);
+  if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_above_limit(*file, accept);
+  if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_at_limit(*file, accept, fd);
   if (kernel_fd < 0) {
     file->offset.fetch_and(~OpenFile::k_moved, std::memory_order_acq_rel);
     g_fds.unlock(fd, own_row);
@@ -296,6 +303,8 @@ int materialize_slow(int fd, const char* call) {
   count_materialized(call);
   return 0;
 }
+
+}  // namespace
 
 void materialize_all(bool only_inherited, const char* call) {
   placeholder::unpark();

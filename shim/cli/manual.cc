@@ -12,7 +12,7 @@ namespace cube::cli {
 namespace {
 
 // For roff: a hyphen that is to be copied, and a backslash.
-std::string escaped(std::string_view text) {
+std::string for_troff(std::string_view text) {
   std::string result;
   for (const char c : text) {
     if (c == '\\') {
@@ -36,7 +36,7 @@ std::string filled(std::string_view text) {
   };
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
-    const std::string word = escaped(text.substr(at, end - at));
+    const std::string word = for_troff(text.substr(at, end - at));
     at = end + 1;
     if (!line.empty() && line.size() + 1 + word.size() > k_width) end_line();
     line += (line.empty() ? "" : " ") + word;
@@ -48,8 +48,8 @@ std::string filled(std::string_view text) {
 // "-p", "--prefix" DIRECTORY
 std::string heading_of(const OptionText& option) {
   std::string text;
-  for (const auto& name : option.names) text += fmt::format("{}\\fB{}\\fR", text.empty() ? "" : ", ", escaped(name));
-  if (!option.value.empty()) text += fmt::format("{}\\fI{}\\fR", text.empty() ? "" : " ", escaped(option.value));
+  for (const auto& name : option.names) text += fmt::format("{}\\fB{}\\fR", text.empty() ? "" : ", ", for_troff(name));
+  if (!option.value.empty()) text += fmt::format("{}\\fI{}\\fR", text.empty() ? "" : " ", for_troff(option.value));
   return text;
 }
 
@@ -63,7 +63,7 @@ std::string part_of(const CommandText& command) {
   std::vector<OptionText> own, settings;
   for (const auto& option : command.options) (option.is_setting ? settings : own).push_back(option);
   std::string text =
-      fmt::format(".SS \"cubeshim {} {}\"\n{}", command.name, escaped(command.usage()), filled(command.help + "."));
+      fmt::format(".SS \"cubeshim {} {}\"\n{}", command.name, for_troff(command.usage()), filled(command.help + "."));
   text += rows_of(command.positionals) + rows_of(own);
   // Where there are but a few, they are named; all are described once.
   constexpr std::size_t k_few = 3;
@@ -74,7 +74,7 @@ std::string part_of(const CommandText& command) {
     for (std::size_t i = 0; i < settings.size(); ++i) {
       // A line each, for they must not be long.
       const char* const before = i == 0 ? "" : i + 1 < settings.size() ? ",\n" : " and\n";
-      text += fmt::format("{}\\fB{}\\fR", before, escaped(settings[i].names.back()));
+      text += fmt::format("{}\\fB{}\\fR", before, for_troff(settings[i].names.back()));
     }
     text += ".\n";
   }
@@ -136,7 +136,7 @@ std::string manual(const CLI::App& app) {
   text += fmt::format(".SH NAME\n{}.SH SYNOPSIS\n", filled("cubeshim - " + summary));
   const char* separator = "";
   for (const auto& command : commands) {
-    text += fmt::format("{}.B cubeshim {}\n{}\n", separator, command.name, escaped(command.usage()));
+    text += fmt::format("{}.B cubeshim {}\n{}\n", separator, command.name, for_troff(command.usage()));
     separator = ".br\n";
   }
   text += k_description;

@@ -80,3 +80,42 @@ os.close(fd)
 )"));
   }
 }
+
+// Mode real, whose copies have no lock of the origin's file: a change that nobody told us of.
+TEST(Lock, WhoLocksLocksTheOriginsFileAndSeesWhatWasWritten) {
+  for (const char* mode : {"real", "virtual"}) {
+    SCOPED_TRACE(mode);
+    Job job;
+    job.env["CUBESHIM_MODE"] = mode;
+    expect_well(job.python(R"py(
+import fcntl
+strangers = {k: v for k, v in os.environ.items() if not k.startswith('CUBESHIM') and k != 'LD_PRELOAD'}
+def stranger(code):
+  return subprocess.Popen([sys.executable, '-c', code], env=strangers, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+# Before the open: what is open as a child starts is a kernel file from then on.
+writer = stranger(f"input(); open({path(4)!r}, 'r+b').write(b'newer'); print('done', flush=True); input()")
+locker = stranger(f'''
+import fcntl
+input()
+with open({path(4)!r}, 'rb') as file:
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print('free', flush=True)
+  except BlockingIOError:
+    print('locked', flush=True)
+''')
+fd = os.open(path(4), os.O_RDONLY)
+assert os.pread(fd, 5, 0) == content(4)[:5]
+writer.stdin.write('\n')
+writer.stdin.flush()
+assert writer.stdout.readline() == 'done\n'
+fcntl.flock(fd, fcntl.LOCK_SH)
+assert os.pread(fd, 10, 0) == b'newer' + content(4)[5:10]
+locker.stdin.write('\n')
+locker.stdin.flush()
+assert locker.stdout.readline() == 'locked\n'
+for child in writer, locker:
+  child.communicate('\n' if child is writer else None)
+)py"));
+  }
+}
