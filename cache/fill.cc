@@ -20,11 +20,11 @@ using base::Counter;
 constexpr std::size_t k_fills = 64;
 // Small enough to be copied to the program while the processor has them at hand.
 constexpr std::uint64_t k_step = 1 << 20;
-// While another process waits, who takes a long silence for its end.
+// Another process may wait for the turn, and takes a long silence for the end of this one.
 constexpr std::uint64_t k_waited_step = 256 << 10;
 // To see whether the kernel keeps pages.
 constexpr std::uint64_t k_first_step = 128 << 10;
-// Of a file that is read from one end to the other: so far ahead.
+// A program that reads a file from one end to the other has this many bytes read ahead.
 constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
 // A fill that took longer is not believed on the word of the kernel's own copy of the attributes: the server is asked.
 constexpr std::uint64_t k_long_ns = 50'000'000;
@@ -226,7 +226,7 @@ void Fill::hash_parts(std::uint64_t from, std::uint64_t to) {
   hashing_.store(false, std::memory_order_release);
 }
 
-// What is fetched ahead of a listed directory is in proportion to what is read of it, and nothing was when the file was opened.
+// Prefetching of a listed directory is bounded by the bytes that programs have read of it. The open of this file counted none.
 void Fill::note_read() const {
   const std::uint64_t parts = part_count_ - missing_.load(std::memory_order_relaxed);
   Listings(fetch().tier().region()).note_bytes(record_->path(), std::min(parts * part_bytes_, size()));

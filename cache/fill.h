@@ -1,7 +1,7 @@
 // A fetch whose bytes come as the program reads them: accept -> (the program opens) -> parts, each when it is read -> publish.
 // There is no thread for it. A file has up to 256 parts. Each reader takes those that its read needs and that nobody has taken,
-// and reads them through its own number, which is the origin's file. Where a part is under way elsewhere, the reader asks the
-// kernel for its bytes: it waits for nobody. The reader that brings the last part looks at the file again, and publishes.
+// and reads them through its own number, which is the origin's file. A reader waits for nobody: if another reader brings a part,
+// this one asks the kernel for its bytes. The reader that brings the last part looks at the file again, and publishes.
 // Invariants: the record lies in its room from the beginning, marked unconfirmed, so that nobody finds it; its mark goes when it
 // is published. A part that was left under way (a jump, a dead thread) stays so, and the record is then never published. A number
 // may become another file's while a read of it is under way: a read counts only if no number has left the file meanwhile.
@@ -21,7 +21,7 @@ class Fill {
   static constexpr std::uint64_t k_least_part = 64 << 10;
   static constexpr std::uint32_t k_most_parts = 256;
 
-  // Where the bytes of a read are to be had.
+  // The place from which a read takes its bytes.
   enum class Bytes {
     here,        // in the room
     at_origin,   // not here now: the program's number has them

@@ -1,8 +1,9 @@
-// Files that programs had from the origin a moment ago, for want of room or because they read a part of it alone: to prefetch
-// such a one would come too late, once. A row of the region for each of some hashes: the hash but for its last 16 bits, and there
-// 0 as long as nobody has been told, then the second of that. Who misses a file just after its prefetch was left out for an older
-// miss takes the row back: otherwise it would be left out, and missed, in every epoch. Thread safety: all of it; what is lost by
-// a race costs one fetch.
+// Files that programs have just read from the origin, because there was no room or because they read only a part. A prefetch of
+// such a file would come too late, so the prefetcher leaves it out once.
+// The region has a row for each of some hashes. A row holds the hash without its last 16 bits, and in their place a time: 0 while
+// no prefetcher has been told, then the second in which one was. A prefetch may be left out for an older miss; a program that
+// then misses the file takes the row back, or the file would be left out and missed in every epoch. Thread safety: all of it. A
+// race can cost one fetch.
 #pragma once
 
 #include "cache/base/clock.h"

@@ -96,7 +96,7 @@ SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
   hold.word |= k_in_parts;
   // It may have been ended for us.
   if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst)) return {};
-  // Who waits already does so with another patience.
+  // Processes that wait already must begin to wait by the rule for parts.
   wake(*hold.slot);
   return hold;
 }

@@ -26,7 +26,7 @@ void writing_ends(Region& region, const FileStat& stat);
 // `fd`: the file, open for reading, by which the kernel can be asked; -1: there is none.
 bool may_be_written(Region& region, const FileStat& stat, int fd = -1);
 
-// Those of a process that is gone, or has become another program. The lifecycle lock is held.
+// Takes back the writers of a process that has ended or has become another program. The caller holds the lifecycle lock.
 void forget_writers_of(Region& region, std::uint32_t process_slot);
 
 }  // namespace cube::cache

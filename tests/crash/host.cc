@@ -58,6 +58,24 @@ pid_t fork_child() {
   return child;
 }
 
+// What a child writes to the pipe, once, and the status with which it ends.
+struct ChildAnswer {
+  std::string text;
+  int status = 0;
+};
+ChildAnswer answer_of(pid_t child, const int (&pipe_ends)[2]) {
+  close(pipe_ends[1]);
+  char text[200] = "";
+  const ssize_t n = read(pipe_ends[0], text, sizeof text);
+  close(pipe_ends[0]);
+  ChildAnswer answer{std::string(text, n > 0 ? static_cast<std::size_t>(n) : 0)};
+  waitpid(child, &answer.status, 0);
+  return answer;
+}
+bool tell(const int (&pipe_ends)[2], const std::string& text) {
+  return write(pipe_ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
 std::string failed(const char* step) { return std::string("error ") + strerrorname_np(errno) + " " + step; }
 std::string seen(long size, const std::string& bytes) {
   return "ok " + std::to_string(size) + " " + std::to_string(bytes.size()) + " " + std::to_string(crc32(bytes));
@@ -170,16 +188,10 @@ std::string do_forked(const Words& words) {
   if (pipe(answer) != 0) return failed("pipe");
   const pid_t child = fork_child();
   if (child == 0) {
-    const std::string text = do_next(words);
-    _exit(write(answer[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+    _exit(tell(answer, do_next(words)) ? 0 : 1);
   }
-  close(answer[1]);
-  char text[200] = "";
-  const ssize_t n = read(answer[0], text, sizeof text);
-  close(answer[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return std::string(text, static_cast<std::size_t>(n)) + " then " + do_next(words);
+  const std::string childs = answer_of(child, answer).text;
+  return childs + " then " + do_next(words);
 }
 // rawforked NUMBER OFFSET BYTES: a child by a clone that passes libc and the library by reads that from the number, and closes it
 std::string do_raw_forked(const Words& words) {
@@ -188,17 +200,11 @@ std::string do_raw_forked(const Words& words) {
   const long child = cube::base::sys::raw(SYS_clone, SIGCHLD, 0, 0, 0, 0);
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const std::string text = do_at({"at", words[1], words[2], words[3]});
-    const bool told = write(answer[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    const bool told = tell(answer, do_at({"at", words[1], words[2], words[3]}));
     _exit(close(std::stoi(words[1])) == 0 && told ? 0 : 1);
   }
-  close(answer[1]);
-  char text[200] = "";
-  const ssize_t n = read(answer[0], text, sizeof text);
-  close(answer[0]);
-  int status = 0;
-  waitpid(static_cast<pid_t>(child), &status, 0);
-  return status != 0 ? "child ended with " + std::to_string(status) : std::string(text, static_cast<std::size_t>(n));
+  const ChildAnswer got = answer_of(static_cast<pid_t>(child), answer);
+  return got.status != 0 ? "child ended with " + std::to_string(got.status) : got.text;
 }
 // executed NUMBER BYTES: a program that the child becomes reads that much from its standard input
 std::string do_executed(const Words& words) {
@@ -358,17 +364,10 @@ std::string do_child(const Words& words) {
   if (pipe(answer) != 0) return failed("pipe");
   const pid_t child = fork_child();
   if (child == 0) {
-    const std::string text = do_read(words);
-    _exit(write(answer[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+    _exit(tell(answer, do_read(words)) ? 0 : 1);
   }
-  close(answer[1]);
-  char text[200] = "";
-  const ssize_t n = read(answer[0], text, sizeof text);
-  close(answer[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (status != 0) return "child ended with " + std::to_string(status);
-  return std::string(text, static_cast<std::size_t>(n));
+  const ChildAnswer got = answer_of(child, answer);
+  return got.status != 0 ? "child ended with " + std::to_string(got.status) : got.text;
 }
 
 // write PATH SIZE BYTE: in place; replace: a new file under its name; then remove PATH, truncate PATH SIZE
