@@ -135,7 +135,7 @@ class Tool(unittest.TestCase):
 
     def test_the_list_is_checked_before_anything_is_built(self):
         known = "".join(row("= 5", f"= {n}", survives="x") for n in range(6, 10))
-        for rows, wrong in ((row("a", "c"), "is there 3 times"), (row("nowhere", "c"), "is there 0 times"),
+        for rows, wrong in ((row(" = ", "c"), "is there 2 times"), (row("nowhere", "c"), "is there 0 times"),
                             (row("= 5", "= 5"), "are the same"), (row("= 5", "= 6", tests="("), "tests:"),
                             (row("= 5", "= 6", tests=""), "names no test"), (known, "at most 3 may"),
                             (row("= 5", "= 6", name="x"), "row 1"), (row("= 5", "= 6") * 2, "in the list twice"),
