@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "cache/base/clock.h"
+#include "cache/base/unique_fd.h"
 #include "tests/freshness/events.h"
 #include "tests/freshness/program.h"
 #include "tests/support/temp_dir.h"
@@ -265,22 +266,24 @@ TEST(FreshnessKept, TheNextJobSeesWhatHasHappenedMeanwhile) {
   }
 }
 
-// By the real clock, for the tests above turn it.
+// By the real clock, for the tests above turn it. The reader only opens the file: the seconds may end between an open and a stat.
 TEST(FreshnessTtl, IsOverAfterThatManySeconds) {
   constexpr std::uint64_t k_second = 1'000'000'000;
   Stage stage("renamed_over", {"ttl", "ttl:1", "virtual", &Row::ttl});
   Program reader(stage.new_job());
+  const std::string open_it = "open " + stage.path();
   const std::uint64_t before_look = base::boot_ns();
-  ASSERT_EQ(reader.ask(stage.see()), stage.old_path);
+  ASSERT_EQ(reader.ask(open_it), stage.old_fd);
   const std::uint64_t after_look = base::boot_ns();
   stage.happen_at_origin();
-  stage.look_at_truth();
-  std::string seen = stage.old_path;
-  while (seen != stage.new_path) {
+  const base::UniqueFd opened{open(stage.path().c_str(), O_RDONLY | O_CLOEXEC)};
+  const std::string new_fd = see_fd(opened.get());
+  std::string seen = stage.old_fd;
+  while (seen != new_fd) {
     const std::uint64_t asked = base::boot_ns();
-    seen = reader.ask(stage.see());
-    ASSERT_TRUE(seen == stage.old_path || seen == stage.new_path) << seen;
-    if (seen == stage.old_path) {
+    seen = reader.ask(open_it);
+    ASSERT_TRUE(seen == stage.old_fd || seen == new_fd) << seen;
+    if (seen == stage.old_fd) {
       ASSERT_LT(asked, after_look + k_second);
     } else {
       EXPECT_GE(base::boot_ns(), before_look + k_second);

@@ -19,6 +19,7 @@ int main() {
       answer = see_path(what);
     } else if (command == "open") {
       std::cin >> what;
+      if (fd >= 0) close(fd);
       fd = open(what.c_str(), O_RDONLY | O_CLOEXEC);
       answer = see_fd(fd);
     } else if (command == "see-open") {
