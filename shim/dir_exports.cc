@@ -7,6 +7,7 @@
 #include "shim/c_result.h"
 #include "shim/exports.h"
 #include "shim/materialize.h"
+#include "shim/new_fds.h"
 #include "shim/packed_directory.h"
 #include "shim/path_calls.h"
 #include "shim/real_libc.h"
@@ -141,6 +142,7 @@ int list_packed(int dir, const char* path, struct ::dirent*** list, Filter wante
 
 #define CUBE_SCANDIR(name, dir, declaration, ...)                                             \
   int export_##name declaration {                                                             \
+    shim::expect_new_fd();                                                                    \
     if (is_packed_directory(dir, path)) return list_packed(dir, path, list, wanted, compare); \
     return real::name(__VA_ARGS__);                                                           \
   }
@@ -158,6 +160,7 @@ namespace {
 // Libc's glob through our calls, which are the kernel's outside packs.
 template <typename Call>
 int glob_through_us(int flags, ::glob_t* found, Call&& call) {
+  shim::expect_new_fd();
   if (shim::process::packs() == nullptr || !shim::process::is_active() || (flags & GLOB_ALTDIRFUNC) != 0) return call(flags);
   found->gl_opendir = [](const char* path) { return static_cast<void*>(export_opendir(path)); };
   found->gl_readdir = [](void* directory) { return export_readdir(static_cast<DIR*>(directory)); };

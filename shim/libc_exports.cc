@@ -167,30 +167,31 @@ bool statx_flags_are_known(int flags) {
 }
 // fstatat(fd, "", AT_EMPTY_PATH) is fstat, and CPython's way of it. `known`: are the other flags? Else the kernel looks at the
 // fd itself; so it does from Linux 6.11 on where the path is null.
-bool names_the_fd(int fd, const char* path, int flags, bool known) {
+bool names_the_fd(int fd, const char* path, int flags, bool known, const char* call) {
+  shim::placeholder::unpark_if(fd);
   if ((flags & AT_EMPTY_PATH) == 0 || (path != nullptr && *path != '\0')) return false;
   if (known && path != nullptr) return true;
-  shim::materialize(fd, "fstatat");
+  shim::materialize(fd, call);
   return false;
 }
 
 }  // namespace
 
-#define CUBE_FSTATAT(name, known, declaration, ...)                                 \
-  int export_##name declaration {                                                   \
-    if (known && names_the_fd(dir, path, flags, flags_are_known(flags))) {          \
-      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));           \
-    }                                                                               \
-    cube::cache::FileStat found;                                                    \
-    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                      \
-    if (known && !shim::is_bad_pointer(st, sizeof *st) && flags_are_known(flags) && \
-        shim::stat_from_record(dir, path, no_follow, found)) {                      \
-      found.copy_to(*st);                                                           \
-      return 0;                                                                     \
-    }                                                                               \
-    if (flags_are_known(flags) && shim::is_below_packed(dir, path))                 \
-      return static_cast<int>(to_c(-shim::error_in_pack(dir, path, no_follow)));    \
-    return shim::as_packed(real::name(__VA_ARGS__), dir, path, no_follow);          \
+#define CUBE_FSTATAT(name, known, declaration, ...)                                   \
+  int export_##name declaration {                                                     \
+    if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) { \
+      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));             \
+    }                                                                                 \
+    cube::cache::FileStat found;                                                      \
+    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                        \
+    if (known && !shim::is_bad_pointer(st, sizeof *st) && flags_are_known(flags) &&   \
+        shim::stat_from_record(dir, path, no_follow, found)) {                        \
+      found.copy_to(*st);                                                             \
+      return 0;                                                                       \
+    }                                                                                 \
+    if (flags_are_known(flags) && shim::is_below_packed(dir, path))                   \
+      return static_cast<int>(to_c(-shim::error_in_pack(dir, path, no_follow)));      \
+    return shim::as_packed(real::name(__VA_ARGS__), dir, path, no_follow);            \
   }
 CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
 CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
@@ -201,7 +202,7 @@ CUBE_FSTATAT(__fxstatat64, is_known(version), (int version, int dir, const char*
 
 int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
   // How hard the origin is asked (AT_STATX_*) is not ours to weaken.
-  if (names_the_fd(dir, path, flags, statx_flags_are_known(flags))) {
+  if (names_the_fd(dir, path, flags, statx_flags_are_known(flags), "statx")) {
     CUBE_ANSWER_OR(int, calls::statx(dir, mask, x), real::statx(dir, path, flags, mask, x));
   }
   shim::materialize_named(path, dir);
@@ -240,6 +241,7 @@ int export_euidaccess(const char* path, int mode) {
                  shim::as_packed(real::euidaccess(path, mode), AT_FDCWD, path, false));
 }
 int export_faccessat(int dir, const char* path, int mode, int flags) {
+  names_the_fd(dir, path, flags, /*known=*/false, "faccessat");
   const bool plain = (flags & ~AT_EACCESS) == 0;
   if (plain && shim::access_from_record(dir, path, mode)) return 0;
   constexpr int k_known = AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;

@@ -32,6 +32,7 @@ int refuse(int error = EROFS) {
 
 #define CUBE_CHANGES(name, passage, dir, path, follows, declaration, ...) \
   int export_##name declaration {                                         \
+    shim::placeholder::unpark_if(dir);                                    \
     if (shim::is_read_only(dir, path)) return refuse();                   \
     NameChange change(dir, path, follows);                                \
     const shim::Passage before = passage;                                 \
@@ -70,6 +71,7 @@ CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, false, (const char* path, const 
 // A new name changes the link count of the old one.
 #define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                          \
   int export_##name declaration {                                                              \
+    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                \
     if (shim::is_read_only(from_dir, from) || shim::is_read_only(to_dir, to)) return refuse(); \
     NameChange change(from_dir, from, follows);                                                \
     const int result = real::name(__VA_ARGS__);                                                \
@@ -83,6 +85,7 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
 // New names matter only where there can be none.
 #define CUBE_MAKES(name, dir, declaration, ...)                                                 \
   int export_##name declaration {                                                               \
+    shim::placeholder::unpark_if(dir);                                                          \
     if (const int error = shim::error_of_new_name(dir, path); error != 0) return refuse(error); \
     return real::name(__VA_ARGS__);                                                             \
   }
@@ -113,6 +116,7 @@ CUBE_CHANGES_ONE(umount2, AT_FDCWD, target, false, (const char* target, int flag
 
 #define CUBE_RENAMES(name, from_dir, to_dir, declaration, ...)                                 \
   int export_##name declaration {                                                              \
+    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                \
     if (shim::is_read_only(from_dir, from) || shim::is_read_only(to_dir, to)) return refuse(); \
     NameChange source(from_dir, from), target(to_dir, to);                                     \
     const int result = real::name(__VA_ARGS__);                                                \
@@ -132,6 +136,7 @@ CUBE_RENAMES(renameat2, from_dir, to_dir, (int from_dir, const char* from, int t
 namespace {
 
 void follow(const char* path, int dir = AT_FDCWD) {
+  shim::placeholder::unpark_if(dir);
   if (!shim::process::is_active()) return;
   // The file of the fd itself, by AT_EMPTY_PATH.
   if (dir >= 0 && path != nullptr && *path == '\0') shim::materialize(dir, "linkat");

@@ -36,6 +36,7 @@ PARITY(At, EmptyPathMeansTheFdItself) {
   CALL(readlinkat(fresh(), "", got, sizeof got));
   CALL(faccessat(fresh(), "", R_OK, 0));
   CALL(faccessat(fresh(), "", R_OK, AT_EMPTY_PATH));
+  CALL(faccessat(fresh(), "", X_OK, AT_EMPTY_PATH));
   CALL(syscall(SYS_faccessat2, fresh(), "", static_cast<long>(R_OK), static_cast<long>(AT_EMPTY_PATH)));
   CALL(syscall(452 /* fchmodat2 */, fresh(), "", 0640L, static_cast<long>(AT_EMPTY_PATH)));
   CALL(stat(path, &st));
@@ -50,14 +51,13 @@ PARITY(At, EmptyPathMeansTheFdItself) {
   t.stat("open_tree", st, path);
 }
 
-PARITY(At, AFileIsNoDirectory) {
-  const char* const path = t.file("a", 300);
-  const auto fresh = [&] { return CALL(open(path, O_RDONLY)); };
+// Each call with a number of its own as the directory.
+template <typename Fresh>
+static void look_below(cube::parity::Case& t, const char* path, Fresh fresh) {
   struct stat st {};
   struct statx x {};
   char got[64];
   CALL(openat(fresh(), "b", O_RDONLY));
-  EXPECT_EQ(errno, ENOTDIR);
   CALL(openat(fresh(), ".", O_RDONLY));
   CALL(openat(fresh(), "..", O_RDONLY));
   CALL(openat(fresh(), "b", O_WRONLY | O_CREAT, 0644));
@@ -69,6 +69,7 @@ PARITY(At, AFileIsNoDirectory) {
   CALL(unlinkat(fresh(), "b", 0));
   CALL(mkdirat(fresh(), "b", 0755));
   CALL(mknodat(fresh(), "b", S_IFIFO | 0644, 0));
+  CALL(mkfifoat(fresh(), "b", 0644));
   CALL(symlinkat("x", fresh(), "b"));
   CALL(linkat(AT_FDCWD, path, fresh(), "b", 0));
   CALL(linkat(fresh(), "b", AT_FDCWD, t / "c", 0));
@@ -78,7 +79,22 @@ PARITY(At, AFileIsNoDirectory) {
   CALL(fchownat(fresh(), "b", 1, 1, 0));
   CALL(utimensat(fresh(), "b", nullptr, 0));
   CALL(futimesat(fresh(), "b", nullptr));
+  CALL(scandirat(fresh(), "b", nullptr, nullptr, nullptr));
+  union {
+    struct file_handle handle;
+    char room[sizeof(struct file_handle) + MAX_HANDLE_SZ];
+  } handle{};
+  int mount = 0;
+  CALL(name_to_handle_at(fresh(), "b", &handle.handle, &mount, 0));
   CALL(fchdir(fresh()));
+}
+
+PARITY(At, AFileIsNoDirectory) {
+  const char* const path = t.file("a", 300);
+  const auto fresh = [&] { return CALL(open(path, O_RDONLY)); };
+  struct stat st {};
+  look_below(t, path, fresh);
+  EXPECT_EQ(errno, ENOTDIR);
   CALL(symlinkat("a", AT_FDCWD, t / "link"));
   CALL(close(CALL(open(t / "link", O_RDONLY))));
   // An absolute path does not ask what the fd is.
@@ -86,6 +102,17 @@ PARITY(At, AFileIsNoDirectory) {
   t.expect_served(fd);
   CALL(fstatat(fresh(), path, &st, 0));
   t.stat("absolute", st, path);
+}
+
+// The library keeps the number of a file that was closed, and must show the kernel none.
+PARITY(At, AClosedNumberIsNoDirectory) {
+  const char* const path = t.file("a", 300);
+  look_below(t, path, [&] {
+    const int fd = CALL(open(path, O_RDONLY));
+    CALL(close(fd));
+    return fd;
+  });
+  EXPECT_EQ(errno, EBADF);
 }
 
 PARITY(At, PathsOfFdsAreFollowed) {
