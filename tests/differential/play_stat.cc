@@ -42,19 +42,23 @@ constexpr unsigned k_masks[] = {STATX_BASIC_STATS, STATX_BASIC_STATS | STATX_BTI
                                 STATX_ALL,         STATX_TYPE | STATX_MODE,         STATX_INO,  STATX_MODE,  STATX_BTIME,
                                 STATX_NLINK,       STATX_MTIME | STATX_CTIME};
 
-std::string show(Player& p, const struct ::statx& x) {
+// What was asked for: a kernel may say more (btrfs the birth), and may not have asked the server for it (FUSE).
+std::string show(Player& p, unsigned asked, const struct ::statx& x) {
   const bool is_file = S_ISREG(x.stx_mode) || S_ISDIR(x.stx_mode) || S_ISLNK(x.stx_mode);
-  const dev_t device = (static_cast<dev_t>(x.stx_dev_major) << 32) | x.stx_dev_minor;
   struct ::stat root {};
   sys::fstatat(AT_FDCWD, p.tree().root.c_str(), &root, 0);
-  // The mask in full, but for times' birth, whose value differs from tree to tree.
-  std::string text = fmt::format("mask {:x} attributes {:x} of {:x} mode {:o} links {} owner {}:{} size {} blocks {}x{}",
-                                 x.stx_mask, x.stx_attributes, x.stx_attributes_mask, x.stx_mode, x.stx_nlink, x.stx_uid,
-                                 x.stx_gid, x.stx_size, p.show_blocks(x.stx_ino, x.stx_blocks, x.stx_size), x.stx_blksize);
-  if (is_file && (x.stx_mask & STATX_INO) != 0) text += " " + p.show_inode(root.st_dev, x.stx_ino);
-  if (is_file && (x.stx_mask & STATX_MTIME) != 0) text += " " + p.show(timespec{x.stx_mtime.tv_sec, x.stx_mtime.tv_nsec});
-  if (is_file && (x.stx_mask & STATX_BTIME) != 0) text += x.stx_btime.tv_sec > k_newest_age ? " born" : " born long ago";
-  (void)device;
+  const unsigned told = x.stx_mask & asked;
+  std::string text =
+      fmt::format("mask {:x} attributes {:x} of {:x} {}", told, x.stx_attributes, x.stx_attributes_mask, x.stx_blksize);
+  if ((told & (STATX_TYPE | STATX_MODE)) != 0) text += fmt::format(" mode {:o}", x.stx_mode);
+  if ((told & STATX_NLINK) != 0) text += fmt::format(" links {}", x.stx_nlink);
+  if ((told & (STATX_UID | STATX_GID)) != 0) text += fmt::format(" owner {}:{}", x.stx_uid, x.stx_gid);
+  if ((told & STATX_SIZE) != 0) text += fmt::format(" size {}", x.stx_size);
+  if ((told & STATX_BLOCKS) != 0) text += fmt::format(" blocks {}", p.show_blocks(x.stx_ino, x.stx_blocks, x.stx_size));
+  if (is_file && (told & STATX_INO) != 0) text += " " + p.show_inode(root.st_dev, x.stx_ino);
+  if (is_file && (told & STATX_MTIME) != 0) text += " " + p.show(timespec{x.stx_mtime.tv_sec, x.stx_mtime.tv_nsec});
+  // The value differs from tree to tree.
+  if (is_file && (told & STATX_BTIME) != 0) text += x.stx_btime.tv_sec > k_newest_age ? " born" : " born long ago";
   return text;
 }
 
@@ -107,7 +111,7 @@ DIFFER_PLAY(statx) {
   const int flags = a[2] % 3 == 0 ? AT_SYMLINK_NOFOLLOW : 0;
   struct ::statx x {};
   const Result r = p.call([&] { return statx(AT_FDCWD, path.c_str(), flags, mask, &x); });
-  p.say("statx({}, {}, {:x}) = {} {}", p.show(path), flags, mask, r.text(), r.failed() ? "" : show(p, x));
+  p.say("statx({}, {}, {:x}) = {} {}", p.show(path), flags, mask, r.text(), r.failed() ? "" : show(p, mask, x));
 }
 
 DIFFER_PLAY(statx_fd) {
@@ -115,7 +119,7 @@ DIFFER_PLAY(statx_fd) {
   const unsigned mask = k_masks[static_cast<std::size_t>(a[1]) % std::size(k_masks)];
   struct ::statx x {};
   const Result r = p.call([&] { return statx(fd, "", AT_EMPTY_PATH | (a[1] % 5 == 0 ? AT_STATX_FORCE_SYNC : 0), mask, &x); });
-  p.say("statx({}, {:x}) = {} {}", fd, mask, r.text(), r.failed() ? "" : show(p, x));
+  p.say("statx({}, {:x}) = {} {}", fd, mask, r.text(), r.failed() ? "" : show(p, mask, x));
 }
 
 DIFFER_PLAY(access) {

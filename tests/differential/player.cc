@@ -47,6 +47,7 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
   depth_ = 0;
   prefix_.clear();
   inodes_.clear();
+  reuses_inodes_ = reuses_inodes(tree);
   mapped_.clear();
   for (const Entry& entry : entries()) {
     struct ::stat st {};
@@ -172,7 +173,7 @@ std::string Player::show(std::string path) const {
 
 std::string Player::show_inode(dev_t device, ino_t inode) {
   auto [found, is_new] = inodes_.try_emplace({device, inode});
-  if (is_new) found->second = "new" + std::to_string(inodes_.size());
+  if (is_new) found->second = reuses_inodes_ ? "new" : "new" + std::to_string(inodes_.size());
   return found->second;
 }
 

@@ -123,6 +123,7 @@ class Player {
   Map maps_[3];
   DIR* directories_[2]{};
   std::map<std::pair<dev_t, ino_t>, std::string> inodes_;
+  bool reuses_inodes_ = false;  // where the tree lies
   std::set<ino_t> mapped_;
 };
 

@@ -1,6 +1,8 @@
 #include "tests/differential/tree.h"
 
 #include <dirent.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +10,7 @@
 #include <map>
 
 #include "cache/base/sys.h"
+#include "cache/base/unique_fd.h"
 
 namespace cube::differ {
 namespace {
@@ -153,6 +156,29 @@ const std::vector<Entry>& entries() {
   return all;
 }
 
+namespace {
+
+// Held inodes keep their numbers.
+std::map<std::string, std::vector<base::UniqueFd>> g_held;
+
+void hold_inodes(const Tree& tree) {
+  if (!reuses_inodes(tree)) return;
+  for (const Entry& entry : entries()) {
+    if (entry.type == EntryType::missing) continue;
+    const long fd = sys::open(tree.path_of(entry).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    must(fd, "open", tree.path_of(entry));
+    g_held[tree.root].emplace_back(static_cast<int>(fd));
+  }
+}
+
+}  // namespace
+
+bool reuses_inodes(const Tree& tree) {
+  struct ::statfs fs {};
+  must(sys::raw(SYS_statfs, sys::arg(tree.root.c_str()), sys::arg(&fs)), "statfs", tree.root);
+  return fs.f_type != TMPFS_MAGIC;
+}
+
 void make_tree(const Tree& tree) {
   for (const std::string& directory : {parent_of(tree.root), tree.root, parent_of(tree.outside), tree.outside})
     must(sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(directory.c_str()), 0755), "mkdir", directory);
@@ -160,9 +186,11 @@ void make_tree(const Tree& tree) {
   for (const Entry& entry : entries()) {
     if (entry.type != EntryType::missing) set_age(tree.path_of(entry));
   }
+  hold_inodes(tree);
 }
 
 void remove_tree(const Tree& tree) {
+  g_held.erase(tree.root);
   remove_directory(parent_of(tree.root));
   remove_directory(parent_of(tree.outside));
 }

@@ -32,6 +32,9 @@ struct Tree {
   std::string root, outside;
   std::string path_of(const Entry& entry) const { return (entry.is_outside() ? outside : root) + "/" + std::string(entry.name); }
 };
+// Does a new file get the number of an inode that is gone? Chance says which, for others make files there, too.
+bool reuses_inodes(const Tree& tree);
+// Where inodes are reused, those of the tree are held until it is removed.
 void make_tree(const Tree& tree);
 void remove_tree(const Tree& tree);
 
