@@ -371,14 +371,31 @@ std::vector<Settled> Prefetcher::take_settled() {
 }
 
 void Prefetcher::stop(unsigned patience_ms) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(is_stopped_, true)) return;
-    unended_.fetch_sub(static_cast<unsigned>(waiting_.size()), std::memory_order_relaxed);
-    waiting_.clear();
-  }
+  if (!begin_stop()) return wait_for_stop(patience_ms);
   if (engine_ != nullptr) engine_->stop(patience_ms);
   if (pack_engine_ != nullptr) pack_engine_->stop(patience_ms);
+  is_stop_over_.store(true, std::memory_order_release);
+  stop_over_.notify();
+}
+
+// The other one may abandon what hangs, and waits for the files of a ring to be closed.
+void Prefetcher::wait_for_stop(unsigned patience_ms) {
+  constexpr std::uint64_t k_others_patience_ms = 1000;
+  const std::uint64_t until = base::monotonic_ns() + (patience_ms + k_others_patience_ms) * base::k_ns_per_ms;
+  for (auto seen = stop_over_.now(); !is_stop_over_.load(std::memory_order_acquire); seen = stop_over_.now()) {
+    const std::uint64_t now = base::monotonic_ns();
+    if (now >= until) return;
+    stop_over_.wait(seen, until - now);
+  }
+}
+
+// False: another has begun it.
+bool Prefetcher::begin_stop() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(is_stopped_, true)) return false;
+  unended_.fetch_sub(static_cast<unsigned>(waiting_.size()), std::memory_order_relaxed);
+  waiting_.clear();
+  return true;
 }
 
 }  // namespace cube::prefetch

@@ -3,7 +3,7 @@
 // What is offered waits in a short queue; a file is begun when it leaves the queue and not before, so a program that needs a
 // file that still waits fetches it itself. A file goes to the resident pool while that has room, then to the ring; while the
 // ring is full, what is next waits. What is not fetched is handed back with the reason.
-// Thread safety: offer, set_depth, pump, counts and is_idle by any thread; take_refused and look_at_ring by one; stop once.
+// Thread safety: offer, set_depth, pump, counts, is_idle and stop by any thread; take_refused and look_at_ring by one.
 #pragma once
 
 #include <atomic>
@@ -73,7 +73,8 @@ class Prefetcher final : public FetchClient {
   EventCount& progress() { return *progress_; }
   RingWatch& ring_watch() { return watch_; }
 
-  // Cancels what waits, and after `patience_ms` abandons what hangs.
+  // Cancels what waits, and after `patience_ms` abandons what hangs. Who comes second waits for the first: a process that ends
+  // before the files of a ring are closed leaves the mount busy.
   void stop(unsigned patience_ms);
 
   Room room_for(Fetch& fetch, const OpenedFile& file) override;
@@ -103,6 +104,8 @@ class Prefetcher final : public FetchClient {
   void published(const Flight& flight, std::uint64_t bytes);
   // False: there is nowhere to put it.
   bool put_back(Flight& flight);
+  bool begin_stop();
+  void wait_for_stop(unsigned patience_ms);
   void note_placed(Flight& flight);
   static void account(const PlannedFile& file, std::uint64_t bytes, bool was_asked) {
     if (file.allowance != nullptr) file.allowance->settle(file.promised_bytes, bytes, was_asked);
@@ -125,6 +128,8 @@ class Prefetcher final : public FetchClient {
   std::atomic<unsigned> in_flight_{0}, unended_{0}, unplaced_{0};
   std::atomic<std::uint64_t> fetched_{0}, fetched_bytes_{0}, cached_{0}, demanded_{0}, refused_count_{0};
 
+  EventCount stop_over_;
+  std::atomic<bool> is_stop_over_{false};
   std::mutex mutex_;                 // guards the rest
   std::deque<PlannedFile> waiting_;  // each reader's in its order
   struct Place {

@@ -67,5 +67,18 @@ TEST_F(PrefetcherOrder, TheFirstThatHasNotEndedIsNotTheOneAfterThoseThatHave) {
   EXPECT_FALSE(prefetcher->first_unended(3));
 }
 
+// The thread that leads stops it too, when the process ends. Once a bug: the process did not wait for it, and its ring held the
+// mount busy.
+TEST_F(PrefetcherOrder, WhoStopsItSecondWaitsForTheFirst) {
+  say("hold read 1");
+  offer(0);
+  ASSERT_NE(lagfs::testing::read_file(mount.at(".lagfs/held")), "0\n");
+  std::thread first([&] { prefetcher->stop(300); });
+  while (prefetcher->wants_more()) std::this_thread::yield();
+  prefetcher->stop(0);
+  EXPECT_TRUE(prefetcher->is_idle());
+  first.join();
+}
+
 }  // namespace
 }  // namespace cube::prefetch
