@@ -13,6 +13,7 @@
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 #include "shim/packed_directory.h"
+#include "shim/packed_name.h"
 #include "shim/path_of_fd.h"
 #include "shim/real_libc.h"
 #include "shim/spelling.h"
@@ -298,11 +299,12 @@ bool OpenPlan::open_packed(const cache::PackMount& pack, const char* path, bool 
 
 // Where the pack has none, the kernel may, unless it was told that a file is there.
 void OpenPlan::open_directory(const cache::PackMount& pack) {
-  const int result = packed_directory::open(pack, path_.key(), flags_);
+  int result = packed_directory::open(pack, path_.key(), flags_);
   if (result >= 0) listings::note_listing(path_.key());
-  const bool may_be_file = result == -ENOTDIR && (flags_ & (O_DIRECTORY | O_PATH)) == O_PATH;
+  const bool may_be_file = (flags_ & (O_DIRECTORY | O_PATH)) == O_PATH && !names_directory(program_path_);
+  if (result == -ENOTDIR && may_be_file) result = packed_name::open(pack, path_.key(), flags_);
   answered_ = false;
-  if (result != -ENOENT && !may_be_file) answer(result);
+  if (result != -ENOENT) answer(result);
 }
 
 // The last component of a packed path; the kernel knows nothing of it.

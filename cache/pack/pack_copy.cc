@@ -46,11 +46,11 @@ base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount, const PackMo
   sys::raw(SYS_utimensat, file.get(), 0, sys::arg(times), 0);
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/thread-self/fd/{}", file.get()).out = '\0';
-  const base::UniqueFd read_only(static_cast<int>(sys::open(path, O_RDONLY | O_CLOEXEC)));
-  if (!read_only) return base::fail(-read_only.get());
+  const base::UniqueFd shown(static_cast<int>(sys::open(path, (flags & O_PATH) | O_RDONLY | O_CLOEXEC)));
+  if (!shown) return base::fail(-shown.get());
   sys::raw(SYS_fchmod, file.get(), content.stat.mode & 0777);
   // The lower of the two numbers is the one that the program would have got.
-  const long over = sys::dup3(read_only.get(), file.get(), flags & O_CLOEXEC);
+  const long over = sys::dup3(shown.get(), file.get(), flags & O_CLOEXEC);
   if (sys::failed(over)) return base::fail(static_cast<int>(-over));
   return file;
 }

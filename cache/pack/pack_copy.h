@@ -7,7 +7,7 @@
 
 namespace cube::cache {
 
-// Open for reading only, with the program's O_CLOEXEC. EIO: the pack is damaged there.
+// Open for reading only, with the program's O_CLOEXEC and O_PATH. EIO: the pack is damaged there.
 base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount, const PackMount::Content& content, int flags);
 
 // The file of an absolute path, links followed. ENOENT, EISDIR: as PackMount::read.

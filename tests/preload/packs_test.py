@@ -183,6 +183,30 @@ except OSError as error: assert error.errno == errno.ELOOP, error
 else: assert False
 """)
 
+    def test_names_that_are_opened_as_such(self):
+        self.check("""
+import stat
+def name(root, path, *flags):
+    try: fd = os.open(root + path, sum(flags, os.O_PATH))
+    except OSError as error: return errno.errorcode[error.errno]
+    s = os.fstat(fd)
+    seen = [s.st_mode, s.st_size if not stat.S_ISDIR(s.st_mode) else 0, s.st_mtime_ns if stat.S_ISREG(s.st_mode) else 0, os.get_inheritable(fd)]
+    try: os.read(fd, 1)
+    except OSError as error: seen.append(error.errno)
+    try: os.open("x", os.O_RDONLY, dir_fd=fd)
+    except OSError as error: seen.append(error.errno)
+    if stat.S_ISREG(s.st_mode): seen.append(open(f"/proc/self/fd/{fd}", "rb").read())
+    if stat.S_ISLNK(s.st_mode): seen.append(os.readlink("", dir_fd=fd))
+    os.close(fd)
+    return seen
+for path in ("/a/x", "/a/empty", "/b/large", "/b/huge", "/b/link", "/b/to a/x", "/loop", "/a/x/", "/a/x/y", "/b/link/", "/none"):
+    for flags in ((), (os.O_NOFOLLOW,), (os.O_DIRECTORY,), (os.O_DIRECTORY, os.O_NOFOLLOW)):
+        assert name(P, path, *flags) == name(D, path, *flags), (path, flags, name(P, path, *flags), name(D, path, *flags))
+d = os.open(P + "/b", os.O_RDONLY)
+assert os.readlink("", dir_fd=os.open("link", os.O_PATH | os.O_NOFOLLOW, dir_fd=d)) == "../a/x"
+assert not [one for one in os.listdir("/dev/shm") if one.startswith(f"cubeshim-link-{os.getpid()}-")]
+""")
+
     def test_without_memory_for_a_cache_files_are_copies(self):
         done = self.run_python("assert open(P + '/a/x').read() == 'hello'", CUBESHIM_RAM_DIR=str(self.work / "none"), CUBESHIM_STATS="off")
         self.assertEqual(done.returncode, 0, done.stderr)
