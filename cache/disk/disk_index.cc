@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/base/can_read.h"
 #include "cache/base/file_limit.h"
 #include "cache/disk/disk_directory.h"
 
@@ -191,12 +192,7 @@ std::uint64_t DiskIndex::next_table_bytes() const {
   return end_of_tables(std::min(n + 1, DiskGeometry::k_tables)) - end_of_tables(n);
 }
 
-bool DiskIndex::can_read(const void* at) {
-  // The cheapest call that reads memory, a signal set of 8 bytes: where it cannot, it says so. It does nothing else, for there is
-  // no such `how`.
-  constexpr long k_no_how = -1;
-  return sys::raw(SYS_rt_sigprocmask, k_no_how, sys::arg(at), 0, 8) != -EFAULT;
-}
+bool DiskIndex::can_read(const void* at) { return base::can_read(at); }
 
 bool DiskIndex::can_write(const void* at) {
   if (g_cannot_ask.load(std::memory_order_relaxed)) return can_read(at);

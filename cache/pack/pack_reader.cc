@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
+#include "cache/base/can_read.h"
 #include "cache/base/clock.h"
 #include "cache/base/high_fd.h"
 #include "cache/pack/pack_io.h"
@@ -148,16 +150,35 @@ void PackReader::will_need_index() const {
   will_need(header_.index_begin, header_.index_bytes);
 }
 
+// Somebody may cut the file short, which takes pages of the index away: then a look at them would end the program. The kernel
+// looks at both ends of what is read first.
+template <typename T>
+bool PackReader::read_index(const T* at, T& to) const {
+  const auto* const first = reinterpret_cast<const std::byte*>(at);
+  if (!base::can_read(first) || !base::can_read(first + sizeof to - sizeof(std::uint64_t))) return false;
+  to = *at;
+  return true;
+}
+
 base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t n) const {
   const std::uint64_t bucket = pack_bucket(path_hash, header_.table_bits);
-  const std::uint64_t begin = table_[bucket], end = table_[bucket + 1];
+  std::array<std::uint64_t, 2> ends{};
+  if (!read_index(reinterpret_cast<const std::array<std::uint64_t, 2>*>(table_ + bucket), ends)) return base::fail(EBADMSG);
+  const auto [begin, end] = ends;
   if (begin > end || end > header_.entries) return base::fail(EBADMSG);
-  const PackSlot* slot =
-      std::lower_bound(slots_ + begin, slots_ + end, path_hash, [](const PackSlot& s, std::uint64_t h) { return s.hash < h; });
-  if (n >= static_cast<std::uint64_t>(slots_ + end - slot)) return base::fail(ENOENT);
-  slot += n;
-  if (slot->hash != path_hash) return base::fail(ENOENT);
-  const PackSlot found = *slot;
+  PackSlot found{};
+  std::uint64_t at = begin;
+  // The first with this hash.
+  for (std::uint64_t left = end - begin; left != 0;) {
+    const std::uint64_t half = left / 2;
+    if (!read_index(slots_ + at + half, found)) return base::fail(EBADMSG);
+    const bool is_before = found.hash < path_hash;
+    at += is_before ? half + 1 : 0;
+    left = is_before ? left - half - 1 : half;
+  }
+  if (n >= end - at) return base::fail(ENOENT);
+  if (!read_index(slots_ + at + n, found)) return base::fail(EBADMSG);
+  if (found.hash != path_hash) return base::fail(ENOENT);
   const bool is_inside = found.offset >= header_.records_begin && found.offset < header_.records_end &&
                          found.offset % k_record_alignment == 0 && found.bytes >= sizeof(Record) &&
                          found.bytes <= header_.records_end - found.offset;

@@ -1,8 +1,8 @@
 // Reads a packed data set. The index is mapped and never loaded: a look-up touches a page of its table, which is soon in
 // memory, and one or two of its slots. open() believes nothing that it has not checked; what it cannot check without reading
 // it all (slots, records, data) is checked when it is used. A damaged pack gives errors, never other bytes.
-// Known limit: a pack that somebody cuts short while it is mapped raises SIGBUS, as any mapped file does; packs are replaced by
-// rename.
+// A pack that somebody cuts short while it is mapped is damaged, too: the kernel is asked whether a page of the index can be read
+// before it is read. Known limit: the microsecond between the two.
 // Its fd is not needed for what it reads to be right: where a read does not give what it should, and the number leads to
 // another file (a program may close what it does not know), the pack is opened again.
 // Thread safety: all const functions, by any number of threads. find, locate, read_record, read_span, read and read_part
@@ -82,6 +82,8 @@ class PackReader {
   base::Result<PackEntry> read_record_once(const PackSlot& slot, std::string_view path, std::byte* to) const;
   base::Result<void> read_once(const PackEntry& entry, std::byte* to) const;
   bool revive() const;
+  template <typename T>
+  bool read_index(const T* at, T& to) const;
   template <typename Read>
   auto read_and_revive(Read&& read) const;
 

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <random>
 
+#include "cache/pack/pack_mount.h"
 #include "tests/pack/sample_tree.h"
 #include "tests/support/forged_pack.h"
 
@@ -89,6 +90,28 @@ TEST_F(PackDamage, NoTruncatedPackIsOpened) {
   }
   EXPECT_EQ(why_not(whole), "");
   EXPECT_NE(why_not(whole + "x"), "");
+}
+
+// Its index is mapped.
+TEST_F(PackDamage, APackThatIsCutShortWhileItIsUsedGivesErrors) {
+  PackHeader header{};
+  std::memcpy(&header, whole.data(), sizeof header);
+  for (const std::uint64_t left : {std::uint64_t{0}, header.index_begin, header.index_begin + 8}) {
+    ASSERT_EQ(why_not(whole), "");
+    std::string why;
+    const auto pack = PackReader::open(bad, why);
+    const auto mount = PackMount::open({.prefix = "/p", .file = bad}, why);
+    ASSERT_TRUE(pack != nullptr && mount != nullptr) << why;
+    ASSERT_TRUE(pack->find("page"));
+    std::filesystem::resize_file(bad, left);
+    PackMount::Found found;
+    for (const auto& [path, content] : tree.files) {
+      EXPECT_FALSE(pack->find(path)) << path << " of " << left;
+      const auto result = mount->find("/p/" + path, /*follows=*/true, found);
+      ASSERT_FALSE(result) << path << " of " << left;
+      EXPECT_EQ(result.error().value, EIO) << path << " of " << left;
+    }
+  }
 }
 
 TEST_F(PackDamage, AForgedIndexIsCheckedWhereItIsUsed) {
