@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "cache/base/log.h"
+#include "cache/base/unique_fd.h"
+#include "shim/near_look.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"
 #include "shim/spelling.h"
@@ -28,17 +30,19 @@ namespace {
 
 constexpr const char* k_job_variable = "CUBESHIM_JOB";
 
-// The settings say so, but the directory is not there: said once, by the first process.
-std::string complaint_about(const std::string& prefix) {
-  struct ::statx x {};
-  long error = base::sys::statx(AT_FDCWD, prefix.c_str(), AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE, &x);
-  mode_t mode = x.stx_mode;
-  if (error == -EPERM || error == -ENOSYS || error == -EACCES) {
-    // It may be statx that is refused, not the directory.
-    struct ::stat st {};
+// The settings say so, but the directory is not there: said once, by the first process. A server is asked only where the user
+// wants to know at any price: it may be gone, and the program may not need it.
+std::string complaint_about(const std::string& prefix, bool may_wait) {
+  struct ::stat st {};
+  long error = near_look::open_local(prefix.c_str());
+  if (error == -EREMOTE || error == -EXDEV) {
+    if (!may_wait) return {};
     error = base::sys::fstatat(AT_FDCWD, prefix.c_str(), &st, AT_NO_AUTOMOUNT);
-    mode = st.st_mode;
+  } else if (!base::sys::failed(error)) {
+    const base::UniqueFd fd(static_cast<int>(error));
+    error = base::sys::fstat(fd.get(), &st);
   }
+  const mode_t mode = st.st_mode;
   const char* what = nullptr;
   if (base::sys::failed(error)) {
     what = strerrordesc_np(static_cast<int>(-error));
@@ -103,7 +107,7 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
     // Where a pack is, nothing else needs to be.
     const auto& packs = parsed.config.packs;
     if (std::any_of(packs.begin(), packs.end(), [&](const auto& pack) { return pack.prefix == prefix; })) continue;
-    const std::string line = complaint_about(prefix);
+    const std::string line = complaint_about(prefix, parsed.config.strict);
     if (line.empty()) continue;
     base::log(base::LogLevel::error, "{}", line);
     wrong = true;

@@ -6,9 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/base/unique_fd.h"
 #include "cache/job_report.h"
 #include "shim/c_result.h"
+#include "shim/near_look.h"
 #include "shim/path_of_fd.h"
+#include "shim/placeholder.h"
 #include "shim/process.h"
 
 namespace cube::shim::spelling {
@@ -19,33 +22,70 @@ namespace {
 
 namespace sys = base::sys;
 
-// Where the prefixes really lie. Never freed: calls come after every destructor.
-constinit std::atomic<const std::vector<std::string>*> g_directories{nullptr};
+struct Directory {
+  std::string path;
+  // Other than real: as it is spelled, for a server may have to be asked.
+  enum class Place : std::uint8_t { real, on_a_server, behind_a_link } place = Place::real;
+};
+// Where the prefixes lie. Never freed: calls come after every destructor.
+constinit std::atomic<const std::vector<Directory>*> g_directories{nullptr};
 
-std::string real_path_of_prefix(const std::string& prefix) {
-  const long opened = sys::open(prefix.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (sys::failed(opened)) return prefix;
+// Closes the fd of the directory, if it is one. Empty: it is none.
+std::string_view path_and_close(long opened, char (&path)[PATH_MAX]) {
   const base::UniqueFd directory(static_cast<int>(opened));
+  return directory ? path_of_fd(directory.get(), path) : std::string_view();
+}
+
+Directory directory_of_prefix(const std::string& prefix) {
+  const long opened = near_look::open_local(prefix.c_str());
   char path[PATH_MAX];
-  const std::string_view real = path_of_fd(directory.get(), path);
-  return real.empty() ? prefix : std::string(real);
+  const std::string_view real = path_and_close(opened, path);
+  const auto place = opened == -EREMOTE ? Directory::Place::on_a_server
+                     : opened == -EXDEV ? Directory::Place::behind_a_link
+                                        : Directory::Place::real;
+  return {real.empty() ? prefix : std::string(real), place};
 }
 
 bool lies_below(std::string_view path, std::string_view directory) {
-  return path.size() > directory.size() && path.starts_with(directory) && path[directory.size()] == '/';
+  return !directory.empty() && path.size() > directory.size() && path.starts_with(directory) && path[directory.size()] == '/';
 }
 
-bool is_regular(int fd) {
-  struct ::stat st {};
-  return !sys::failed(sys::fstat(fd, &st)) && S_ISREG(st.st_mode);
+struct Kind {
+  bool is_regular = false, may_be_remote = false;
+};
+// As the kernel knows it, without a question to a server. What a server holds has no device of this machine.
+Kind kind_of(int fd) {
+  struct ::statx x {};
+  const long error = sys::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &x);
+  return sys::failed(error) ? Kind() : Kind{S_ISREG(x.stx_mode), x.stx_dev_major == 0};
+}
+
+// Where a prefix really lies whose file may just have been opened: then the kernel knows the way to it by now. Empty: it does
+// not.
+std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
+  const long opened = near_look::open_known(prefix.c_str());
+  const std::string_view found = path_and_close(opened, path);
+  // A signal handler or another thread may have parked a number above this one.
+  if (!sys::failed(opened) && process::owns_table()) placeholder::number_was_freed(static_cast<int>(opened));
+  return found;
+}
+
+// Is the open file one of this directory? `real`: where it lies.
+bool lies_in(std::string_view real, int fd, const Directory& directory) {
+  if (lies_below(real, directory.path)) return kind_of(fd).is_regular;
+  if (directory.place == Directory::Place::real) return false;
+  const Kind kind = kind_of(fd);
+  const bool may_be_there = kind.may_be_remote || directory.place == Directory::Place::behind_a_link;
+  char path[PATH_MAX];
+  return kind.is_regular && may_be_there && lies_below(real, known_path(directory.path, path));
 }
 
 }  // namespace
 
 void start(const base::Config& config, bool leader) {
-  auto* const directories = new (std::nothrow) std::vector<std::string>;
+  auto* const directories = new (std::nothrow) std::vector<Directory>;
   if (directories == nullptr) return;
-  for (const auto& prefix : config.prefixes) directories->push_back(leader ? real_path_of_prefix(prefix) : prefix);
+  for (const auto& prefix : config.prefixes) directories->push_back(leader ? directory_of_prefix(prefix) : Directory{prefix});
   g_directories.store(directories, std::memory_order_release);
 }
 
@@ -58,11 +98,11 @@ void look(int fd, const char* path) {
   }
   char room[PATH_MAX];
   const std::string_view real = path_of_fd(fd, room);
+  const std::string_view spelled(path);
+  // By the number of an fd, it is the file that was opened before.
+  if (spelled.starts_with("/proc/") || spelled.starts_with("/dev/")) return;
   for (const auto& directory : *directories) {
-    const std::string_view spelled(path);
-    // By the number of an fd, it is the file that was opened before.
-    if (!lies_below(real, directory) || spelled.starts_with("/proc/") || spelled.starts_with("/dev/") || !is_regular(fd))
-      continue;
+    if (!lies_in(real, fd, directory)) continue;
     if (g_opens.exchange(k_done, std::memory_order_relaxed) == k_done) return;
     const KeepErrno keep;
     // The report is the job's, so that this process needs a row there.

@@ -1,8 +1,9 @@
 // A program that opens files of a prefix by another name (through a symbolic link, say) is not served, because paths are compared
 // as they are spelled. Each process compares the real paths of what it opens elsewhere until it has the cache; the first one that
-// finds such a file notes its name for the report of the job. The origin is asked for the prefixes alone, when the job starts.
-// Cost: a process without the cache pays a readlink for each of its first opens, and for one in 64 later on. One with the cache
-// pays a load. Thread safety: all of it but start; async-signal-safe.
+// finds such a file notes its name for the report of the job. No server is asked: the prefixes that one may hold are looked up in
+// what the kernel knows, and only when a file was opened that may come from one. Cost: a process without the cache pays a
+// readlink for each of its first opens, and for one in 64 later on. One with the cache pays a load. Thread safety: all of it but
+// start; async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@ inline constexpr std::uint32_t k_done = ~0U;
 // Opens outside the prefixes, of a process that has no cache. Threads may overwrite each other's counts.
 extern constinit std::atomic<std::uint32_t> g_opens;
 
-// At the start of a process. The first process of a job asks the kernel where the prefixes really lie; the others take them as
-// they are spelled.
+// At the start of a process. The first process of a job asks the kernel where the prefixes really lie, if this machine knows; the
+// others take them as they are spelled.
 void start(const base::Config& config, bool leader);
 void look(int fd, const char* path);
 
