@@ -1,11 +1,14 @@
 // Calls with several fds or with a kernel interface of their own: whatever is served among their fds becomes real first.
 #include <sys/syscall.h>
 
+#include <algorithm>
+
 #include "shim/exports.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 #include "shim/path_calls.h"
 #include "shim/real_libc.h"
+#include "shim/user_pointer.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
@@ -52,7 +55,7 @@ void materialize_selected(int n, const fd_set* r, const fd_set* w, const fd_set*
 }
 
 void materialize_sent(const struct ::msghdr* message) {
-  if (message == nullptr || message->msg_control == nullptr) return;
+  if (shim::is_bad_pointer(message, sizeof *message) || message->msg_control == nullptr) return;
   auto* const m = const_cast<struct ::msghdr*>(message);
   for (struct ::cmsghdr* c = CMSG_FIRSTHDR(m); c != nullptr; c = CMSG_NXTHDR(m, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
@@ -108,8 +111,11 @@ ssize_t export_sendmsg(int socket, const struct ::msghdr* message, int flags) {
 }
 int export_sendmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flags) {
   shim::materialize(socket);
-  if (any_placeholder() && messages != nullptr) {
-    for (unsigned i = 0; i < n; ++i) materialize_sent(&messages[i].msg_hdr);
+  // The kernel takes no more at once.
+  constexpr unsigned k_most = 1024;
+  const unsigned sent = std::min(n, k_most);
+  if (!shim::is_bad_pointer(messages, sent * sizeof *messages)) {
+    for (unsigned i = 0; i < sent; ++i) materialize_sent(&messages[i].msg_hdr);
   }
   return real::sendmmsg(socket, messages, n, flags);
 }

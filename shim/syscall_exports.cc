@@ -2,6 +2,7 @@
 // first whatever is served among its fds.
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -169,10 +170,26 @@ bool forward(long number, const long (&a)[6], long& result) {
     case SYS_open_by_handle_at:
       result = export_open_by_handle_at(number_at(0), reinterpret_cast<struct ::file_handle*>(a[1]), number_at(2));
       return true;
+    case SYS_sendmsg:
+      result = export_sendmsg(number_at(0), reinterpret_cast<const struct ::msghdr*>(a[1]), number_at(2));
+      return true;
+    case SYS_recvmsg: result = export_recvmsg(number_at(0), reinterpret_cast<struct ::msghdr*>(a[1]), number_at(2)); return true;
+    case SYS_sendmmsg:
+      result =
+          export_sendmmsg(number_at(0), reinterpret_cast<struct ::mmsghdr*>(a[1]), static_cast<unsigned>(a[2]), number_at(3));
+      return true;
+    case SYS_recvmmsg:
+      result = export_recvmmsg(number_at(0), reinterpret_cast<struct ::mmsghdr*>(a[1]), static_cast<unsigned>(a[2]), number_at(3),
+                               reinterpret_cast<struct ::timespec*>(a[4]));
+      return true;
     case SYS_pidfd_getfd: result = export_pidfd_getfd(number_at(0), number_at(1), static_cast<unsigned>(a[2])); return true;
     case SYS_getdents64:
       if (shim::g_fds.kind(number_at(0)) != shim::RowKind::packed) return false;
       result = export_getdents64(number_at(0), reinterpret_cast<void*>(a[1]), static_cast<size_t>(a[2]));
+      return true;
+    case SYS_prctl:
+      if (a[0] != PR_SET_SECCOMP) return false;
+      result = export_prctl(number_at(0), a[1], a[2], a[3], a[4]);
       return true;
     case SYS_setxattr: result = export_setxattr(path(0), path(1), path(2), static_cast<size_t>(a[3]), number_at(4)); return true;
     case SYS_lsetxattr:
@@ -235,12 +252,13 @@ bool forward(long number, const long (&a)[6], long& result) {
   }
 }
 
-bool is_old_open([[maybe_unused]] long number) {
+// libc's functions for these are cancellation points.
+bool may_be_cancelled_in_libc(long number) {
 #if defined(SYS_open)
-  return number == SYS_open || number == SYS_creat;
-#else
-  return false;
+  if (number == SYS_open || number == SYS_creat) return true;
 #endif
+  return number == SYS_openat || number == SYS_openat2 || number == SYS_sendmsg || number == SYS_recvmsg ||
+         number == SYS_sendmmsg || number == SYS_recvmmsg;
 }
 
 }  // namespace
@@ -254,8 +272,8 @@ long export_syscall(long number, ...) {
   long forwarded = 0;
   if (shim::process::is_active()) {
     // Unlike the calls of libc that some are forwarded to, syscall is no cancellation point.
-    const bool opens = number == SYS_openat || number == SYS_openat2 || is_old_open(number);
-    const std::optional<shim::NoCancel> no_cancel = opens ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
+    const bool is_point = may_be_cancelled_in_libc(number);
+    const std::optional<shim::NoCancel> no_cancel = is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
     if (forward(number, a, forwarded)) return forwarded;
   }
   const bool concerns_us = shim::process::is_active() || shim::g_fds.served() != 0 || number == SYS_seccomp;

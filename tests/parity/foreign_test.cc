@@ -118,35 +118,47 @@ PARITY(Foreign, WhatIsOpenedByItsHandleForWritingIsSeen) {
 
 // From a process without the library: it has opened the file behind our back.
 PARITY(Foreign, WhatIsWrittenByAReceivedFdIsSeen) {
-  t.file("a", 5000);
-  const int old = CALL(open(t / "a", O_RDONLY));
-  int pair[2];
-  socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
-  const int behind = static_cast<int>(sys::open(t / "a", O_WRONLY | O_CLOEXEC));
-  char byte = 'x';
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  iovec part{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const head = CMSG_FIRSTHDR(&message);
-  head->cmsg_level = SOL_SOCKET;
-  head->cmsg_type = SCM_RIGHTS;
-  head->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(head), &behind, sizeof behind);
-  CALL(sendmsg(pair[0], &message, 0));
-  sys::close(behind);
-  message.msg_controllen = sizeof control;
-  CALL(recvmsg(pair[1], &message, 0));
-  int received = -1;
-  std::memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof received);
-  CALL(write(received, "CHANGED", 7));
-  CALL(close(received));
-  close(pair[0]);
-  close(pair[1]);
-  look(t, t / "a", old);
+  const auto receive = [](int i, int socket, mmsghdr& message) -> long {
+    switch (i) {
+      case 0: return recvmsg(socket, &message.msg_hdr, 0);
+      case 1: return recvmmsg(socket, &message, 1, 0, nullptr);
+      case 2: return syscall(SYS_recvmsg, socket, &message.msg_hdr, 0L);
+      default: return syscall(SYS_recvmmsg, socket, &message, 1L, 0L, nullptr);
+    }
+  };
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = "a" + std::to_string(i);
+    t.file(name, 5000);
+    const int old = CALL(open(t / name, O_RDONLY));
+    int pair[2];
+    socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+    const int behind = static_cast<int>(sys::open(t / name, O_WRONLY | O_CLOEXEC));
+    char byte = 'x';
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    iovec part{&byte, 1};
+    mmsghdr many{};
+    msghdr& message = many.msg_hdr;
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(head), &behind, sizeof behind);
+    CALL(sendmsg(pair[0], &message, 0));
+    sys::close(behind);
+    message.msg_controllen = sizeof control;
+    CALL(receive(i, pair[1], many));
+    int received = -1;
+    std::memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof received);
+    CALL(write(received, "CHANGED", 7));
+    CALL(close(received));
+    close(pair[0]);
+    close(pair[1]);
+    look(t, t / name, old);
+  }
 }
 
 // A directory is taken away behind the library's back: what is cached below it can still be opened, unless its rights were

@@ -47,6 +47,25 @@ with open(os.environ["FILE"], "wb") as file:
     socket.send_fds(ours, [b"x"], [file.fileno()])
 os._exit(0)
 """
+# To a program without the library. By libc's call for many messages, and by the numbers of both calls.
+SENT_AWAY = """
+import ctypes, os, socket, struct
+ours, theirs = socket.socketpair()
+receive = "import os,socket,sys; fd = socket.recv_fds(socket.socket(fileno=%d), 1, 1)[1][0]; os.write(fd, open(sys.argv[1], chr(114) + chr(98)).read())"
+if os.fork() == 0:
+    theirs.set_inheritable(True)
+    without = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    os.execve("/usr/bin/python3", ["python3", "-c", receive % theirs.fileno(), os.environ["FIFO"]], without)
+libc = ctypes.CDLL(None)
+sendmsg, sendmmsg = (46, 307) if os.uname().machine == "x86_64" else (211, 269)
+fd = os.open(os.environ["FILE"], os.O_WRONLY | os.O_TRUNC)
+byte = ctypes.create_string_buffer(b"x")
+part = ctypes.create_string_buffer(struct.pack("PN", ctypes.addressof(byte), 1))
+rights = ctypes.create_string_buffer(struct.pack("Niii4x", 20, socket.SOL_SOCKET, socket.SCM_RIGHTS, fd))
+message = ctypes.create_string_buffer(struct.pack("PI4xPNPNi4xI4x", 0, 0, ctypes.addressof(part), 1, ctypes.addressof(rights), 24, 0, 0))
+SEND
+os._exit(0)
+"""
 SUBPROCESS = """
 import os, subprocess
 with open(os.environ["FILE"], "wb") as file:
@@ -149,6 +168,15 @@ class Writers(unittest.TestCase):
 
     def test_sent(self):
         self.check(SENT)
+
+    def test_sent_away_by_many(self):
+        self.check(SENT_AWAY.replace("SEND", "libc.sendmmsg(ours.fileno(), message, 1, 0)"))
+
+    def test_sent_away_by_number(self):
+        self.check(SENT_AWAY.replace("SEND", "libc.syscall(sendmsg, ours.fileno(), message, 0)"))
+
+    def test_sent_away_by_number_of_many(self):
+        self.check(SENT_AWAY.replace("SEND", "libc.syscall(sendmmsg, ours.fileno(), message, 1, 0)"))
 
     def test_subprocess(self):
         self.check(SUBPROCESS)
