@@ -16,8 +16,15 @@ class ChangeWatch {
   bool watch(const FileStat& stat, int fd = -1) {
     stripe_ = &writer_stripe_of(*region_, stat);
     epoch_ = stripe_->epoch.load(std::memory_order_seq_cst);
-    return !may_be_written(*region_, stat, fd);
+    std::uint64_t removals = 0;
+    const bool may_be = may_be_written(*region_, stat, fd, &removals);
+    // They count as changes of names, so that every other fetch of the file that has begun is dropped.
+    names_ += removals;
+    is_stat_in_doubt_ = removals != 0;
+    return !may_be;
   }
+  // Was the file written until now? Then its stat may be from before the last write.
+  bool is_stat_in_doubt() const { return is_stat_in_doubt_; }
   // After the record can be found by who makes a change. Either we see the change here, or they see the record and mark it.
   bool is_unchanged() const {
     return stripe_->epoch.load(std::memory_order_seq_cst) == epoch_ &&
@@ -29,6 +36,7 @@ class ChangeWatch {
   WriterStripe* stripe_ = nullptr;
   std::uint64_t names_;
   std::uint32_t epoch_ = 0;
+  bool is_stat_in_doubt_ = false;
 };
 
 }  // namespace cube::cache

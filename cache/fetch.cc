@@ -74,7 +74,7 @@ base::Result<RamTier::Reservation> Fetch::reserve(std::uint64_t size) {
 
 bool Fetch::wants_second_look() const {
   const FileStat& stat = content_.stat;
-  return stat.size > k_one_request || is_recent(stat.modified, began_ns_, k_recent_seconds) ||
+  return watch_.is_stat_in_doubt() || stat.size > k_one_request || is_recent(stat.modified, began_ns_, k_recent_seconds) ||
          is_recent(stat.changed, began_ns_, k_recent_seconds);
 }
 

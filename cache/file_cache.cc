@@ -331,7 +331,7 @@ void FileCache::writing_begins(std::string_view key, const FileStat& stat) {
   content_changed(key, &stat);
 }
 
-void FileCache::writing_is_shared(const FileStat& stat) { cube::cache::writing_is_shared(*region_, stat); }
+void FileCache::writing_is_shared(const FileStat& stat, Sharing how) { cube::cache::writing_is_shared(*region_, stat, how); }
 
 void FileCache::child_writes(std::string_view key, const FileStat& stat) {
   // A program that starts a thousand children is counted once.

@@ -70,7 +70,7 @@ class FileCache {
   void writing_begins(std::string_view key, const FileStat& stat);
   void writing_ends(const FileStat& stat);
   // Others have the open file too (a child), or need none to write (a mapping): no close of ours ends the writing.
-  void writing_is_shared(const FileStat& stat);
+  void writing_is_shared(const FileStat& stat, Sharing how);
   // A child of ours has opened it for writing.
   void child_writes(std::string_view key, const FileStat& stat);
 

@@ -92,6 +92,7 @@ void close_range(unsigned first, unsigned last, int flags) {
   // Threads with fd tables of their own are beyond what one table of ours can follow.
   if ((flags & k_unshare) != 0) {
     materialize_all(/*only_inherited=*/false, "close_range");
+    let_writers_outlive_us();
     process::disable("close_range with CLOSE_RANGE_UNSHARE");
     return;
   }

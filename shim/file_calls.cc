@@ -64,10 +64,15 @@ void materialize_named_fds(unsigned long request, const void* argument) {
   switch (request) {
     case FICLONE:
     case LOOP_SET_FD:
-    case LOOP_CHANGE_FD: materialize(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)), "ioctl"); break;
+    case LOOP_CHANGE_FD:
+      materialize(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)), "ioctl");
+      // The device goes on writing.
+      if (request != FICLONE) let_writer_outlive_us(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)));
+      break;
     case LOOP_CONFIGURE:
       if (is_bad_pointer(argument, sizeof(loop_config))) break;
       materialize(static_cast<int>(static_cast<const loop_config*>(argument)->fd), "ioctl");
+      let_writer_outlive_us(static_cast<int>(static_cast<const loop_config*>(argument)->fd));
       break;
     case FICLONERANGE:
       if (is_bad_pointer(argument, sizeof(file_clone_range))) break;
@@ -341,7 +346,7 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
 }
 
 Answer ioctl(int fd, unsigned long request, void* argument) {
-  if (g_fds.served() != 0) materialize_named_fds(request, argument);
+  materialize_named_fds(request, argument);
   if (g_fds.kind(fd) != RowKind::served) return not_served(fd);
   switch (request) {
     // What a terminal is asked for; a regular file is none.

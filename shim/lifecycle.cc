@@ -154,7 +154,7 @@ __attribute__((constructor)) void load() {
     }
     if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off") spelling::start(parsed->config, leader);
     process::start(parsed->config, job, leader);
-    pthread_atfork(process::prepare_child, nullptr, process::become_child);
+    pthread_atfork(process::prepare_child, process::end_fork, process::become_child);
     at_quick_exit(process::leave);
   }
   errno = saved_errno;

@@ -337,13 +337,21 @@ void materialize_other_names(const cache::FileStat& target) {
   }
 }
 
-void let_writer_outlive_us(int fd) {
+void let_writer_outlive_us(int fd, cache::Sharing how) {
   if (g_fds.kind(fd) != RowKind::writer) return;
-  if (const OpenFileRef file = g_fds.take(fd)) open_files::let_writing_last(*file);
+  // The row stays: a mapping may come after a fork.
+  if (const OpenFileRef file = g_fds.acquire_writer(fd)) open_files::let_writing_last(*file, how);
 }
 
 void let_writers_outlive_us() {
   for (int fd = 0; fd < g_fds.end(); ++fd) let_writer_outlive_us(fd);
+}
+
+void let_inherited_writers_outlive_us() {
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    // The kernel knows whether an exec closes it: the row does not follow F_SETFD.
+    if (g_fds.kind(fd) == RowKind::writer && (sys::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) let_writer_outlive_us(fd);
+  }
 }
 
 void flush_counters() {

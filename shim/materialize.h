@@ -44,10 +44,12 @@ int copy_to_memfd(const cache::Record& record);
 // The same of a file without bytes.
 int empty_memfd();
 
-// A child has the writers' fds too: the files count as being written from now on.
+// Others have the writers' fds too (a child, the kernel's io_uring): the files count as being written from now on.
 void let_writers_outlive_us();
-// The same of one: whoever receives it can write.
-void let_writer_outlive_us(int fd);
+// The next program of this process has those that an exec leaves open, and may leave them to children of its own.
+void let_inherited_writers_outlive_us();
+// The same of one: whoever receives it, or has it mapped, can write.
+void let_writer_outlive_us(int fd, cache::Sharing how = cache::Sharing::inherited);
 // What open files have counted so far goes to the statistics.
 void flush_counters();
 

@@ -17,9 +17,8 @@ namespace {
 void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
           void* (*libcs)(void*, size_t, int, int, int, off_t)) {
   const shim::RowKind kind = (flags & MAP_ANONYMOUS) != 0 ? shim::RowKind::none : shim::g_fds.kind(fd);
-  // A shared writable mapping writes on after the last close.
-  if (kind == shim::RowKind::writer && (protection & PROT_WRITE) != 0 && (flags & MAP_SHARED) != 0)
-    shim::let_writer_outlive_us(fd);
+  // A shared mapping writes on after the last close. One that may only be read now can be made writable by mprotect.
+  if (kind == shim::RowKind::writer && (flags & MAP_SHARED) != 0) shim::let_writer_outlive_us(fd, cube::cache::Sharing::mapped);
   if (kind == shim::RowKind::served) {
     if (const auto answer = shim::file_calls::map(fd, at, n, protection, flags, offset); answer) {
       return reinterpret_cast<void*>(shim::to_c(*answer));

@@ -158,6 +158,8 @@ int export_lio_listio64(int mode, struct ::aiocb* const* blocks, int n, struct :
 // Of libaio, which may have been loaded where we cannot look it up: then the system call itself. It returns -errno.
 int export_io_submit(void* context, long n, void* blocks) {
   shim::materialize_all();
+  // A write may end after the program's close.
+  shim::let_writers_outlive_us();
   if (real::io_submit.is_there()) return real::io_submit(context, n, blocks);
   return static_cast<int>(cube::base::sys::raw(SYS_io_submit, cube::base::sys::arg(context), n, cube::base::sys::arg(blocks)));
 }

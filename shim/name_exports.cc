@@ -295,7 +295,10 @@ int export_setns(int fd, int type) {
 
 int export_unshare(int flags) {
   // Threads with an fd table of their own cannot share ours.
-  if ((flags & CLONE_FILES) != 0) shim::materialize_all();
+  if ((flags & CLONE_FILES) != 0) {
+    shim::materialize_all();
+    shim::let_writers_outlive_us();
+  }
   const bool changes_names = (flags & (CLONE_FILES | CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER)) != 0;
   return change_identity(changes_names ? "unshare" : nullptr, [&] { return real::unshare(flags); });
 }

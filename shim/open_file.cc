@@ -71,9 +71,9 @@ void forget_pins() {
   }
 }
 
-void let_writing_last(OpenFile& file) {
+void let_writing_last(OpenFile& file, cache::Sharing how) {
   file.sticky.store(true, std::memory_order_relaxed);
-  if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) cache->writing_is_shared(file.written);
+  if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) cache->writing_is_shared(file.written, how);
 }
 
 OpenFile* at(std::uint32_t index) { return reinterpret_cast<OpenFile*>(g_pool) + index; }

@@ -114,7 +114,7 @@ namespace open_files {
 inline constexpr std::uint32_t k_capacity = 1 << 16;
 
 // A writer that others may go on with after its last close here: a child, or a mapping.
-void let_writing_last(OpenFile& file);
+void let_writing_last(OpenFile& file, cache::Sharing how);
 // Empty where all are in use: the caller then uses the kernel.
 OpenFileRef make();
 std::uint32_t index_of(const OpenFile* file);

@@ -419,10 +419,26 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
 }
 
+// In a child of vfork, whose memory is the parent's, and whose next program has the file.
+void note_vforked_writer(int fd) {
+  auto* const cache = process::attached_cache();
+  if (cache == nullptr) return;
+  const KeepErrno keep;
+  const auto stat = cache::stat_fd(fd);
+  if (!stat || !stat->is_regular() || !cache->knows_device(stat->device())) return;
+  cache->child_writes({}, *stat);
+  char real_path[PATH_MAX];
+  cache->content_changed(path_of_fd(fd, real_path), nullptr);
+}
+
 }  // namespace
 
 int OpenPlan::note(int fd) {
-  if (fd < 0 || !process::is_active() || !process::owns_table()) return fd;
+  if (fd < 0 || !process::is_active()) return fd;
+  if (!process::owns_table()) {
+    if (follow_ == Follow::stranger) note_vforked_writer(fd);
+    return fd;
+  }
   g_fds.forget(fd);
   const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
   if (follow_ == Follow::writer) note_writer(fd, path_.key(), close_on_exec);

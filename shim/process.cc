@@ -142,6 +142,8 @@ void disable(const char* why) {
 void seal() {
   if (g_config == nullptr || !owns_table() || g_sealed.exchange(true)) return;
   disable("the process puts a seccomp filter on");
+  // No later fork is seen.
+  let_writers_outlive_us();
   materialize_all(/*only_inherited=*/false, "seccomp");
   mappings::drop_region_fd();
   leave();
@@ -291,6 +293,10 @@ void prepare_child() {
   let_writers_outlive_us();
 }
 
+void end_fork() {
+  if (!g_sealed.load(std::memory_order_relaxed) && owns_table()) let_writers_outlive_us();
+}
+
 void prepare_clone(std::uint64_t flags) {
   const bool shares_memory = (flags & CLONE_VM) != 0, shares_table = (flags & CLONE_FILES) != 0;
   // A thread like any other.
@@ -318,7 +324,10 @@ void become_child() {
   prefetch::forget_background_threads();
   if (g_sidecar_state.load(std::memory_order_relaxed) != SidecarState::over)
     g_sidecar_state.store(SidecarState::none, std::memory_order_relaxed);
-  if (cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel); parents != nullptr) {
+  cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel);
+  // Another thread of the parent may have opened some since the preparation. To count them is the parent's.
+  let_writers_outlive_us();
+  if (parents != nullptr) {
     for (std::size_t i = 0; i < std::size(g_parents_devices); ++i)
       g_parents_devices[i] = parents->region().header().devices[i].load(std::memory_order_relaxed);
     parents->abandon();

@@ -73,6 +73,8 @@ void expect_vforked_child();
 void expect_shared_memory_child();
 // Before a child is made by fork, vfork, spawn or a raw clone: what it would inherit becomes real.
 void prepare_child();
+// After a fork, in the parent: other threads may have opened files for writing since the preparation.
+void end_fork();
 // The same before a clone with these flags.
 void prepare_clone(std::uint64_t flags);
 // In the child of a fork.

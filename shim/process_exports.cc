@@ -18,7 +18,9 @@ namespace process = cube::shim::process;
 namespace {
 
 void before_exec() {
-  if (process::owns_table()) shim::materialize_all(/*only_inherited=*/true, "exec");
+  if (!process::owns_table()) return;
+  shim::materialize_all(/*only_inherited=*/true, "exec");
+  shim::let_inherited_writers_outlive_us();
 }
 
 // The arguments of execl and its kin, as an array on the stack, for exec may be called where malloc may not.
@@ -114,7 +116,11 @@ FILE* export_popen(const char* command, const char* mode) {
 pid_t export__Fork() {
   process::prepare_child();
   const pid_t child = real::_Fork();
-  if (child == 0) process::become_child();
+  if (child == 0) {
+    process::become_child();
+  } else {
+    process::end_fork();
+  }
   return child;
 }
 

@@ -39,7 +39,10 @@ std::uint64_t clone_flags(long number, const long (&arguments)[6]) {
 void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
   const auto fd_at = [&](int position) { return static_cast<int>(arguments[position]); };
   switch (row.kind) {
-    case shim::SyscallKind::one_fd: shim::materialize(fd_at(row.first), k_syscall); break;
+    case shim::SyscallKind::one_fd:
+      shim::materialize(fd_at(row.first), k_syscall);
+      if (row.number == SYS_execveat) shim::let_inherited_writers_outlive_us();
+      break;
     case shim::SyscallKind::two_fds:
       shim::materialize(fd_at(row.first), k_syscall);
       shim::materialize(fd_at(row.second), k_syscall);
@@ -64,6 +67,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       break;
     case shim::SyscallKind::identity:
       shim::materialize_all(/*only_inherited=*/false, k_syscall);
+      if (row.number == SYS_unshare) shim::let_writers_outlive_us();
       shim::process::disable("a system call that changes what paths or permissions mean");
       break;
     case shim::SyscallKind::sandbox:
@@ -72,6 +76,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
         shim::process::seal();
       break;
     case shim::SyscallKind::limits: shim::expect_new_fd(); break;
+    case shim::SyscallKind::hands_on: shim::let_writers_outlive_us(); [[fallthrough]];
     case shim::SyscallKind::everything:
       shim::materialize_all(/*only_inherited=*/false, k_syscall);
       shim::expect_new_fd();

@@ -24,6 +24,7 @@ enum class SyscallKind : std::uint8_t {
   identity,
   sandbox,
   limits,
+  hands_on,  // to others, perhaps: everything, and what is open for writing
   everything,
   unknown
 };

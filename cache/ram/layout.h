@@ -159,7 +159,8 @@ struct alignas(64) WriterStripe {
 // A file that a process had open for writing when it ended or became another program (writers.h). The process is written
 // under the lifecycle lock, while the row is free.
 struct LeftWriter {
-  std::atomic<std::uint64_t> word;  // hash:48 | order:15, so that no row is taken for its successor | shared:1; 0 is free
+  // hash:48 | mapped:1 | order:14, so that no row is taken for its successor | shared:1; 0 is free
+  std::atomic<std::uint64_t> word;
   std::atomic<std::uint64_t> pid, start_time, pid_namespace;  // base::ProcessId of the process that had it open
 };
 

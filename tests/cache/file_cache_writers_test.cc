@@ -187,7 +187,7 @@ TEST_F(WritersTest, WhatADeadProcessHadSharedWithNobodyIsCachedAtOnce) {
   // It becomes another program, and then dies.
   cache->writing_begins(path, stat_of(path));
   cache->writing_begins(shared, stat_of(shared));
-  cache->writing_is_shared(stat_of(shared));
+  cache->writing_is_shared(stat_of(shared), Sharing::inherited);
   forget_writers_of(region, region.own_slot());
   EXPECT_TRUE(may_be_written(region, stat_of(path)));
   for (std::uint32_t i = 0; i < k_left_writers; ++i) {
@@ -197,6 +197,81 @@ TEST_F(WritersTest, WhatADeadProcessHadSharedWithNobodyIsCachedAtOnce) {
   EXPECT_TRUE(may_be_written(region, stat_of(shared))) << "a child may have it";
   EXPECT_EQ(open(path), "old");
   EXPECT_EQ(open(shared), "new") << "the kernel knows of no child that has it";
+}
+
+struct LeftFileTest : WritersTest {
+  std::string path = dir.write("f", "old");
+  FileStat stat = stat_of(path);
+
+  // A process that has shared the open file is gone, and nobody has it open.
+  void SetUp() override {
+    cache->writing_begins(path, stat);
+    cache->writing_is_shared(stat, Sharing::inherited);
+    forget_writers_of(cache->region(), cache->region().own_slot());
+  }
+};
+
+// Once a bug: who opened the file for writing in that moment sent the fetching program a signal.
+TEST_F(LeftFileTest, AProgramSeesNoSignalOfTheLeaseByWhichTheKernelIsAsked) {
+  static std::atomic<int> signals{0};
+  tests::Tracee child([&] {
+    FileCache* const mine = tests::attach_cache(cache.config, cache.options.job);
+    CHILD_CHECK(mine != nullptr);
+    signal(SIGURG, [](int) { ++signals; });
+    const OpenOutcome outcome = mine->open(request_for(path));
+    CHILD_CHECK(outcome.pin || outcome.kernel_fd >= 0);
+    return 10 + signals.load();
+  });
+  int leases = 0;
+  while (child.to_exit_of(SYS_fcntl)) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    leases += fd < 0 && errno == EWOULDBLOCK ? 1 : 0;
+    if (fd >= 0) close(fd);
+  }
+  EXPECT_EQ(leases, 1);
+  EXPECT_EQ(child.exit_status(), 10);
+}
+
+TEST_F(LeftFileTest, ASignalOfTheProgramIsNotLostWhereTheKernelIsAsked) {
+  const auto file = base::open_fd(path.c_str(), O_RDONLY);
+  ASSERT_TRUE(file);
+  sigset_t urgent, before, pending;
+  sigemptyset(&urgent);
+  sigaddset(&urgent, SIGURG);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &urgent, &before), 0);
+  raise(SIGURG);
+  EXPECT_FALSE(may_be_written(cache->region(), stat, file->get()));
+  sigpending(&pending);
+  EXPECT_EQ(sigismember(&pending, SIGURG), 1);
+  const timespec now{};
+  while (sigtimedwait(&urgent, nullptr, &now) == SIGURG) {
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(fcntl(file->get(), F_GETOWN), 0);
+  EXPECT_EQ(fcntl(file->get(), F_GETSIG), 0);
+}
+
+// Once a bug: a fetch asked for the stat before the last write, and read the bytes after it.
+TEST_F(LeftFileTest, ItsStatIsLookedAtAgainByWhoFindsItWrittenNoMore) {
+  const auto file = base::open_fd(path.c_str(), O_RDONLY);
+  ASSERT_TRUE(file);
+  ChangeWatch earlier(cache->region());
+  ASSERT_FALSE(earlier.watch(stat));
+  ChangeWatch other(cache->region());
+  RamTier tier(cache->region());
+  FetchRules rules;
+  rules.max_file = 1 << 20;
+  Fetch fetch(tier, rules, path);
+  FileStat old = stat;
+  old.modified.seconds = old.changed.seconds = 1;
+  ASSERT_EQ(fetch.accept(old, /*physical=*/true, file->get()), Fetch::Next::read);
+  EXPECT_TRUE(fetch.wants_second_look());
+  EXPECT_TRUE(fetch.is_unchanged()) << "by its own finding";
+  ASSERT_TRUE(other.watch(stat, file->get())) << "nobody writes it by now";
+  EXPECT_FALSE(other.is_unchanged()) << "its stat is from before";
+  Fetch next(tier, rules, path);
+  ASSERT_EQ(next.accept(old, /*physical=*/true, file->get()), Fetch::Next::read);
+  EXPECT_FALSE(next.wants_second_look());
 }
 
 TEST_F(WritersTest, WhatFindsNoRoomAmongTheLeftStaysWritten) {

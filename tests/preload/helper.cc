@@ -242,6 +242,18 @@ int do_vfork(const Arguments& a) {
   return 0;
 }
 
+// vfork-write FILE ABSENT SOURCE: the child opens FILE, and cat writes SOURCE to it; the parent has looked for ABSENT before
+int do_vfork_write(const Arguments& a) {
+  CHECK(open(a[1].c_str(), O_RDONLY) < 0);
+  const pid_t child = vfork();
+  if (child == 0) {
+    dup2(open(a[0].c_str(), O_WRONLY | O_TRUNC), STDOUT_FILENO);
+    execlp("cat", "cat", a[2].c_str(), nullptr);
+    _exit(1);
+  }
+  _exit(child < 0);
+}
+
 // vfork-threads DIR FILES PROGRAM: vforked children close every fd while other threads read
 int do_vfork_threads(const Arguments& a) {
   const int files = std::stoi(a[1]);
@@ -431,6 +443,7 @@ const std::map<std::string, int (*)(const Arguments&)> k_commands = {
     {"threads", do_threads},
     {"close-race", do_close_race},
     {"vfork", do_vfork},
+    {"vfork-write", do_vfork_write},
     {"fork-threads", do_fork_threads},
     {"signals", do_signals},
     {"limit", do_limit},
