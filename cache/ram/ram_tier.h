@@ -214,7 +214,7 @@ class RamTier {
   // Error-checking: a signal handler that exits in the middle of a fetch must not wait for itself.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
   std::shared_ptr<Window> windows_[3];  // of the segments being filled; guarded by mutex_
-  std::atomic<std::uint64_t> room_{0};    // bytes left in the resident one
+  std::atomic<std::uint64_t> room_{0};  // bytes left in the resident one
   std::atomic<std::uint32_t> leases_{0};
 };
 
