@@ -112,8 +112,6 @@ class FileCache {
   std::uint64_t ring_room() { return ram_.ring_room(); }
   // Makes room that the next records find ready. False: there is enough, or none to be had.
   bool prepare_room();
-  // Has this process filled a segment? Then it will want the next ones, too.
-  bool fills_segments() const { return ram_.leases() > 1; }
   // When this process does not lead any more.
   void end_prefetching() { ram_.release_ring_lease(); }
 

@@ -125,7 +125,6 @@ bool Lead::feed() {
 
 void Lead::adapt_depth(std::uint64_t now) {
   const Demand demand = look_at_demand(cache_.region());
-  programs_fetch_ = demand.fetches != demand_.fetches;
   // The counts of a process that has ended are gone with it.
   if (demand.fetches > demand_.fetches && demand.ns >= demand_.ns)
     depth_.demand_took((demand.ns - demand_.ns) / (demand.fetches - demand_.fetches));
@@ -195,8 +194,8 @@ std::uint64_t Lead::turn() {
     free_ring(now);
   }
   prefetcher_->pump();
-  if (!is_idle || programs_fetch_) prepare_room();
-  return is_idle && !programs_fetch_ && !plan_.is_following_reads() ? k_idle_tick_ns : k_tick_ns;
+  if (!is_idle) prepare_room();
+  return is_idle && !plan_.is_following_reads() ? k_idle_tick_ns : k_tick_ns;
 }
 
 // Here, where nobody waits for it: not in the fetch that happens to need the next segment.

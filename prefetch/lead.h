@@ -57,7 +57,6 @@ class Lead {
   std::mutex socket_mutex_;  // guards which announcements plan_ has
   PlannedFile next_;
   bool has_next_ = false, has_ring_ = false;
-  bool programs_fetch_ = false;  // since the look before
   Demand demand_, demand_when_blocked_;
   std::uint64_t blocked_since_ns_ = 0, next_look_ns_ = 0;
   std::uint64_t round_began_ns_ = 0, next_round_ns_ = 0, fetched_before_ = 0;

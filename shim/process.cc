@@ -270,7 +270,7 @@ void resume_sidecar() {
 
 void offer_sidecar(cache::FileCache& cache) {
   if (g_sidecar_state.load(std::memory_order_relaxed) != SidecarState::none) return;
-  const bool may_prefetch = g_config->prefetch && (cache.is_prefetching() || has_list() || cache.fills_segments());
+  const bool may_prefetch = g_config->prefetch && (cache.is_prefetching() || has_list());
   // One process of the node writes to the disk. The others need no thread for it, until that one is gone.
   const bool may_write = cache.disk() != nullptr && !cache.ring().has_disk_writer();
   if (!may_prefetch && !may_write) return;

@@ -154,8 +154,6 @@ class RamTier {
 
   // Is it not worth trying? Not while small files still fit into this process's own segment, nor for longer than some seconds.
   bool is_full() const;
-  // Segments that this process has begun to fill with what stays.
-  std::uint32_t leases() const { return leases_.load(std::memory_order_relaxed); }
   // What there is for records that stay, used or not.
   std::uint64_t resident_bytes() const { return std::uint64_t{ring_.first_segment()} * region_->layout().segment_bytes; }
   // At the end of the process: what is left of the leased segment may be used by others.
@@ -215,7 +213,6 @@ class RamTier {
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
   std::shared_ptr<Window> windows_[3];  // of the segments being filled; guarded by mutex_
   std::atomic<std::uint64_t> room_{0};  // bytes left in the resident one
-  std::atomic<std::uint32_t> leases_{0};
 };
 
 }  // namespace cube::cache

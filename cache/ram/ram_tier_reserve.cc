@@ -119,7 +119,6 @@ base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
     return base::fail(window.error().value);
   }
   window_of(pool) = std::move(*window);
-  if (pool == Pool::resident) leases_.fetch_add(1, std::memory_order_relaxed);
   return {};
 }
 
