@@ -115,8 +115,8 @@ long open_local(const char* path) {
   const base::UniqueFd top(static_cast<int>(mount));
   // A link may lead to another file system.
   const long fd = open_by_how(top.get(), rest, 0, RESOLVE_NO_XDEV);
-  // The kernel is older than 5.6, or a filter knows no such call.
-  return fd == -ENOSYS || fd == -EPERM ? sys::openat(top.get(), rest, O_PATH | O_CLOEXEC) : fd;
+  // The kernel is older than 5.6, or a filter refuses this call, by whichever error.
+  return fd == -ENOSYS || fd == -EPERM || fd == -EACCES ? sys::openat(top.get(), rest, O_PATH | O_CLOEXEC) : fd;
 }
 
 long open_known(const char* path) {

@@ -1,4 +1,5 @@
 """A program that never touches a prefix starts although the origin answers nothing any more."""
+import os
 import subprocess
 import unittest
 
@@ -53,7 +54,11 @@ class Starting(Case):
         self.write_files(origin.source_root / "sub", 2)
         link = self.work / "link"
         link.symlink_to(f"{origin.root}/sub")
-        done = self.run_it("/usr/bin/python3", "-c", READ, f"{origin.root}/sub/f1", PREFIXES=link, STATS="stderr", STATS_FORMAT="text")
+        # The kernel notes in the link that it was followed, and cannot do that from what it knows. One note is enough.
+        while not os.statvfs(self.work).f_flag & os.ST_NOATIME and link.lstat().st_atime_ns <= link.lstat().st_ctime_ns:
+            link.stat()
+        done = self.run_it("/usr/bin/python3", "-c", READ, f"{origin.root}/sub/f1", PREFIXES=link, STATS="stderr",
+                           STATS_FORMAT="text")
         self.assertIn(f"{origin.root}/sub/f1", done.stderr)
 
 
