@@ -22,15 +22,17 @@ timespec time_of(std::int64_t n) {
 DIFFER_PLAY(write) {
   const int fd = p.fd(a[0]);
   const std::string bytes = pattern(static_cast<std::uint64_t>(a[2]), static_cast<std::size_t>(a[1]));
+  Buffer from(bytes);
   p.content_changed(fd);
-  p.say("write({}, {}) = {}", fd, bytes.size(), p.call([&] { return write(fd, bytes.data(), bytes.size()); }).text());
+  p.say("write({}, {}) = {}", fd, bytes.size(), p.call([&] { return write(fd, from.data(), bytes.size()); }).text());
 }
 DIFFER_PLAY(pwrite) {
   const int fd = p.fd(a[0]);
   const std::string bytes = pattern(static_cast<std::uint64_t>(a[3]), static_cast<std::size_t>(a[1]));
+  Buffer from(bytes);
   p.content_changed(fd);
   p.say("pwrite({}, {}, {}) = {}", fd, bytes.size(), a[2],
-        p.call([&] { return pwrite(fd, bytes.data(), bytes.size(), a[2]); }).text());
+        p.call([&] { return pwrite(fd, from.data(), bytes.size(), a[2]); }).text());
 }
 DIFFER_PLAY(ftruncate) {
   const int fd = p.fd(a[0]);

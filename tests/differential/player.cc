@@ -30,11 +30,13 @@ std::string Result::text() const {
 }
 
 std::string Buffer::text(long read) const {
-  const std::size_t n = read > 0 ? std::min(static_cast<std::size_t>(read), bytes_.size()) : 0;
-  for (std::size_t at = n; at < bytes_.size(); ++at) {
-    if (bytes_[at] != k_untouched) return fmt::format("touched at {}", at);
+  const std::size_t n = read > 0 ? std::min(static_cast<std::size_t>(read), bytes_.size() - begin_) : 0;
+  for (std::size_t at = 0; at < bytes_.size(); ++at) {
+    const bool is_read = at >= begin_ && at < begin_ + n;
+    if (!is_read && bytes_[at] != k_untouched)
+      return fmt::format("touched at {}", static_cast<long>(at) - static_cast<long>(begin_));
   }
-  return n == 0 ? "" : fmt::format("{:016x}", hash_of(bytes_.data(), n));
+  return n == 0 ? "" : fmt::format("{:016x}", hash_of(bytes_.data() + begin_, n));
 }
 
 Player::Player(Log& log, Actor& peer, Actor& outsider) : log_(log), peer_(peer), outsider_(outsider) {

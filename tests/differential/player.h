@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -31,18 +32,25 @@ struct Result {
 };
 inline constexpr int k_errno_kept = 4242;
 
-// A buffer for one read, which knows what a read has no business to touch.
+// A buffer for one read or write, which knows what a read has no business to touch. Reads of a file that was opened with O_DIRECT
+// look at its address, which must not be chance: a buffer of even size begins with a page, one of odd size 16 bytes behind.
 class Buffer {
  public:
-  explicit Buffer(std::size_t size) : bytes_(size + k_guard, k_untouched) {}
-  unsigned char* data() { return bytes_.data(); }
+  explicit Buffer(std::size_t size) : bytes_(k_page + 16 + size + k_guard, k_untouched) {
+    const std::size_t behind_page = reinterpret_cast<std::uintptr_t>(bytes_.data()) % k_page;
+    begin_ = (k_page - behind_page) % k_page + (size % 2 != 0 ? 16 : 0);
+  }
+  // For one write.
+  explicit Buffer(std::string_view content) : Buffer(content.size()) { std::memcpy(data(), content.data(), content.size()); }
+  unsigned char* data() { return bytes_.data() + begin_; }
   // The bytes that were read, and whether any other has changed.
   std::string text(long read) const;
 
  private:
   static constexpr unsigned char k_untouched = 0xa5;
-  static constexpr std::size_t k_guard = 64;
+  static constexpr std::size_t k_guard = 64, k_page = 4096;
   std::vector<unsigned char> bytes_;
+  std::size_t begin_ = 0;
 };
 
 struct Map {
