@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "shim/c_result.h"
+#include "shim/cancellation.h"
 #include "shim/exports.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
@@ -121,21 +122,24 @@ class EntryList {
 };
 
 int list_packed(int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare) {
-  const int fd = export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  int result = -1;
-  {
-    EntryList entries;
-    bool fits = true;
-    const shim::OpenFileRef file = packed::acquire(fd);
-    while (const struct ::dirent* const entry = file && fits ? packed::next_entry(*file) : nullptr) {
-      if (wanted == nullptr || wanted(entry) != 0) fits = entries.add(*entry);
+  // Closed also where `wanted` or `compare` throws, or ends the thread.
+  struct Directory {
+    int fd;
+    ~Directory() {
+      const shim::KeepErrno keep;
+      const shim::NoCancel no_cancel;
+      if (fd >= 0) export_close(fd);
     }
-    if (fits) result = static_cast<int>(entries.hand_over(list, compare));
+  };
+  const Directory directory{export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (directory.fd < 0) return -1;
+  EntryList entries;
+  bool fits = true;
+  const shim::OpenFileRef file = packed::acquire(directory.fd);
+  while (const struct ::dirent* const entry = file && fits ? packed::next_entry(*file) : nullptr) {
+    if (wanted == nullptr || wanted(entry) != 0) fits = entries.add(*entry);
   }
-  const shim::KeepErrno keep;
-  export_close(fd);
-  return result;
+  return fits ? static_cast<int>(entries.hand_over(list, compare)) : -1;
 }
 
 }  // namespace

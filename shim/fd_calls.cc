@@ -24,18 +24,22 @@ Answer close(int fd) {
   if (!file->is_placeholder() || file->kind != OpenFile::Kind::served) {
     // While the number is still the file's, and nobody else can get it.
     if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1) file->fill->finish_at_close(fd);
-    placeholder::number_was_freed(fd);
     sys::close(fd);
+    placeholder::number_was_freed(fd);
   } else {
     placeholder::release(fd);
   }
   return 0;
 }
 
-OpenFileRef note_close(int fd) {
+ClosingNumber::~ClosingNumber() {
+  if (fd_ >= 0) placeholder::note_freed(fd_);
+}
+
+ClosingNumber note_close(int fd) {
   if (!process::owns_table()) return {};
-  placeholder::number_was_freed(fd);
-  return g_fds.take(fd);
+  placeholder::unpark();
+  return {fd, g_fds.take(fd)};
 }
 
 Answer dup(int fd) { return fcntl(fd, F_DUPFD, 0); }
@@ -86,6 +90,10 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   return result;
 }
 
+void range_is_closed(unsigned first) {
+  if (process::owns_table()) placeholder::note_freed(static_cast<int>(std::min<unsigned>(first, INT_MAX)));
+}
+
 void close_range(unsigned first, unsigned last, int flags) {
   constexpr int k_close_on_exec = 1 << 2, k_unshare = 1 << 1;
   if (!process::owns_table()) return;
@@ -100,7 +108,7 @@ void close_range(unsigned first, unsigned last, int flags) {
   const bool closes = flags == 0;
   if (closes) {
     placeholder::forget_parked_in(first, last);
-    placeholder::number_was_freed(static_cast<int>(std::min<unsigned>(first, INT_MAX)));
+    placeholder::unpark();
   }
   const auto end = std::min<unsigned>(last == UINT_MAX ? last : last + 1, static_cast<unsigned>(g_fds.end()));
   for (unsigned fd = first; fd < end; ++fd) {

@@ -25,15 +25,29 @@ Answer fcntl(int fd, int command, long argument);
 Answer advise(int fd);  // posix_fadvise, readahead: 0
 Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int64_t offset);
 
-// The fd itself. `close` answers for parked and served numbers; `note_close` is for all others, before libc closes them:
-// what it returns is let go after, so that a writer ends when its file is closed.
+// The fd itself. `close` answers for parked and served numbers; `note_close` is for all others, before libc closes them.
 Answer close(int fd);
-OpenFileRef note_close(int fd);
+// A number that libc closes in its lifetime. A writer ends, and the number counts as free, when the file is closed.
+class ClosingNumber {
+ public:
+  ClosingNumber() = default;
+  ClosingNumber(int fd, OpenFileRef file) : fd_(fd), file_(std::move(file)) {}
+  ~ClosingNumber();
+  ClosingNumber(const ClosingNumber&) = delete;
+  ClosingNumber& operator=(const ClosingNumber&) = delete;
+
+ private:
+  int fd_ = -1;
+  OpenFileRef file_;
+};
+ClosingNumber note_close(int fd);
 Answer dup(int fd);
 // After a dup: the file may have been materialised between the look at it and the new row.
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec);
 Answer dup_to(int fd, int to, int flags, bool same_is_error);
 // What close_range(2) with these flags is about to do.
 void close_range(unsigned first, unsigned last, int flags);
+// After it.
+void range_is_closed(unsigned first);
 
 }  // namespace cube::shim::file_calls

@@ -334,11 +334,15 @@ int export___close(int fd) {
 }
 int export_close_range(unsigned first, unsigned last, int flags) {
   calls::close_range(first, last, flags);
-  return real::close_range(first, last, flags);
+  const int result = real::close_range(first, last, flags);
+  calls::range_is_closed(first);
+  return result;
 }
 void export_closefrom(int first) {
-  calls::close_range(first < 0 ? 0U : static_cast<unsigned>(first), ~0U, 0);
+  const unsigned least = first < 0 ? 0U : static_cast<unsigned>(first);
+  calls::close_range(least, ~0U, 0);
   real::closefrom(first);
+  calls::range_is_closed(least);
 }
 int export_dup(int fd) {
   if (const auto answer = calls::dup(fd); answer) return static_cast<int>(to_c(*answer));

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/auxv.h>
+#include <unwind.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -118,8 +119,15 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
 // Its interceptors take what a library that is not built with it has written for uninitialised, and end the program.
 bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != nullptr; }
 
+// A cancelled thread, and an exception of the program's own, unwind our frames by the program's libgcc. There it calls our copy
+// of the C++ personality, and that sets registers by our copy of libgcc, which aborts unless it has once walked a stack itself.
+void ready_unwinder() {
+  _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
+}
+
 __attribute__((constructor)) void load() {
   const int saved_errno = errno;
+  ready_unwinder();
   real::resolve_all();
   cube_shim_real_vfork = real::next_symbol("vfork");
   const auto is_set = [](const char* name) {

@@ -17,8 +17,10 @@ namespace {
 namespace sys = base::sys;
 
 // No number below the bound is free, the parked one apart. Version:32 | bound:32; every close of the program makes a new
-// version, so that a bound found by an open that began before it is not believed.
+// version when it is over, so that a bound found by an open that began before is not believed.
 constinit std::atomic<std::uint64_t> g_bound{0};
+
+bool is_below_bound(int fd) { return fd < static_cast<int>(static_cast<std::uint32_t>(g_bound.load(std::memory_order_acquire))); }
 
 void raise_bound(std::uint64_t before, int fd) {
   const std::uint64_t after = (before & ~0xffffffffULL) | static_cast<std::uint32_t>(fd + 1);
@@ -55,8 +57,8 @@ void unpark_slow() {
   if (!process::owns_table()) return;
   const int fd = g_parked.exchange(-1, std::memory_order_acq_rel);
   if (fd < 0) return;
-  note_freed(fd);
   sys::close(fd);
+  note_freed(fd);
 }
 
 void note_freed(int fd) {
@@ -78,8 +80,12 @@ int acquire(int least) {
     sys::close(any);
     return static_cast<int>(moved);
   }
-  const int parked = g_parked.exchange(-1, std::memory_order_acq_rel);
-  if (parked >= 0) return parked;
+  if (const int parked = g_parked.exchange(-1, std::memory_order_acq_rel); parked >= 0) {
+    if (is_below_bound(parked)) return parked;
+    // A lower one has become free since it was parked.
+    sys::close(parked);
+    note_freed(parked);
+  }
   const std::uint64_t bound = g_bound.load(std::memory_order_acquire);
   int fd = dup_model(0);
   if (fd < 0) fd = open_fresh();
@@ -92,7 +98,7 @@ int acquire(int least) {
 
 void release(int fd) {
   int parked = g_parked.load(std::memory_order_relaxed);
-  const bool lowest = fd < static_cast<int>(static_cast<std::uint32_t>(g_bound.load(std::memory_order_acquire)));
+  const bool lowest = is_below_bound(fd);
   // The lower of two free numbers is the one to keep.
   while (lowest && (parked < 0 || parked > fd)) {
     if (!g_parked.compare_exchange_weak(parked, fd, std::memory_order_acq_rel)) continue;
@@ -100,8 +106,8 @@ void release(int fd) {
     fd = parked;
     break;
   }
-  note_freed(fd);
   sys::close(fd);
+  note_freed(fd);
 }
 
 void forget_parked_in(unsigned first, unsigned last) {

@@ -2,8 +2,8 @@
 // EBADF on it, ENOTDIR as a directory, ELOOP through /proc/self/fd: never wrong bytes, never a silent end of file.
 //
 // One closed placeholder is parked: its number stays ours and the next served open gets it without a system call. So
-// that the program still gets the lowest free number, as POSIX wants, a number is parked only while no lower one can be
-// free, and everything else that makes or lists fds unparks first.
+// that the program still gets the lowest free number, as POSIX wants, a number is parked, and given out again, only while no
+// lower one can be free, and everything else that makes or lists fds unparks first.
 // Thread safety: all of it; async-signal-safe. Only the owner process may call.
 #pragma once
 
@@ -28,7 +28,8 @@ inline void unpark_if(int fd) {
   if (fd >= 0 && fd == g_parked.load(std::memory_order_relaxed)) [[unlikely]]
     unpark_slow();
 }
-// The program has closed a number that was not a placeholder.
+// A number that was not a placeholder is closed. Told after the close: a signal handler, or another thread, that opens a file
+// while it goes on finds the number still taken.
 void note_freed(int fd);
 inline void number_was_freed(int fd) {
   note_freed(fd);

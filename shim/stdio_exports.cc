@@ -150,7 +150,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream, FILE* (*li
     return nullptr;
   }
   if (!shim::process::is_active()) return libcs(path, mode, stream);
-  const shim::OpenFileRef held = shim::file_calls::note_close(stream->_fileno);
+  const auto held = shim::file_calls::note_close(stream->_fileno);
   // libc must open it itself, so it is planned with a flag that is never served.
   shim::OpenPlan plan(AT_FDCWD, path, (flags < 0 ? O_RDONLY : flags) | O_NOATIME);
   FILE* const reopened = libcs(path, mode, stream);
@@ -189,8 +189,8 @@ int export_fclose(FILE* stream) {
   if (stream == stderr) shim::process::stderr_ends();
   void* const wide = shim::wide_part_of(stream);
   // A writer ends after its buffered bytes are written.
-  const shim::OpenFileRef held =
-      shim::is_cookie_stream(stream) ? shim::OpenFileRef{} : shim::file_calls::note_close(stream->_fileno);
+  using shim::file_calls::ClosingNumber;
+  const auto held = shim::is_cookie_stream(stream) ? ClosingNumber{} : shim::file_calls::note_close(stream->_fileno);
   const int result = real::fclose(stream);
   shim::free_wide_part(wide);
   return result;

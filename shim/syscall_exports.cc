@@ -53,12 +53,9 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::expect_new_fd();
       break;
     case shim::SyscallKind::closes:
-      if (row.number == SYS_close) {
-        shim::materialize(fd_at(0), k_syscall);
-        shim::file_calls::note_close(fd_at(0));
-      } else {
-        shim::file_calls::close_range(static_cast<unsigned>(arguments[0]), static_cast<unsigned>(arguments[1]), fd_at(2));
-      }
+      // SYS_close: see below.
+      if (row.number == SYS_close) break;
+      shim::file_calls::close_range(static_cast<unsigned>(arguments[0]), static_cast<unsigned>(arguments[1]), fd_at(2));
       break;
     case shim::SyscallKind::forks:
       shim::process::prepare_clone(clone_flags(row.number, arguments));
@@ -87,6 +84,18 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::expect_new_fd();
       break;
   }
+}
+
+long close_by_syscall(long number, const long (&a)[6]) {
+  const int first = static_cast<int>(a[0]);
+  if (number == SYS_close) {
+    shim::materialize(first, k_syscall);
+    const auto held = shim::file_calls::note_close(first);
+    return real::syscall(number, a[0], 0L, 0L, 0L, 0L, 0L);
+  }
+  const long result = real::syscall(number, a[0], a[1], a[2], 0L, 0L, 0L);
+  shim::file_calls::range_is_closed(static_cast<unsigned>(first));
+  return result;
 }
 
 // Planned with a flag that is never served: what openat2 is asked for beyond openat, only the kernel knows.
@@ -284,6 +293,7 @@ long export_syscall(long number, ...) {
   const bool concerns_us = shim::process::is_active() || shim::g_fds.served() != 0 || number == SYS_seccomp;
   const shim::SyscallRow* const row = concerns_us ? shim::syscall_row_of(number) : nullptr;
   if (row != nullptr && shim::process::owns_table()) before_syscall(*row, a);
+  if (row != nullptr && row->kind == shim::SyscallKind::closes) return close_by_syscall(number, a);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   if (row != nullptr && row->kind == shim::SyscallKind::makes_fd) shim::noted(static_cast<int>(result));
   return result;

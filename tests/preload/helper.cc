@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/preload/helper_hostile.h"
 #include "tests/support/meanwhile.h"
 #include "tests/support/preload_content.h"
 
@@ -27,7 +28,6 @@ using cube::preload::content_of;
 using cube::preload::number_of;
 using cube::preload::size_of;
 using cube::tests::Meanwhile;
-using Arguments = std::vector<std::string>;
 
 namespace {
 
@@ -453,6 +453,9 @@ const std::map<std::string, int (*)(const Arguments&)> k_commands = {
     {"vfork-threads", do_vfork_threads},
     {"job", do_job},
     {"exec", do_exec},
+    {"cancel", do_cancel},
+    {"throw", do_throw},
+    {"lowest", do_lowest},
     {"nothing", [](const Arguments&) { return 0; }},
 };
 

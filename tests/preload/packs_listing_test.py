@@ -68,6 +68,9 @@ class Listings(unittest.TestCase):
         self.assertEqual(self.run_at([sys.executable, "-c", "P, O = (__import__('os').environ[n] for n in 'PO')\n" + LIBC + code], self.prefix, True, **settings),
                          (0, [], b""))
 
+    def test_an_exception_of_the_filter_passes_through_scandir(self):
+        self.check_same(os.environ["PRELOAD_HELPER"], "throw", "set/a")
+
     def test_python_lists_and_walks(self):
         self.check_same_python("""
 for top, folders, files in os.walk(P, followlinks=True): print(ascii(top[len(P):]), sorted(map(ascii, folders)), sorted(map(ascii, files)))

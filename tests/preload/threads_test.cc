@@ -42,3 +42,19 @@ TEST(Signals, HandlersInModeReal) {
   job.env["CUBESHIM_MODE"] = "real";
   expect_well(job.helper({"signals", job.data(), "300"}));
 }
+
+// Their frames are unwound by the program's libgcc, which is not the library's.
+TEST(Threads, AreCancelledInCallsThatLibcAnswers) {
+  Job job;
+  expect_well(job.helper({"cancel", "/etc/passwd", "150"}));
+  expect_well(job.helper({"cancel", job.data() + "/f0", "150"}));
+  job.env["CUBESHIM_MODE"] = "real";
+  expect_well(job.helper({"cancel", job.data() + "/f0", "150"}));
+  job.env["CUBESHIM_MODE"] = "off";
+  expect_well(job.helper({"cancel", job.data() + "/f0", "150"}));
+}
+
+TEST(Signals, AHandlerInTheMidstOfACloseLeavesTheLowestNumberFree) {
+  Job job;
+  expect_well(job.helper({"lowest", job.data() + "/f0", "3000"}));
+}

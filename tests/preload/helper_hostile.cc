@@ -1,0 +1,162 @@
+// preload_helper's commands that unwind frames of the library, or interrupt it.
+#include "tests/preload/helper_hostile.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+
+namespace {
+
+// A thread that repeats `call` is cancelled in it. A call that does not end within the kernel is met there by chance only: so
+// there are many threads.
+bool is_cancelled(const std::function<void()>& call, int threads) {
+  struct Shared {
+    const std::function<void()>* call;
+    std::atomic<bool> has_begun{false};
+  };
+  for (int i = 0; i < threads; ++i) {
+    Shared shared{.call = &call};
+    pthread_t thread;
+    const auto repeat = [](void* of) -> void* {
+      auto& mine = *static_cast<Shared*>(of);
+      while (true) {
+        mine.has_begun.store(true, std::memory_order_release);
+        (*mine.call)();
+      }
+    };
+    if (pthread_create(&thread, nullptr, repeat, &shared) != 0) return false;
+    while (!shared.has_begun.load(std::memory_order_acquire)) sched_yield();
+    for (volatile int turn = 0; turn < i * 37 % 5000;) turn = turn + 1;
+    pthread_cancel(thread);
+    void* result = nullptr;
+    if (pthread_join(thread, &result) != 0 || result != PTHREAD_CANCELED) return false;
+  }
+  return true;
+}
+
+struct Thrown {};
+
+}  // namespace
+
+int do_cancel(const Arguments& a) {
+  const char* const path = a[0].c_str();
+  const int threads = std::atoi(a[1].c_str());
+  int ends[2];
+  const int file = open(path, O_RDONLY), null = open("/dev/null", O_WRONLY);
+  if (file < 0 || null < 0 || pipe(ends) != 0) return std::perror("helper"), 1;
+  char got[16];
+  const iovec part{got, sizeof got};
+  const struct {
+    const char* name;
+    std::function<void()> call;
+  } cases[] = {
+      // A number that is nobody's: what it opens is not closed when the thread ends.
+      {"close", [&] { close(4000); }},
+      {"open and close", [&] { close(open(path, O_RDONLY | O_DIRECTORY)); }},
+      {"openat and close", [&] { close(openat(AT_FDCWD, path, O_WRONLY | O_DIRECTORY)); }},
+      {"a read that waits", [&] { (void)!read(ends[0], got, sizeof got); }},
+      {"a readv that waits", [&] { (void)!readv(ends[0], &part, 1); }},
+      {"read", [&] { (void)!read(file, got, sizeof got); }},
+      {"pread", [&] { (void)!pread(file, got, sizeof got, 0); }},
+      {"preadv", [&] { (void)!preadv(file, &part, 1, 0); }},
+      {"write", [&] { (void)!write(null, got, sizeof got); }},
+      {"pwrite", [&] { (void)!pwrite(null, got, sizeof got, 0); }},
+      {"writev", [&] { (void)!writev(null, &part, 1); }},
+      {"fsync", [&] { fsync(file); }},
+  };
+  for (const auto& one : cases) {
+    if (is_cancelled(one.call, threads)) continue;
+    std::fprintf(stderr, "helper: a thread was not cancelled in %s\n", one.name);
+    return 1;
+  }
+  return 0;
+}
+
+int do_throw(const Arguments& a) {
+  const auto lowest = [] {
+    const int fd = dup(STDERR_FILENO);
+    close(fd);
+    return fd;
+  };
+  const int before = lowest();
+  for (int i = 0; i < 3; ++i) {
+    struct dirent** list = nullptr;
+    bool is_caught = false;
+    try {
+      scandir(
+          a[0].c_str(), &list, [](const struct dirent*) -> int { throw Thrown{}; }, nullptr);
+    } catch (const Thrown&) {
+      is_caught = true;
+    }
+    if (!is_caught) return std::fprintf(stderr, "helper: the exception did not come through scandir\n"), 1;
+  }
+  if (lowest() != before) return std::fprintf(stderr, "helper: scandir has left a directory open\n"), 1;
+  std::puts("caught");
+  return 0;
+}
+
+namespace {
+std::string g_served;
+
+void open_and_close_in_handler(int) {
+  const int saved = errno;
+  char byte = 0;
+  const int fd = open(g_served.c_str(), O_RDONLY);
+  (void)!read(fd, &byte, 1);
+  close(fd);
+  errno = saved;
+}
+}  // namespace
+
+int do_lowest(const Arguments& a) {
+  g_served = a[0];
+  const int rounds = std::atoi(a[1].c_str());
+  const int lowest = dup(STDERR_FILENO);
+  close(lowest);
+  struct sigaction action {};
+  action.sa_handler = open_and_close_in_handler;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval every{{0, 40}, {0, 40}};
+  setitimer(ITIMER_REAL, &every, nullptr);
+  sigset_t alarm;
+  sigemptyset(&alarm);
+  sigaddset(&alarm, SIGALRM);
+  const std::function<void()> closings[] = {
+      [] { close(open("/dev/null", O_RDONLY)); },
+      [] { std::fclose(std::fopen("/dev/null", "r")); },
+      [] { closedir(opendir("/")); },
+      [lowest] {
+        open("/dev/null", O_RDONLY);
+        close_range(static_cast<unsigned>(lowest), 300, 0);
+      },
+      [] { syscall(SYS_close, open("/dev/null", O_RDONLY)); },
+      [lowest] { syscall(SYS_close_range, open("/dev/null", O_RDONLY), 300, 0); },
+  };
+  int number = 0;
+  for (const auto& closing : closings) {
+    ++number;
+    for (int i = 0; i < rounds; ++i) {
+      closing();
+      sigprocmask(SIG_BLOCK, &alarm, nullptr);
+      const int fd = open(g_served.c_str(), O_RDONLY);
+      if (fd != lowest)
+        return std::fprintf(stderr, "helper: way %d, round %d: %d is not the lowest number, %d\n", number, i, fd, lowest), 1;
+      close(fd);
+      sigprocmask(SIG_UNBLOCK, &alarm, nullptr);
+    }
+  }
+  return 0;
+}
