@@ -19,8 +19,7 @@
 
 namespace {
 
-// A thread that repeats `call` is cancelled in it. A call that does not end within the kernel is met there by chance only: so
-// there are many threads.
+// Cancels a thread that repeats `call`. Chance decides whether the request meets it in the kernel, so this takes many threads.
 bool is_cancelled(const std::function<void()>& call, int threads) {
   struct Shared {
     const std::function<void()>* call;
@@ -62,7 +61,7 @@ int do_cancel(const Arguments& a) {
     const char* name;
     std::function<void()> call;
   } cases[] = {
-      // A number that is nobody's: what it opens is not closed when the thread ends.
+      // A thread that ends between its open and its close leaves the file open: so most of these open nothing.
       {"close", [&] { close(4000); }},
       {"open and close", [&] { close(open(path, O_RDONLY | O_DIRECTORY)); }},
       {"openat and close", [&] { close(openat(AT_FDCWD, path, O_WRONLY | O_DIRECTORY)); }},
