@@ -30,12 +30,12 @@ std::string Result::text() const {
 }
 
 std::string Buffer::text(long read) const {
-  const std::size_t n = read > 0 ? std::min(static_cast<std::size_t>(read), bytes_.size() - begin_) : 0;
+  const std::size_t n = read > 0 ? std::min(static_cast<std::size_t>(read), size_) : 0;
   for (std::size_t at = 0; at < bytes_.size(); ++at) {
     if (bytes_[at] == k_untouched || (at >= begin_ && at < begin_ + n)) continue;
-    // A direct read of btrfs writes a zero to each page of the whole buffer, so that none is missing later.
-    const bool is_tried = bytes_[at] == 0 && reinterpret_cast<std::uintptr_t>(bytes_.data() + at) % k_page == 0;
-    if (!is_tried) return fmt::format("touched at {}", static_cast<long>(at) - static_cast<long>(begin_));
+    // A direct read of btrfs writes zeros to the rest of the buffer.
+    const bool is_within = at >= begin_ && at < begin_ + size_;
+    if (bytes_[at] != 0 || !is_within) return fmt::format("touched at {}", static_cast<long>(at) - static_cast<long>(begin_));
   }
   return n == 0 ? "" : fmt::format("{:016x}", hash_of(bytes_.data() + begin_, n));
 }

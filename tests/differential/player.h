@@ -36,7 +36,7 @@ inline constexpr int k_errno_kept = 4242;
 // look at its address, which must not be chance: a buffer of even size begins with a page, one of odd size 16 bytes behind.
 class Buffer {
  public:
-  explicit Buffer(std::size_t size) : bytes_(k_page + 16 + size + k_guard, k_untouched) {
+  explicit Buffer(std::size_t size) : bytes_(k_page + 16 + size + k_guard, k_untouched), size_(size) {
     const std::size_t behind_page = reinterpret_cast<std::uintptr_t>(bytes_.data()) % k_page;
     begin_ = (k_page - behind_page) % k_page + (size % 2 != 0 ? 16 : 0);
   }
@@ -50,7 +50,7 @@ class Buffer {
   static constexpr unsigned char k_untouched = 0xa5;
   static constexpr std::size_t k_guard = 64, k_page = 4096;
   std::vector<unsigned char> bytes_;
-  std::size_t begin_ = 0;
+  std::size_t size_, begin_ = 0;
 };
 
 struct Map {
