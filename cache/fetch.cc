@@ -86,9 +86,15 @@ Pin Fetch::show_head() {
 }
 
 bool Fetch::publish() {
+  // While the room can still be given back: the index may have been seen by others.
+  if (!watch_.is_unchanged()) return refuse(Counter::bypassed_busy);
   auto pin = tier_->publish(reservation_, content_);
   if (!pin) return refuse(pin.error().value == EMLINK ? Counter::bypassed_names : Counter::bypassed_full);
-  if (!watch_.is_unchanged() || !tier_->confirm(std::move(reservation_), *pin)) return refuse(Counter::bypassed_busy);
+  if (!watch_.is_unchanged() || !tier_->confirm(std::move(reservation_), *pin)) {
+    // Nobody will ever confirm it: its places in the index are for others, and the ring does not wait for it.
+    tier_->mark_record_stale(**pin);
+    return refuse(Counter::bypassed_busy);
+  }
   pin_ = std::move(*pin);
   return true;
 }

@@ -306,7 +306,10 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   // to the origin from now on.
   const bool confirmed = !record.is_stale() && watch.is_unchanged() && ram_.confirm(std::move(*reservation), *pin);
   ram_.mark_record_stale(record);
-  if (!confirmed) return base::fail(ESTALE);
+  if (!confirmed) {
+    ram_.mark_record_stale(**pin);
+    return base::fail(ESTALE);
+  }
   return pin;
 }
 

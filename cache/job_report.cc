@@ -208,7 +208,7 @@ JobTotals collect(Region& region, std::uint32_t job) {
     result.materialized_by[i].count = from.count.load(std::memory_order_relaxed);
   }
   const RegionHeader& header = region.header();
-  result.is_index_full = header.index_full.load(std::memory_order_relaxed) != 0;
+  result.is_index_full = header.index_full.load(std::memory_order_relaxed) == RegionHeader::k_for_good;
   result.disk_capacity = header.disk_capacity.load(std::memory_order_relaxed);
   result.disk_used = header.disk_used.load(std::memory_order_relaxed);
   result.disk_entries = header.disk_entries.load(std::memory_order_relaxed);

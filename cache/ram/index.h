@@ -49,24 +49,28 @@ class Index {
     return false;
   }
 
-  // ENOSPC: all buckets of this hash are full of living entries; EMLINK: of its own. `may_replace(place)` says whether an entry
-  // with the same tag is one that this one makes useless.
-  template <typename MayReplace>
-  base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace) {
+  // ENOSPC: all buckets of this hash are full of living entries; EMLINK: of its own; EAGAIN: others were quicker, again and
+  // again. `may_replace(place)` says whether an entry with the same tag is one that this one makes useless; `is_dead(place)`
+  // whether one of any tag is of use to nobody.
+  template <typename MayReplace, typename IsDead>
+  base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace, IsDead&& is_dead) {
     const std::uint64_t word = word_of(hash, place);
     for (int attempt = 0; attempt < 16; ++attempt) {
       const std::uint32_t n = tables();
       std::uint64_t expected = 0;
-      auto* const slot = slot_for(hash, n, may_replace, expected);
+      auto* slot = slot_for(hash, n, may_replace, expected);
       if (slot == nullptr) {
         if (entries_of(hash) >= k_most_of_one) return base::fail(EMLINK);
+        slot = dead_slot_for(hash, n, is_dead, expected);
+      }
+      if (slot == nullptr) {
         if (const auto added = region_->add_index_table(n); !added) return added;
         continue;
       }
       // Pairs with the acquire in visit. seq_cst, for the fetcher then looks for writers (FileCache::fetch).
       if (slot->compare_exchange_strong(expected, word, std::memory_order_seq_cst)) return {};
     }
-    return base::fail(ENOSPC);
+    return base::fail(EAGAIN);
   }
 
   // Every living entry of the region: visit(place).
@@ -160,6 +164,20 @@ class Index {
       }
     }
     return best;
+  }
+
+  // Of an entry whose record is dead. Only where all buckets are full, for each record has to be looked at.
+  template <typename IsDead>
+  Slot* dead_slot_for(std::uint64_t hash, std::uint32_t tables, IsDead& is_dead, std::uint64_t& expected) {
+    for (std::uint32_t t = 0; t < tables; ++t) {
+      for (const std::uint32_t b : {first_bucket(hash, t), second_bucket(hash, t)}) {
+        for (auto& slot : region_->index_table(t)[b].slots) {
+          expected = slot.load(std::memory_order_acquire);
+          if (expected != 0 && is_dead(place_of(expected))) return &slot;
+        }
+      }
+    }
+    return nullptr;
   }
 
   Region* region_;

@@ -51,6 +51,8 @@ RegionLayout layout_for(std::uint64_t bytes);
 RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count);
 
 struct RegionHeader {
+  static constexpr std::uint32_t k_for_good = 1;
+
   // Written last by the creator, before the file gets its name.
   std::uint64_t magic;
   std::uint32_t version;
@@ -69,10 +71,10 @@ struct RegionHeader {
   std::atomic<std::uint64_t> records;        // published, stale ones included
   std::atomic<std::uint64_t> used_bytes;     // by records
   std::atomic<std::uint64_t> devices[8];     // of cached files, plus one; when all are taken, any device counts as known
-  std::atomic<std::uint32_t> index_full;     // the last table is; nothing is ever taken out
-  std::atomic<std::uint64_t> name_changes;   // renames, removals and the like so far
-  std::atomic<std::uint32_t> left_writers;   // rows in use; more than there are, where a process ended in between
-  std::atomic<std::uint32_t> left_order;     // the number of the newest of these rows
+  std::atomic<std::uint32_t> index_full;  // k_for_good: the last table is; else until when no memory is asked for, as above; or 0
+  std::atomic<std::uint64_t> name_changes;  // renames, removals and the like so far
+  std::atomic<std::uint32_t> left_writers;  // rows in use; more than there are, where a process ended in between
+  std::atomic<std::uint32_t> left_order;    // the number of the newest of these rows
   // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.
   pthread_mutex_t prefetch_leader;
   std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead

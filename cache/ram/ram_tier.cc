@@ -112,16 +112,23 @@ bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim)
 }
 
 base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place, const Record& record) {
-  return index_.insert(hash, place, [&](const RecordPlace& other) {
+  // A dead record is of use to nobody, whatever it was of: a new file often gets the inode of one that was removed.
+  const auto is_dead = [&](const Record& old) { return old.stale.load(std::memory_order_acquire) == Record::k_changed; };
+  const auto with_record = [&](const RecordPlace& other, auto&& says) {
     std::atomic<std::uint32_t>* counter = nullptr;
     const Record* const old = pin(other, counter);
     if (old == nullptr) return false;
     const Pin held(counter, old);
-    // A dead record is of use to nobody, whatever it was of: a new file often gets the inode of one that was removed.
-    if (old->stale.load(std::memory_order_acquire) == Record::k_changed) return true;
-    return old->path() == record.path() && record.is_mappable() && !old->is_mappable() &&
-           old->is_seen_by(record.views.load(std::memory_order_relaxed));
-  });
+    return says(*old);
+  };
+  const auto may_replace = [&](const Record& old) {
+    if (is_dead(old)) return true;
+    return old.path() == record.path() && record.is_mappable() && !old.is_mappable() &&
+           old.is_seen_by(record.views.load(std::memory_order_relaxed));
+  };
+  return index_.insert(
+      hash, place, [&](const RecordPlace& other) { return with_record(other, may_replace); },
+      [&](const RecordPlace& other) { return with_record(other, is_dead); });
 }
 
 bool RamTier::has_many_names(const FileStat& stat) const {
@@ -186,7 +193,7 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   if (!inserted) {
     if (content.prefetched) ring_.take_back(*pin);
     header.records.fetch_sub(1, std::memory_order_relaxed);
-    if (inserted.error().value == ENOSPC) header.index_full.store(1, std::memory_order_relaxed);
+    note_index_error(inserted.error().value);
     return base::fail(inserted.error().value);
   }
   // The sums first: what the ring takes back from them, by the rows, is then never more than is in them.

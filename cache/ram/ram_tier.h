@@ -189,6 +189,7 @@ class RamTier {
   const Record* published_at(std::uint32_t segment, std::uint64_t offset) const;
   base::Result<void> show_window(Pool pool, std::uint32_t segment);
   void set_full(int error);
+  void note_index_error(int error);
   base::Result<std::shared_ptr<Window>> open_window(std::uint32_t segment, std::uint32_t count);
   base::Result<Reservation> reserve_run(std::size_t path_length, std::uint64_t data_size);
   struct RecordNeeds {

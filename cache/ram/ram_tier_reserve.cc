@@ -14,6 +14,12 @@ namespace {
 // What is left of a segment is worth leasing to another if it holds a small file.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
+// Memory that is short now may be there soon.
+constexpr std::uint32_t k_until_memory_seconds = 3;
+
+std::uint32_t seconds_now() { return static_cast<std::uint32_t>(base::coarse_monotonic_ns() / 1'000'000'000ULL); }
+bool is_before(std::uint32_t until) { return until != 0 && seconds_now() < until; }
+
 // Enough for the record wherever the fill stands.
 std::uint64_t most_bytes(std::size_t path_length, std::uint64_t data_size) {
   return plan_record(0, path_length, data_size, RecordShape::mappable).end + 2 * k_page;
@@ -237,16 +243,22 @@ std::uint64_t RamTier::ring_room() {
 }
 
 bool RamTier::is_full() const {
-  if (region_->header().index_full.load(std::memory_order_relaxed) != 0) return true;
-  const std::uint32_t until = region_->header().full_until.load(std::memory_order_relaxed);
-  if (until == 0 || room_.load(std::memory_order_relaxed) >= k_worth_leasing) return false;
-  return base::coarse_monotonic_ns() / 1'000'000'000ULL < until;
+  const RegionHeader& header = region_->header();
+  const std::uint32_t index_full = header.index_full.load(std::memory_order_relaxed);
+  if (index_full == RegionHeader::k_for_good || is_before(index_full)) return true;
+  const std::uint32_t until = header.full_until.load(std::memory_order_relaxed);
+  return room_.load(std::memory_order_relaxed) < k_worth_leasing && is_before(until);
 }
 
 void RamTier::set_full(int error) {
-  // Memory that is short now may be there soon; a region that is full stays so until somebody leaves.
-  const std::uint32_t seconds = error == ENOSPC ? 30 : 3;
-  region_->header().full_until.store(static_cast<std::uint32_t>(base::coarse_monotonic_ns() / 1'000'000'000ULL) + seconds,
+  // A region that is full stays so until somebody leaves.
+  region_->header().full_until.store(seconds_now() + (error == ENOSPC ? 30 : k_until_memory_seconds), std::memory_order_relaxed);
+}
+
+// What was fetched in vain is read twice: nothing more is fetched while the index gets no memory.
+void RamTier::note_index_error(int error) {
+  if (error == EMLINK || error == EAGAIN) return;
+  region_->header().index_full.store(error == ENOSPC ? RegionHeader::k_for_good : seconds_now() + k_until_memory_seconds,
                                      std::memory_order_relaxed);
 }
 

@@ -80,6 +80,12 @@ bool make_huge_page(int fd, std::uint64_t at) {
   return mapping && !sys::failed(sys::madvise(mapping->data(), base::Mapping::k_huge_page, k_madv_collapse));
 }
 
+// A tmpfs page that cannot be had means the OOM killer.
+bool has_memory_for(std::uint64_t bytes) {
+  const std::uint64_t memory = base::available_memory();
+  return memory == UINT64_MAX || memory >= bytes + k_memory_left_alone;
+}
+
 // Memory for this part of the file, in huge pages while they are to be had.
 base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
   if (at + bytes > base::file_size_limit()) return base::fail(EFBIG);
@@ -268,8 +274,7 @@ bool Region::is_ours(int fd) const {
 
 base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t count) {
   const std::uint64_t bytes = std::uint64_t{layout_.segment_bytes} * count;
-  const std::uint64_t memory = base::available_memory();
-  if (memory != UINT64_MAX && memory < bytes + k_memory_left_alone) return base::fail(ENOMEM);
+  if (!has_memory_for(bytes)) return base::fail(ENOMEM);
   const auto fd = reopen(O_RDWR);
   if (!fd) return base::fail(fd.error().value);
   const auto reserved = reserve_memory(fd->get(), layout_.data + std::uint64_t{layout_.segment_bytes} * first, bytes);
@@ -282,12 +287,14 @@ base::Result<void> Region::add_index_table(std::uint32_t known) {
   if (!lock) return base::fail(EBUSY);
   if (header().index_tables.load(std::memory_order_relaxed) != known) return {};
   if (known >= k_index_tables) return base::fail(ENOSPC);
+  const std::uint64_t end = known + 1 < k_index_tables ? layout_.index[known + 1] : layout_.data;
+  if (!has_memory_for(end - layout_.index[known])) return base::fail(ENOMEM);
   const auto fd = reopen(O_RDWR);
   if (!fd) return base::fail(fd.error().value);
-  const std::uint64_t end = known + 1 < k_index_tables ? layout_.index[known + 1] : layout_.data;
   const long error = sys::fallocate(fd->get(), 0, static_cast<std::int64_t>(layout_.index[known]),
                                     static_cast<std::int64_t>(end - layout_.index[known]));
-  if (sys::failed(error)) return base::fail(static_cast<int>(-error));
+  // A file system that is full now may have room soon.
+  if (sys::failed(error)) return base::fail(error == -ENOSPC ? ENOMEM : static_cast<int>(-error));
   // Release: who sees the number finds memory there; pairs with the acquire in Index::tables.
   header().index_tables.store(known + 1, std::memory_order_release);
   return {};

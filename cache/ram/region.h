@@ -105,7 +105,8 @@ class Region {
   bool is_ours(int fd) const;
   // Memory for segments [first, first + count); ENOSPC or ENOMEM where there is none.
   base::Result<void> reserve_segments(std::uint32_t first, std::uint32_t count);
-  // Memory for one more table of the index, unless somebody else has added one to the `known` ones meanwhile.
+  // Memory for one more table of the index, unless somebody else has added one to the `known` ones meanwhile. ENOSPC: it has
+  // all of them; ENOMEM: there is no memory now.
   base::Result<void> add_index_table(std::uint32_t known);
 
  private:

@@ -4,9 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <cstring>
+
 #include "cache/base/clock.h"
+#include "cache/ram/writers.h"
 #include "cache/recent_change.h"
+#include "tests/support/child.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/test_region.h"
+#include "tests/support/tracee.h"
 
 namespace cube::cache {
 namespace {
@@ -72,6 +79,54 @@ TEST_F(FetchTest, WhatWasJustWrittenIsNotCachedWhereChangesAreExpected) {
   EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::immutable), Fetch::Next::read);
   EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::ttl), Fetch::Next::refuse);
   EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::open), Fetch::Next::refuse);
+}
+
+// Once a bug: a fetch beside which anything was renamed kept its room and its places in the index until the region went. After 48
+// of them a file was never cached again.
+TEST_F(FetchTest, FetchesBesideChangesOfNamesLeaveNothing) {
+  const FileStat stat = stat_of(1000, k_year, k_year);
+  const auto fetch_beside = [&](std::uint64_t changes) {
+    Fetch fetch(tier, {.max_file = 1 << 20}, "/mnt/data/f");
+    if (fetch.accept(stat, true) != Fetch::Next::read) return false;
+    std::memset(fetch.room(), 'x', stat.size);
+    region->header().name_changes.fetch_add(changes);
+    return fetch.publish();
+  };
+  for (std::uint32_t i = 0; i < 2 * Index::k_most_of_one; ++i) ASSERT_FALSE(fetch_beside(1)) << i;
+  EXPECT_EQ(region->segment_row(0).fill.load(), 0U);
+  EXPECT_EQ(region->header().records.load(), 0U);
+  EXPECT_TRUE(fetch_beside(0));
+}
+
+// Once a bug, too: the change comes when the index has the record already.
+TEST_F(FetchTest, ARecordThatIsNeverConfirmedIsDeadAndFoundAtNoTime) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  const FileStat stat = stat_of(10, k_year, k_year);
+  const auto entries = [&](std::uint32_t mark) {
+    int n = 0;
+    Index(*region).visit_all([&](const RecordPlace& place) {
+      n += reinterpret_cast<const Record*>(region->segment(place.segment) + place.offset)->stale.load() == mark ? 1 : 0;
+    });
+    return n;
+  };
+  tests::Tracee child([&] {
+    Region* const mine = tests::attach(region.options);
+    CHILD_CHECK(mine != nullptr);
+    RamTier own_tier(*mine);
+    Fetch fetch(own_tier, {.max_file = 1 << 20}, "/mnt/data/f");
+    CHILD_CHECK(fetch.accept(stat, true) == Fetch::Next::read);
+    std::memset(fetch.room(), 'x', stat.size);
+    raise(SIGSTOP);
+    return fetch.publish() ? 10 : 20;
+  });
+  ASSERT_TRUE(child.to_stop());
+  while (entries(Record::k_unconfirmed) < 2) ASSERT_TRUE(child.step());
+  writer_stripe_of(*region, stat).epoch.fetch_add(1);
+  int shown = 0;
+  while (child.step()) shown += tests::find(tier, "/mnt/data/f") ? 1 : 0;
+  EXPECT_EQ(child.exit_status(), 20);
+  EXPECT_EQ(shown, 0) << "instructions for which the old bytes could be found";
+  EXPECT_EQ(entries(Record::k_changed), 2) << "nobody would ever confirm it";
 }
 
 }  // namespace

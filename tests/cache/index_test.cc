@@ -47,7 +47,7 @@ TEST(Index, FindsWhatWasInserted) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
-  for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_TRUE(index.insert(hash_of(i), place_of(*region, i), k_never));
+  for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_TRUE(index.insert(hash_of(i), place_of(*region, i), k_never, k_never));
   for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_TRUE(holds(index, hash_of(i), place_of(*region, i))) << i;
   std::set<std::uint64_t> seen;
   index.visit_all([&](const RecordPlace& p) { seen.insert(p.segment * 1'000'000'000ULL + p.offset); });
@@ -62,7 +62,7 @@ TEST(Index, HoldsTheLargestPlaceAndTheOddestHashes) {
   const RecordPlace last{l.segment_count - 1, 0xffffffff, l.segment_bytes - 64};
   const std::uint64_t hashes[] = {0, 1, 0xffff, 0x10000, UINT64_MAX, 0xffffffff00000000};
   for (const std::uint64_t hash : hashes) {
-    ASSERT_TRUE(index.insert(hash, last, k_never));
+    ASSERT_TRUE(index.insert(hash, last, k_never, k_never));
     EXPECT_TRUE(holds(index, hash, last)) << hash;
   }
 }
@@ -71,7 +71,7 @@ TEST(Index, VisitStopsWhenItIsTold) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
-  for (std::uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(index.insert(42, place_of(*region, i), k_never));
+  for (std::uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(index.insert(42, place_of(*region, i), k_never, k_never));
   int visits = 0;
   EXPECT_TRUE(index.visit(42, [&](const RecordPlace&) { return ++visits == 2; }));
   EXPECT_EQ(visits, 2);
@@ -82,9 +82,10 @@ TEST(Index, OfOneHashHoldsTwoBucketsOfTheSmallTablesAndThenSaysSo) {
   make_readable(*region, 1);
   Index index(*region);
   int inserted = 0;
-  while (index.insert(0x123456789abcdef0ULL, place_of(*region, static_cast<std::uint64_t>(inserted)), k_never)) ++inserted;
+  while (index.insert(0x123456789abcdef0ULL, place_of(*region, static_cast<std::uint64_t>(inserted)), k_never, k_never))
+    ++inserted;
   EXPECT_EQ(inserted, static_cast<int>(Index::k_most_of_one));
-  EXPECT_EQ(index.insert(0x123456789abcdef0ULL, place_of(*region, 99), k_never).error().value, EMLINK);
+  EXPECT_EQ(index.insert(0x123456789abcdef0ULL, place_of(*region, 99), k_never, k_never).error().value, EMLINK);
   EXPECT_EQ(region->header().index_tables.load(), 3U) << "the large tables are not for one hash";
 }
 
@@ -92,9 +93,10 @@ TEST(Index, ReplacesOnlyWhatItMay) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
-  ASSERT_TRUE(index.insert(7, place_of(*region, 1), k_never));
-  ASSERT_TRUE(index.insert(7, place_of(*region, 2), k_never));
-  ASSERT_TRUE(index.insert(7, place_of(*region, 3), [&](const RecordPlace& p) { return p.offset == 64; }));
+  ASSERT_TRUE(index.insert(7, place_of(*region, 1), k_never, k_never));
+  ASSERT_TRUE(index.insert(7, place_of(*region, 2), k_never, k_never));
+  ASSERT_TRUE(index.insert(
+      7, place_of(*region, 3), [&](const RecordPlace& p) { return p.offset == 64; }, k_never));
   EXPECT_FALSE(holds(index, 7, place_of(*region, 1)));
   EXPECT_TRUE(holds(index, 7, place_of(*region, 2)));
   EXPECT_TRUE(holds(index, 7, place_of(*region, 3)));
@@ -104,7 +106,7 @@ TEST(Index, ReplacesOnlyWhatItMay) {
 std::uint64_t fill(Index& index, const Region& region, std::uint64_t n, std::uint64_t seed, std::uint32_t generation) {
   std::uint64_t refused = 0;
   for (std::uint64_t i = 0; i < n; ++i)
-    refused += index.insert(hash_of(seed + i), place_of(region, i, generation), k_never) ? 0 : 1;
+    refused += index.insert(hash_of(seed + i), place_of(region, i, generation), k_never, k_never) ? 0 : 1;
   return refused;
 }
 
@@ -131,7 +133,7 @@ TEST(Index, ATableGetsMemoryWhenThoseBeforeAreFull) {
   for (std::uint32_t tables = 1; tables < k_index_tables; ++tables) {
     before += std::uint64_t{l.bucket_count[tables - 1]} * IndexBucket::k_slots;
     while (region->header().index_tables.load() == tables) {
-      ASSERT_TRUE(index.insert(hash_of(inserted), place_of(*region, inserted), k_never));
+      ASSERT_TRUE(index.insert(hash_of(inserted), place_of(*region, inserted), k_never, k_never));
       ++inserted;
     }
     EXPECT_GT(inserted, before / 2) << "a table was added too early";
@@ -148,8 +150,8 @@ TEST(Index, WithoutMemoryForATableSaysSoAndKeepsWhatItHas) {
   tmpfs.fill();
   Index index(*region);
   std::uint64_t n = 0;
-  while (index.insert(hash_of(n), place_of(*region, n), k_never)) ++n;
-  EXPECT_EQ(index.insert(hash_of(n), place_of(*region, n), k_never).error().value, ENOSPC);
+  while (index.insert(hash_of(n), place_of(*region, n), k_never, k_never)) ++n;
+  EXPECT_EQ(index.insert(hash_of(n), place_of(*region, n), k_never, k_never).error().value, ENOMEM);
   EXPECT_GT(n, 100U);
   for (std::uint64_t i = 0; i < n; ++i) ASSERT_TRUE(holds(index, hash_of(i), place_of(*region, i))) << i;
 }
@@ -189,7 +191,7 @@ TEST(Index, RefusesHardlyAnyAtTheLoadItIsMadeFor) {
     const auto wanted = static_cast<std::uint64_t>(slots * 0.8);
     std::uint64_t refused = 0, first = 0, at_80 = 0, n = 0;
     for (; n < static_cast<std::uint64_t>(slots); ++n) {
-      if (!index.insert(hash_of(n), place_of(*region, n), k_never) && refused++ == 0) first = n;
+      if (!index.insert(hash_of(n), place_of(*region, n), k_never, k_never) && refused++ == 0) first = n;
       if (n == wanted) at_80 = refused;
     }
     std::printf(
@@ -212,7 +214,7 @@ TEST(Index, ConcurrentInsertsLoseNone) {
       Index index(*region);
       for (std::uint64_t i = 0; i < k_each; ++i) {
         const std::uint64_t n = i * k_threads + t;
-        if (!index.insert(hash_of(n), place_of(*region, n), k_never)) failures.fetch_add(1);
+        if (!index.insert(hash_of(n), place_of(*region, n), k_never, k_never)) failures.fetch_add(1);
         if (!holds(index, hash_of(n), place_of(*region, n))) failures.fetch_add(1);
       }
     });
@@ -242,7 +244,7 @@ TEST(Index, ThreadsThatFightForTheSameSlotLoseNone) {
   const auto fight = [&](std::uint64_t t) {
     for (std::uint64_t round = 0; round < k_rounds; ++round) {
       meet(3 * round + 1);
-      if (!index.insert(k_hash, place_of(*region, t, generation_of(round)), k_never)) failures.fetch_add(1);
+      if (!index.insert(k_hash, place_of(*region, t, generation_of(round)), k_never, k_never)) failures.fetch_add(1);
       meet(3 * round + 2);
       if (!holds(index, k_hash, place_of(*region, t, generation_of(round)))) failures.fetch_add(1);
       meet(3 * round + 3);
@@ -262,7 +264,8 @@ TEST(Index, NeverReplacesAnEntryOfAnotherTag) {
   Index index(*region);
   // The first bucket follows from the upper half of the hash, the tag from the lowest 16 bits.
   for (std::uint64_t i = 0; i < 6; ++i) {
-    ASSERT_TRUE(index.insert(0x5555555500000001ULL + i, place_of(*region, i), [](const RecordPlace&) { return true; }));
+    ASSERT_TRUE(index.insert(
+        0x5555555500000001ULL + i, place_of(*region, i), [](const RecordPlace&) { return true; }, k_never));
   }
   for (std::uint64_t i = 0; i < 6; ++i) EXPECT_TRUE(holds(index, 0x5555555500000001ULL + i, place_of(*region, i))) << i;
 }

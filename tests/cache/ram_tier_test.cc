@@ -9,8 +9,10 @@
 #include <cstring>
 #include <vector>
 
+#include "cache/base/clock.h"
 #include "cache/ram/segments.h"
 #include "tests/support/child.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
 namespace cube::cache {
@@ -406,6 +408,20 @@ TEST_F(RamTierTest, ALargeFileThatDoesNotFitLeavesRoomForSmallOnes) {
   EXPECT_FALSE(tier.is_full()) << "the file cache does not even try when this is set";
 }
 
+// Once a bug: the places of what is dead were lost, and the index was full for good.
+TEST_F(RamTierTest, DeadRecordsOfAnyNameMakeRoomInAFullIndex) {
+  ASSERT_TRUE(put(tier, "/dead", "x"));
+  while (region->add_index_table(region->header().index_tables.load())) continue;
+  std::uint64_t living = 0;
+  tests::for_each_index_slot(*region, [&](auto& slot) { living = slot.load() != 0 ? slot.load() : living; });
+  tests::for_each_index_slot(*region, [&](auto& slot) { slot.store(living); });
+  tier.mark_record_stale(*reinterpret_cast<const Record*>(region->segment(0)));
+  ASSERT_TRUE(put(tier, "/f", "y"));
+  EXPECT_TRUE(tests::find(tier, "/f"));
+  EXPECT_FALSE(tier.is_full());
+  EXPECT_EQ(own_pins(), 0U);
+}
+
 TEST_F(RamTierTest, AFullIndexIsAnErrorThatUndoesTheReservation) {
   ASSERT_TRUE(put(tier, "/f0", "x"));
   while (region->add_index_table(region->header().index_tables.load())) continue;
@@ -418,6 +434,28 @@ TEST_F(RamTierTest, AFullIndexIsAnErrorThatUndoesTheReservation) {
   EXPECT_EQ(own_pins(), 0U);
   EXPECT_EQ(region->header().records.load(), 1U);
   EXPECT_TRUE(tier.is_full());
+  EXPECT_EQ(region->header().index_full.load(), RegionHeader::k_for_good);
+}
+
+// Once a bug: no room in /dev/shm at the moment when the index was to grow ended caching for good.
+TEST(RamTier, AnIndexThatGetsNoMemoryIsAskedAgainLater) {
+  const tests::TmpfsMount mount("64m");
+  if (!mount.is_mounted()) GTEST_SKIP() << "no right to mount";
+  const TestRegion region(16 * k_mib, mount.path());
+  RamTier tier(*region);
+  ASSERT_TRUE(put(tier, "/f0", "x"));
+  std::uint64_t living = 0;
+  tests::for_each_index_slot(*region, [&](auto& slot) { living = slot.load() != 0 ? slot.load() : living; });
+  tests::for_each_index_slot(*region, [&](auto& slot) { slot.store(living); });
+  mount.fill();
+  EXPECT_FALSE(put(tier, "/f1", "x"));
+  EXPECT_TRUE(tier.is_full()) << "what is fetched now would be fetched in vain";
+  EXPECT_NE(region->header().index_full.load(), RegionHeader::k_for_good);
+  unlink((mount.path() + "/filler").c_str());
+  region->header().index_full.store(static_cast<std::uint32_t>(base::coarse_monotonic_ns() / 1'000'000'000ULL));  // it is over
+  EXPECT_FALSE(tier.is_full());
+  EXPECT_TRUE(put(tier, "/f1", "x"));
+  EXPECT_TRUE(tests::find(tier, "/f1"));
 }
 
 }  // namespace

@@ -257,7 +257,8 @@ class Torture {
       const auto word = cache::SegmentWord::unpack(row.word);
       const bool has_room = word.state == cache::SegmentState::free ||
                             (word.state == cache::SegmentState::open && region->layout().segment_bytes - row.fill > 40'000);
-      if (has_room && region->header().index_full == 0) complain("a segment cannot be filled", totals_.left_over);
+      if (has_room && region->header().index_full != cache::RegionHeader::k_for_good)
+        complain("a segment cannot be filled", totals_.left_over);
     }
   }
 
