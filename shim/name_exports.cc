@@ -7,6 +7,7 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "cache/base/aside.h"
 #include "cache/base/clock.h"
 #include "shim/c_result.h"
 #include "shim/exports.h"
@@ -21,6 +22,27 @@ namespace real = cube::shim::real;
 using cube::shim::NameChange;
 
 namespace {
+
+// Of two names, whose paths are more than the smallest stacks hold.
+template <typename Call>
+int change_both(int from_dir, const char* from, int to_dir, const char* to, Call&& call) {
+  static_assert(std::is_trivially_destructible_v<NameChange>);
+  struct Room {
+    alignas(NameChange) std::byte bytes[sizeof(NameChange)];
+  };
+  return cube::base::use_aside<Room>([&](Room& first) {
+    return cube::base::use_aside<Room>([&](Room& second) {
+      auto& source = *new (first.bytes) NameChange(from_dir, from);
+      auto& target = *new (second.bytes) NameChange(to_dir, to);
+      const int result = call();
+      if (result == 0) {
+        source.commit();
+        target.commit();
+      }
+      return result;
+    });
+  });
+}
 
 // Of a path in a pack.
 int refuse(int error = EROFS) {
@@ -118,13 +140,7 @@ CUBE_CHANGES_ONE(umount2, AT_FDCWD, target, false, (const char* target, int flag
   int export_##name declaration {                                                              \
     for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                \
     if (shim::is_read_only(from_dir, from) || shim::is_read_only(to_dir, to)) return refuse(); \
-    NameChange source(from_dir, from), target(to_dir, to);                                     \
-    const int result = real::name(__VA_ARGS__);                                                \
-    if (result == 0) {                                                                         \
-      source.commit();                                                                         \
-      target.commit();                                                                         \
-    }                                                                                          \
-    return result;                                                                             \
+    return change_both(from_dir, from, to_dir, to, [&] { return real::name(__VA_ARGS__); });   \
   }
 CUBE_RENAMES(rename, AT_FDCWD, AT_FDCWD, (const char* from, const char* to), from, to)
 CUBE_RENAMES(renameat, from_dir, to_dir, (int from_dir, const char* from, int to_dir, const char* to), from_dir, from, to_dir, to)

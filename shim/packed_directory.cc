@@ -18,11 +18,13 @@ constinit std::atomic<std::uint32_t> g_made{0};
 
 // One within another, both gone at once: ".." leads nowhere either.
 long make_empty(int flags) {
-  char outer[PATH_MAX], inner[PATH_MAX];
+  base::Aside room;
+  if (!room) return -ENOMEM;
+  char *const outer = room.data(), *const inner = outer + PATH_MAX;
   const auto& place = process::config().ram_dir;
-  if (place.size() + 80 > sizeof outer) return -ENAMETOOLONG;
-  *fmt::format_to_n(outer, sizeof outer - 1, "{}/cubeshim-empty-{}-{}", place, sys::getpid(), g_made.fetch_add(1)).out = '\0';
-  *fmt::format_to_n(inner, sizeof inner - 1, "{}/empty", outer).out = '\0';
+  if (place.size() + 80 > PATH_MAX) return -ENAMETOOLONG;
+  *fmt::format_to_n(outer, PATH_MAX - 1, "{}/cubeshim-empty-{}-{}", place, sys::getpid(), g_made.fetch_add(1)).out = '\0';
+  *fmt::format_to_n(inner, PATH_MAX - 1, "{}/empty", outer).out = '\0';
   constexpr long k_mode = 0700;
   if (const long made = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(outer), k_mode); sys::failed(made)) return made;
   long fd = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(inner), k_mode);

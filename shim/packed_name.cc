@@ -17,10 +17,12 @@ namespace sys = base::sys;
 constinit std::atomic<std::uint32_t> g_links{0};
 
 long make_link(const char* target, int flags) {
-  char name[PATH_MAX];
+  base::Aside room;
+  if (!room) return -ENOMEM;
+  char* const name = room.data();
   const auto& place = process::config().ram_dir;
-  if (place.size() + 80 > sizeof name) return -ENAMETOOLONG;
-  *fmt::format_to_n(name, sizeof name - 1, "{}/cubeshim-link-{}-{}", place, sys::getpid(), g_links.fetch_add(1)).out = '\0';
+  if (place.size() + 80 > PATH_MAX) return -ENAMETOOLONG;
+  *fmt::format_to_n(name, PATH_MAX - 1, "{}/cubeshim-link-{}-{}", place, sys::getpid(), g_links.fetch_add(1)).out = '\0';
   const long made = sys::raw(SYS_symlinkat, sys::arg(target), AT_FDCWD, sys::arg(name));
   if (sys::failed(made)) return made;
   const long fd = sys::open(name, O_PATH | O_NOFOLLOW | (flags & O_CLOEXEC));
@@ -29,11 +31,12 @@ long make_link(const char* target, int flags) {
 }
 
 long open_link(const cache::PackMount& pack, const cache::PackEntry& entry, int flags) {
-  char target[PATH_MAX];
-  if (entry.data_size >= sizeof target) return -EIO;
-  if (!pack.reader().read(entry, reinterpret_cast<std::byte*>(target))) return -EIO;
-  target[entry.data_size] = '\0';
-  return make_link(target, flags);
+  base::Aside target;
+  if (!target) return -ENOMEM;
+  if (entry.data_size >= PATH_MAX) return -EIO;
+  if (!pack.reader().read(entry, target.bytes())) return -EIO;
+  target.data()[entry.data_size] = '\0';
+  return make_link(target.data(), flags);
 }
 
 long open_file(const cache::PackMount& pack, std::string_view path, int flags) {

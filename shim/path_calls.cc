@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cache/base/aside.h"
 #include "cache/base/log.h"
 #include "cache/pack/pack_copy.h"
 #include "shim/c_result.h"
@@ -91,13 +92,12 @@ bool is_below_packed(int dir, const char* path) {
   return process::packs() != nullptr && process::is_active() && packed_directory::is_below(dir, path);
 }
 
-int error_in_pack(int dir, const char* path, bool no_follow) {
-  const cache::PackMounts* const packs = process::packs();
-  if (packs == nullptr || !process::is_active()) return ENOENT;
-  CoveredPath covered;
+namespace {
+
+int error_in_packs(const cache::PackMounts& packs, int dir, const char* path, bool no_follow, CoveredPath& covered) {
   cache::PackMount::Found found;
   if (path_filter::spells_up(dir, path, covered)) {
-    const cache::PackMount* const pack = packs->of(covered.key());
+    const cache::PackMount* const pack = packs.of(covered.key());
     const auto resolved = pack != nullptr ? pack->resolve(covered.key(), found) : base::Result<void>();
     if (!resolved) return resolved.error().value;
   }
@@ -109,21 +109,38 @@ int error_in_pack(int dir, const char* path, bool no_follow) {
   return wants_directory && (found.entry.stat.mode & S_IFMT) != S_IFDIR ? ENOTDIR : ENOENT;
 }
 
-bool is_read_only(int dir, const char* path) {
-  CoveredPath covered;
-  return pack_of(dir, path, covered) != nullptr;
+}  // namespace
+
+int error_in_pack(int dir, const char* path, bool no_follow) {
+  const cache::PackMounts* const packs = process::packs();
+  if (packs == nullptr || !process::is_active()) return ENOENT;
+  // The caller has one on its stack.
+  return base::use_aside<CoveredPath>(
+      [&](CoveredPath& covered) { return error_in_packs(*packs, dir, path, no_follow, covered); });
 }
 
-bool realpath_in_pack(const char* path, char (&to)[PATH_MAX]) {
-  CoveredPath covered;
+bool is_read_only(int dir, const char* path) {
+  if (process::packs() == nullptr) return false;
+  return base::use_aside<CoveredPath>([&](CoveredPath& covered) { return pack_of(dir, path, covered) != nullptr; });
+}
+
+namespace {
+
+bool realpath_in_pack(const char* path, char (&to)[PATH_MAX], CoveredPath& covered) {
   const cache::PackMount* const pack = pack_of(AT_FDCWD, path, covered);
   cache::PackMount::Found found;
   if (pack == nullptr || !pack->find(covered.key(), /*follows=*/true, found)) return false;
   if (names_directory(path) && (found.entry.stat.mode & S_IFMT) != S_IFDIR) return false;
-  CoveredPath joined;
-  if (!path_filter::join(pack->prefix(), found.name(), joined)) return false;
-  std::memcpy(to, joined.c_str(), joined.key().size() + 1);
+  if (!path_filter::join(pack->prefix(), found.name(), covered)) return false;
+  std::memcpy(to, covered.c_str(), covered.key().size() + 1);
   return true;
+}
+
+}  // namespace
+
+bool realpath_in_pack(const char* path, char (&to)[PATH_MAX]) {
+  if (process::packs() == nullptr) return false;
+  return base::use_aside<CoveredPath>([&](CoveredPath& covered) { return realpath_in_pack(path, to, covered); });
 }
 
 bool statfs_of_pack(int dir, const char* path, struct ::statfs& s) {
@@ -195,10 +212,11 @@ std::optional<long> readlink_in_pack(int dir, const char* path, char* to, std::s
   if (pack == nullptr || !pack->find(covered.key(), wants_directory, found)) return std::nullopt;
   if (wants_directory && found.entry.kind != cache::RecordKind::directory) return std::nullopt;
   if (found.entry.kind != cache::RecordKind::link || n == 0) return -EINVAL;
-  char target[PATH_MAX];
+  base::Aside target;
+  if (!target) return -ENOMEM;
   const std::size_t size = found.entry.data_size;
-  if (size >= sizeof target || !pack->reader().read(found.entry, reinterpret_cast<std::byte*>(target))) return -EIO;
-  std::memcpy(to, target, std::min(n, size));
+  if (size >= PATH_MAX || !pack->reader().read(found.entry, target.bytes())) return -EIO;
+  std::memcpy(to, target.data(), std::min(n, size));
   return static_cast<long>(std::min(n, size));
 }
 

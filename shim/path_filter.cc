@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "cache/base/aside.h"
 #include "shim/directory_paths.h"
 #include "shim/fd_table.h"
 #include "shim/mappings.h"
@@ -157,14 +158,22 @@ bool may_cover(std::string_view directory, std::string_view relative) {
   return false;
 }
 
+// Threads may have 16 KB of stack, and callers have paths there already.
+struct PathRoom {
+  char text[PATH_MAX];
+};
+template <typename Use>
+auto with_room(Use&& use) {
+  return base::use_aside<PathRoom>([&](PathRoom& room) { return use(room.text); });
+}
+
 // Follows everything up to the last ".." by the kernel; the rest is text.
-bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care care) {
+bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care care, char (&head)[PATH_MAX]) {
   std::size_t cut = 0;
   for (std::size_t at = path.find(".."); at != std::string_view::npos; at = path.find("..", at + 1)) {
     if ((at == 0 || path[at - 1] == '/') && (at + 2 == path.size() || path[at + 2] == '/')) cut = at + 2;
   }
   if (cut >= path.size()) return false;  // it ends in "..": a directory
-  char head[PATH_MAX];
   if (cut >= sizeof head) return false;
   std::memcpy(head, path.data(), cut);
   head[cut] = '\0';
@@ -179,12 +188,22 @@ bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care 
   if (resolved != "/" && !builder.append(resolved, false)) return false;
   return builder.append(path.substr(cut), true) && covered_by_prefix(covered.key());
 }
+bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care care) {
+  return with_room([&](auto& head) { return resolve_dot_dot(dir, path, covered, care, head); });
+}
+
+bool looks_covered(std::string_view directory, std::string_view path, CoveredPath& covered) {
+  PathBuilder builder(covered);
+  return builder.fold(directory) && builder.fold(path) && covered_by_prefix(covered.key());
+}
+
+bool looks_covered_from_here(std::string_view path, CoveredPath& covered) {
+  return with_room([&](auto& directory) { return looks_covered(working_directory(directory), path, covered); });
+}
 
 // Only a path with ".." that looks covered is worth asking the kernel about.
 bool covers_dot_dot(int dir, std::string_view directory, std::string_view path, CoveredPath& covered, Care care) {
-  PathBuilder builder(covered);
-  if (!builder.fold(directory) || !builder.fold(path) || !covered_by_prefix(covered.key())) return false;
-  return resolve_dot_dot(dir, path, covered, care);
+  return looks_covered(directory, path, covered) && resolve_dot_dot(dir, path, covered, care);
 }
 
 bool covers_absolute(std::string_view path, CoveredPath& covered, Care care) {
@@ -204,10 +223,16 @@ bool join_covered(std::string_view directory, std::string_view relative, Covered
   return builder.append(relative, true) && covered_by_prefix(covered.key());
 }
 
+bool covers_from(int dir, std::string_view path, CoveredPath& covered, Care care) {
+  return with_room([&](auto& directory) {
+    const std::string_view base = directory_of(dir, directory, care);
+    return !base.empty() && join_covered(base, path, covered);
+  });
+}
+
 bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care care) {
-  char directory[PATH_MAX];
   if (dir == AT_FDCWD && care == Care::thorough) {
-    if (has_dot_dot(path)) return covers_dot_dot(dir, working_directory(directory), path, covered, care);
+    if (has_dot_dot(path)) return looks_covered_from_here(path, covered) && resolve_dot_dot(dir, path, covered, care);
   } else if (dir == AT_FDCWD) {
     const WorkingDirectory* const seen = last_seen_directory();
     if (seen == nullptr) return false;
@@ -221,8 +246,7 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
     if (has_dot_dot(path) && kind == RowKind::packed) return false;
     if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered, care);
   }
-  const std::string_view base = directory_of(dir, directory, care);
-  return !base.empty() && join_covered(base, path, covered);
+  return covers_from(dir, path, covered, care);
 }
 
 // A null or non-canonical pointer is the kernel's to refuse.
@@ -248,9 +272,11 @@ bool covers_directory(int dir, const char* path, CoveredPath& covered) {
   if (text.size() == PATH_MAX || has_dot_dot(text)) return false;
   PathBuilder builder(covered);
   if (*path != '/') {
-    char directory[PATH_MAX];
-    const std::string_view base = directory_of(dir, directory, Care::quick);
-    if (base.empty() || (base != "/" && !builder.append(base, false))) return false;
+    const bool is_added = with_room([&](auto& directory) {
+      const std::string_view base = directory_of(dir, directory, Care::quick);
+      return !base.empty() && (base == "/" || builder.append(base, false));
+    });
+    if (!is_added) return false;
   }
   if (!builder.append(text, false)) return false;
   const auto& prefixes = process::config().prefixes;
@@ -264,9 +290,11 @@ bool spells_up(int dir, const char* path, CoveredPath& spelled) {
   if (text.size() == PATH_MAX || !has_dot_dot(text)) return false;
   PathBuilder builder(spelled);
   if (*path != '/') {
-    char directory[PATH_MAX];
-    const std::string_view base = directory_of(dir, directory, Care::quick);
-    if (base.empty() || !builder.spell(base)) return false;
+    const bool is_added = with_room([&](auto& directory) {
+      const std::string_view base = directory_of(dir, directory, Care::quick);
+      return !base.empty() && builder.spell(base);
+    });
+    if (!is_added) return false;
   }
   return builder.spell(text);
 }
@@ -286,14 +314,14 @@ bool passes_by(const char* path) {
 
 namespace {
 
-bool find_prefix(int dir, const char* path, bool or_below, std::string_view& prefix) {
-  if (!is_readable_pointer(path) || *path == '\0' || strnlen(path, PATH_MAX) == PATH_MAX) return false;
-  CoveredPath whole;
+bool find_prefix(int dir, const char* path, bool or_below, std::string_view& prefix, CoveredPath& whole) {
   PathBuilder builder(whole);
-  char directory[PATH_MAX];
   if (*path != '/') {
-    const std::string_view base = directory_of(dir, directory, Care::thorough);
-    if (base.empty() || !builder.fold(base)) return false;
+    const bool is_added = with_room([&](auto& directory) {
+      const std::string_view base = directory_of(dir, directory, Care::thorough);
+      return !base.empty() && builder.fold(base);
+    });
+    if (!is_added) return false;
   }
   if (!builder.fold(path)) return false;
   for (const auto& candidate : process::config().prefixes) {
@@ -302,6 +330,11 @@ bool find_prefix(int dir, const char* path, bool or_below, std::string_view& pre
     return true;
   }
   return false;
+}
+
+bool find_prefix(int dir, const char* path, bool or_below, std::string_view& prefix) {
+  if (!is_readable_pointer(path) || *path == '\0' || strnlen(path, PATH_MAX) == PATH_MAX) return false;
+  return base::use_aside<CoveredPath>([&](CoveredPath& whole) { return find_prefix(dir, path, or_below, prefix, whole); });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <linux/capability.h>
 
+#include "cache/base/aside.h"
 #include "cache/base/hash.h"
 #include "cache/base/sys.h"
 
@@ -11,10 +12,16 @@ namespace {
 // More groups than this are told apart by the first of them and by their number.
 constexpr long k_groups = 1024;
 
+struct Groups {
+  gid_t ids[k_groups];
+};
+
 std::uint64_t hash_of_groups() {
-  gid_t groups[k_groups]{};
-  const long n = sys::raw(SYS_getgroups, k_groups, sys::arg(groups));
-  return sys::failed(n) ? static_cast<std::uint64_t>(-n) : hash_bytes(groups, static_cast<std::size_t>(n) * sizeof(gid_t));
+  return use_aside<Groups>([](Groups& groups) {
+    const long n = sys::raw(SYS_getgroups, k_groups, sys::arg(groups.ids));
+    const std::size_t bytes = sys::failed(n) ? 0 : static_cast<std::size_t>(n) * sizeof(gid_t);
+    return sys::failed(n) ? static_cast<std::uint64_t>(-n) : hash_bytes(groups.ids, bytes);
+  });
 }
 
 // Those that let a process read what the mode of the file forbids.

@@ -47,10 +47,11 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
     PackMount::Found found;
     return mount.find(parent, /*follows=*/true, found) ? found.entry.stat.inode : own;
   }
-  char parent[PATH_MAX];
-  std::memcpy(parent, path.data(), slash + 1);
-  parent[slash + 1] = '\0';
-  const auto stat = stat_path(AT_FDCWD, parent, 0);
+  base::Aside parent;
+  if (!parent) return own;
+  std::memcpy(parent.data(), path.data(), slash + 1);
+  parent.data()[slash + 1] = '\0';
+  const auto stat = stat_path(AT_FDCWD, parent.data(), 0);
   return stat ? stat->inode : own;
 }
 
@@ -59,7 +60,9 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
 void ask_for_directories(const PackMount& mount, std::string_view path, std::string_view listing) {
   constexpr std::uint32_t k_least = 4, k_most = 4096;
   constexpr std::uint64_t k_most_bytes = 32 << 20;
-  char text[PATH_MAX];
+  base::Aside room;
+  if (!room) return;
+  char* const text = room.data();
   std::memcpy(text, path.data(), path.size());
   std::size_t length = path.size();
   if (length != 0) text[length++] = '/';
@@ -72,7 +75,7 @@ void ask_for_directories(const PackMount& mount, std::string_view path, std::str
   std::uint64_t bytes = 0;
   std::uint32_t asked = 0;
   for (PackListingReader reader(listing); asked < k_most && bytes < k_most_bytes && reader.next(name, row);) {
-    if (row.type != DT_DIR || length + name.size() >= sizeof text) continue;
+    if (row.type != DT_DIR || length + name.size() >= PATH_MAX) continue;
     std::memcpy(text + length, name.data(), name.size());
     const auto slot = mount.reader().locate(base::hash_path({text, length + name.size()}));
     if (!slot) continue;
@@ -113,7 +116,7 @@ base::Result<PackDirectory*> PackDirectory::open(const PackMount& mount, std::st
   directory->begin_ = sizeof(PackDirectory);
   std::memcpy(directory->path_, mount.prefix().data(), mount.prefix().size());
   directory->path_[mount.prefix().size()] = '/';
-  std::memcpy(directory->path_ + mount.prefix().size() + 1, found.path, found.length);
+  std::memcpy(directory->path_ + mount.prefix().size() + 1, found.path.data(), found.length);
   directory->path_[length] = '\0';
   directory->path_length_ = length;
   if (!with_names) return directory;

@@ -38,9 +38,9 @@ class PackedPath {
       leave();
       return true;
     }
-    if (out_.length + part.size() + 1 >= sizeof out_.path) return false;
-    if (out_.length != 0) out_.path[out_.length++] = '/';
-    std::memcpy(out_.path + out_.length, part.data(), part.size());
+    if (out_.length + part.size() + 1 >= PATH_MAX) return false;
+    if (out_.length != 0) out_.path.data()[out_.length++] = '/';
+    std::memcpy(out_.path.data() + out_.length, part.data(), part.size());
     out_.length += static_cast<std::uint32_t>(part.size());
     return true;
   }
@@ -105,9 +105,11 @@ base::Result<void> PackMount::look_up(Found& found, bool wants_entry) const {
 // found.path is taken apart and put together again, links resolved.
 base::Result<void> PackMount::follow_links(bool follows_last, Found& found) const {
   constexpr int k_most_links = 40;
-  char rest[2 * PATH_MAX];
+  base::Aside room_of_rest, room_of_target;
+  if (!room_of_rest || !room_of_target) return base::fail(ENOMEM);
+  char* const rest = room_of_rest.data();
   std::size_t left = found.length;
-  std::memcpy(rest, found.path, left);
+  std::memcpy(rest, found.path.data(), left);
   PackedPath path(found);
   found.physical = true;
   int links = 0;
@@ -125,20 +127,19 @@ base::Result<void> PackMount::follow_links(bool follows_last, Found& found) cons
     if (found.entry.kind == RecordKind::file && !is_last) return base::fail(ENOTDIR);
     if (found.entry.kind != RecordKind::link) continue;
     found.physical = false;
-    char target[PATH_MAX];
     const std::size_t size = found.entry.data_size;
     if (++links > k_most_links) return base::fail(ELOOP);
-    if (size == 0 || size >= sizeof target) return base::fail(EBADMSG);
-    const auto read = reader_->read(found.entry, reinterpret_cast<std::byte*>(target));
+    if (size == 0 || size >= PATH_MAX) return base::fail(EBADMSG);
+    const auto read = reader_->read(found.entry, room_of_target.bytes());
     if (!read) return read;
-    std::string_view text(target, size);
+    std::string_view text(room_of_target.data(), size);
     path.leave();
     if (text.front() == '/') {
       if (!covers(text)) return base::fail(ENOENT);
       text.remove_prefix(prefix_.size());
       found.length = 0;
     }
-    if (text.size() + 1 + left > sizeof rest) return base::fail(ENAMETOOLONG);
+    if (text.size() + 1 + left > base::Aside::k_bytes) return base::fail(ENAMETOOLONG);
     std::memmove(rest + text.size() + 1, rest, left);
     std::memcpy(rest, text.data(), text.size());
     rest[text.size()] = '/';
@@ -171,8 +172,9 @@ int PackMount::absence_of(std::string_view name) const {
 // The part of the path that lies below the prefix.
 base::Result<void> PackMount::begin(std::string_view path, Found& found) const {
   path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
-  if (path.size() >= sizeof found.path) return base::fail(ENAMETOOLONG);
-  std::memcpy(found.path, path.data(), path.size());
+  if (!found.path) return base::fail(ENOMEM);
+  if (path.size() >= PATH_MAX) return base::fail(ENAMETOOLONG);
+  std::memcpy(found.path.data(), path.data(), path.size());
   found.length = static_cast<std::uint32_t>(path.size());
   found.physical = true;
   return {};

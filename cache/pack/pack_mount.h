@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/base/aside.h"
 #include "cache/base/config.h"
 #include "cache/pack/pack_reader.h"
 #include "cache/pack/pack_scratch.h"
@@ -40,8 +41,8 @@ class PackMount {
     PackSlot slot;
     bool physical = true;  // no link was followed
     std::uint32_t length = 0;
-    char path[PATH_MAX];  // in the pack
-    std::string_view name() const { return {path, length}; }
+    base::Aside path;  // in the pack; PATH_MAX bytes of it
+    std::string_view name() const { return {path.data(), length}; }
   };
   // What an absolute path under the prefix means. `follows`: a link at its end, too. EIO: the pack is damaged there.
   base::Result<void> find(std::string_view path, bool follows, Found& found) const;

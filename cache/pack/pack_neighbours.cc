@@ -7,8 +7,9 @@ namespace cube::cache {
 
 PackNeighbours::PackNeighbours(const PackMount& mount, const PackMount::Content& content)
     : mount_(mount), content_(content), at_(content.span.begin) {
-  std::memcpy(path_, mount.prefix().data(), mount.prefix().size());
-  path_[mount.prefix().size()] = '/';
+  if (!path_) return;
+  std::memcpy(path_.data(), mount.prefix().data(), mount.prefix().size());
+  path_.data()[mount.prefix().size()] = '/';
 }
 
 // What lies within a file may look like a record, a pack within a pack: the index tells.
@@ -25,7 +26,7 @@ bool PackNeighbours::is_record(std::uint64_t offset, std::string_view& path, Pac
 }
 
 bool PackNeighbours::next(std::string_view& path, PackMount::Content& found) {
-  if (content_.window == nullptr) return false;
+  if (content_.window == nullptr || !path_) return false;
   while (at_ + sizeof(Record) <= content_.span.end()) {
     const std::uint64_t at = std::exchange(at_, at_ + k_record_alignment);
     const PackEntry& entry = found.entry;
@@ -34,10 +35,10 @@ bool PackNeighbours::next(std::string_view& path, PackMount::Content& found) {
     at_ = (entry.end() + k_record_alignment - 1) / k_record_alignment * k_record_alignment;
     const std::size_t prefix = mount_.prefix().size() + 1;
     const std::byte* const record = content_.window + (at - content_.span.begin);
-    if (entry.kind != RecordKind::file || at == content_.entry.offset || prefix + name.size() >= sizeof path_) continue;
+    if (entry.kind != RecordKind::file || at == content_.entry.offset || prefix + name.size() >= PATH_MAX) continue;
     if (!data_is_sound(*reinterpret_cast<const Record*>(record))) continue;
-    std::memcpy(path_ + prefix, name.data(), name.size());
-    path = {path_, prefix + name.size()};
+    std::memcpy(path_.data() + prefix, name.data(), name.size());
+    path = {path_.data(), prefix + name.size()};
     found.stat = mount_.as_seen(entry.stat);
     found.physical = true;
     found.data = record + (entry.data_offset - entry.offset);

@@ -22,7 +22,7 @@ class PackNeighbours {
   const PackMount& mount_;
   const PackMount::Content& content_;
   std::uint64_t at_;  // in the pack
-  char path_[PATH_MAX];
+  base::Aside path_;  // PATH_MAX bytes of it
 };
 
 }  // namespace cube::cache

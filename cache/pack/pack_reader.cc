@@ -192,11 +192,14 @@ base::Result<PackEntry> PackReader::find(std::string_view path) const {
 
 base::Result<PackEntry> PackReader::find_once(std::string_view path) const {
   const std::uint64_t hash = base::hash_path(path);
+  base::Aside room;
+  static_assert(base::Aside::k_bytes >= k_most_pack_head);
+  if (!room) return base::fail(ENOMEM);
+  std::byte* const head = room.bytes();
   for (std::uint64_t n = 0;; ++n) {
     const auto slot = locate(hash, n);
     if (!slot) return base::fail(slot.error().value);
-    alignas(Record) std::byte head[k_most_pack_head];
-    const auto got = read_bytes(head, std::min<std::uint64_t>(sizeof head, slot->bytes), slot->offset);
+    const auto got = read_bytes(head, std::min<std::uint64_t>(k_most_pack_head, slot->bytes), slot->offset);
     if (!got) return base::fail(got.error().value);
     PackEntry entry;
     std::string_view there;

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import unittest
 
-from support import Job, need_root, program
+from support import BUILD, Job, need_root, program
 
 STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:65536", "fork:DIR", "vfork:DIR", "held", "signal:DIR:8192", "send:DIR")
 FEW_STEPS = ("read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")
@@ -81,6 +81,22 @@ check_all()
         self.check_job("read:DIR", "read:DIR", "threads:DIR:8:16384")
         # On misses too, and for the thread that makes the region.
         self.check_job("threads:DIR:8:16384", "read:DIR")
+
+    def test_names_on_the_smallest_thread_stacks(self):
+        # Once a bug: a rename ended the program there, and in a pack each open.
+        (self.data / "up").symlink_to(".")
+        steps = ("small:DIR:16384", "read:DIR", "small:DIR:16384")
+        self.check_job(*steps, hits=None)
+        self.check_job("read:DIR", "change:DIR:16384", "read:DIR", hits=None)
+        self.check_job("change:DIR:16384", hits=None)
+        with self.subTest("pack"):
+            pack = self.dir / "data.cube"
+            subprocess.run([BUILD / "cubeshim", "pack", self.data, pack], check=True, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+            del self.settings["CUBESHIM_PREFIXES"]
+            self.settings["CUBESHIM_PACKS"] = f"{self.data}={pack}"
+            self.check_job(*steps, hits=None)
+            self.check_job("threads:DIR:8:16384", hits=None)
 
     def test_signal_stack_of_the_least_size(self):
         # The kernel's frame, and 8 KB: the library needs 5 of them where libc's open needs some 100 bytes.
