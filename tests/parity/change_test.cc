@@ -177,6 +177,23 @@ PARITY(Change, RenamedDirectoryTakesItsFilesAlong) {
   show_path(t, t / "z/e/f");
 }
 
+PARITY(Change, DirectoriesAreRenamedByNamesThatEndInASlash) {
+  const char* const spellings[] = {"d/", "d//", "./d/", "d/e/../../d/"};
+  for (const char* const spelling : spellings) {
+    t.dir("d");
+    t.dir("d/e");
+    t.text("d/f", "first");
+    show_path(t, t / "d/f");
+    CALL(rename(t / spelling, t / "z/"));
+    CALL(open(t / "d/f", O_RDONLY));
+    EXPECT_EQ(errno, ENOENT);
+    show_path(t, t / "z/f");
+    CALL(unlink(t / "z/f"));
+    CALL(rmdir(t / "z/e"));
+    CALL(rmdir(t / "z"));
+  }
+}
+
 PARITY(Change, OpenFilesBelowARenamedDirectoryAreStillTheOrigins) {
   t.dir("d");
   t.dir("d/e");
