@@ -42,6 +42,7 @@ CUBE_READDIR(readdir64)
   int export_##name(DIR* directory, struct ::dirent* entry, struct ::dirent** result) { \
     const shim::OpenFileRef file = packed_stream(directory);                            \
     if (!file) return real::name(directory, entry, result);                             \
+    if ((file->flags & O_PATH) != 0) return EBADF;                                      \
     const struct ::dirent* const next = packed::next_entry(*file);                      \
     if (next != nullptr) std::memcpy(static_cast<void*>(entry), next, next->d_reclen);  \
     *result = next != nullptr ? entry : nullptr;                                        \

@@ -401,14 +401,14 @@ shim::Passage passage_before(std::string_view call, int fd) {
     shim::materialize(fd);                                \
     return real::name arguments;                          \
   }
-#define CUBE_FD_CHANGE(result, name, parameters, arguments)                           \
-  result export_##name parameters {                                                   \
-    if (shim::packed_directory::is_one(fd)) return static_cast<result>(to_c(-EROFS)); \
-    shim::materialize(fd);                                                            \
-    const shim::Passage before = passage_before(#name, fd);                           \
-    const result outcome = real::name arguments;                                      \
-    if (outcome == 0) shim::note_changed(fd, before);                                 \
-    return outcome;                                                                   \
+#define CUBE_FD_CHANGE(result, name, parameters, arguments)               \
+  result export_##name parameters {                                       \
+    if (shim::is_read_only(fd)) return static_cast<result>(to_c(-EROFS)); \
+    shim::materialize(fd);                                                \
+    const shim::Passage before = passage_before(#name, fd);               \
+    const result outcome = real::name arguments;                          \
+    if (outcome == 0) shim::note_changed(fd, before);                     \
+    return outcome;                                                       \
   }
 #define CUBE_NEW_FD(result, name, parameters, arguments) \
   result export_##name parameters {                      \

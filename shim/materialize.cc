@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cache/base/clock.h"
+#include "cache/base/lifted_fd_limit.h"
 #include "cache/job_report.h"
 #include "shim/process.h"
 
@@ -34,11 +35,11 @@ int write_memfd(const cache::Record& record) {
 }
 
 // The same file for reading alone, under the same number; or -errno, and it is closed.
-int made_read_only(int fd) {
+int made_read_only(int fd, int status = 0) {
   if (fd < 0) return fd;
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/self/fd/{}", fd).out = '\0';
-  const long read_only = sys::open(path, O_RDONLY | O_CLOEXEC);
+  const long read_only = sys::open(path, O_RDONLY | O_CLOEXEC | status);
   // The lower of the two numbers is the one that the program would have got.
   if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
   sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
@@ -66,9 +67,22 @@ int open_origin(const OpenFile& file, Accept accept) {
   return static_cast<int>(fd);
 }
 
+// What fstat says of a copy, as far as that can be said: not its inode, its links and its blocks.
+int looking_like(int copy, const cache::FileStat& stat) {
+  if (copy < 0) return copy;
+  const auto& time = stat.modified;
+  const struct ::timespec times[2] = {{time.seconds, static_cast<long>(time.nanoseconds)},
+                                      {time.seconds, static_cast<long>(time.nanoseconds)}};
+  sys::raw(SYS_utimensat, copy, 0, sys::arg(times), 0);
+  sys::raw(SYS_fchmod, copy, stat.mode & 07777);
+  return copy;
+}
+
 int open_kernel_file(const OpenFile& file, Accept accept) {
   const int fd = open_origin(file, accept);
-  return fd >= 0 || fd == -EMFILE || fd == -ENFILE ? fd : copy_to_memfd(*file.record);
+  if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
+  constexpr int k_status = O_APPEND | O_NONBLOCK | O_SYNC;
+  return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status), file.record->stat);
 }
 
 // At the limit of fds there is no room for old and new beside each other: the number itself is given up first. Its row is
@@ -81,44 +95,17 @@ int open_kernel_file_at_limit(const OpenFile& file, Accept accept, int number) {
     return -EMFILE;
   sys::close(number);
   const int fd = open_origin(file, accept);
-  return fd >= 0 ? fd : write_memfd(*file.record);
+  return fd >= 0 ? fd : looking_like(write_memfd(*file.record), file.record->stat);
 }
 
-// Room above the program's limit of fds, for as long as this lives: it may have lowered the limit below what it has open.
-// Where the hard limit is as low, an unprivileged process has no such room.
-class LiftedFdLimit {
- public:
-  LiftedFdLimit() {
-    if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&before_)))) return;
-    struct ::rlimit wide = before_;
-    wide.rlim_cur = std::max<rlim_t>(before_.rlim_cur, 1 << 17);
-    wide.rlim_max = std::max(wide.rlim_max, wide.rlim_cur);
-    lifted_ = set(wide);
-    wide.rlim_cur = wide.rlim_max = before_.rlim_max;
-    if (!lifted_ && before_.rlim_cur < before_.rlim_max) lifted_ = set(wide);
-  }
-  ~LiftedFdLimit() {
-    if (lifted_) set(before_);
-  }
-  LiftedFdLimit(const LiftedFdLimit&) = delete;
-  LiftedFdLimit& operator=(const LiftedFdLimit&) = delete;
-
- private:
-  static bool set(const struct ::rlimit& limit) {
-    return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::arg(&limit)));
-  }
-  struct ::rlimit before_ {};
-  bool lifted_ = false;
-};
-
 int open_kernel_file_above_limit(const OpenFile& file, Accept accept) {
-  const LiftedFdLimit lifted;
+  const base::LiftedFdLimit lifted;
   return open_kernel_file(file, accept);
 }
 
 void put_over(int kernel_fd, int number, int flags) {
   if (sys::dup3(kernel_fd, number, flags) != -EBADF) return;
-  const LiftedFdLimit lifted;
+  const base::LiftedFdLimit lifted;
   sys::dup3(kernel_fd, number, flags);
 }
 

@@ -91,14 +91,15 @@ CUBE_CHANGES_LIST(lsetxattr, AT_FDCWD, path, false, (const char* path, const cha
 CUBE_CHANGES_LIST(removexattr, AT_FDCWD, path, true, (const char* path, const char* name), path, name)
 CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, false, (const char* path, const char* name), path, name)
 // A new name changes the link count of the old one.
-#define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                          \
-  int export_##name declaration {                                                              \
-    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                \
-    if (shim::is_read_only(from_dir, from) || shim::is_read_only(to_dir, to)) return refuse(); \
-    NameChange change(from_dir, from, follows);                                                \
-    const int result = real::name(__VA_ARGS__);                                                \
-    if (result == 0) change.commit();                                                          \
-    return result;                                                                             \
+#define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                            \
+  int export_##name declaration {                                                                \
+    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                  \
+    if (const int error = shim::error_of_new_name(to_dir, to); error != 0) return refuse(error); \
+    if (shim::is_read_only(from_dir, from)) return refuse();                                     \
+    NameChange change(from_dir, from, follows);                                                  \
+    const int result = real::name(__VA_ARGS__);                                                  \
+    if (result == 0) change.commit();                                                            \
+    return result;                                                                               \
   }
 CUBE_LINKS(link, AT_FDCWD, AT_FDCWD, false, (const char* from, const char* to), from, to)
 CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
@@ -188,7 +189,9 @@ char* export_realpath(const char* path, char* to) {
   follow(path);
   char packed[PATH_MAX];
   if (shim::realpath_in_pack(path, packed)) return to != nullptr ? std::strcpy(to, packed) : ::strdup(packed);
-  return real::realpath(path, to);
+  char* const found = real::realpath(path, to);
+  if (found == nullptr) shim::as_packed(-1, AT_FDCWD, path, /*no_follow=*/false);
+  return found;
 }
 char* export___realpath_chk(const char* path, char* to, size_t room) {
   if (room >= PATH_MAX) return export_realpath(path, to);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "shim/new_fds.h"
@@ -35,8 +36,8 @@ long make_empty(int flags) {
 }
 
 long open_number(int flags) {
-  constexpr int k_kept = O_CLOEXEC | O_NONBLOCK | O_PATH | O_NOFOLLOW;
-  flags = (flags & k_kept) | O_RDONLY | O_DIRECTORY;
+  constexpr int k_kept = O_CLOEXEC | O_NONBLOCK | O_PATH | O_NOFOLLOW | O_DIRECTORY | O_APPEND | O_SYNC;
+  flags = (flags & k_kept) | O_RDONLY;
   const int model = g_model.load(std::memory_order_relaxed);
   const OpenFileRef held = acquire(model);
   const long fd = held ? sys::openat(model, ".", flags) : -EBADF;
@@ -64,12 +65,14 @@ int open(const cache::PackMount& pack, std::string_view path, int flags) {
   file->kind = OpenFile::Kind::directory;
   file->directory = directory;
   file->size = directory->end();
+  file->flags = flags;
   g_fds.set(number, RowKind::packed, std::move(file), (flags & O_CLOEXEC) != 0);
   g_model.store(number, std::memory_order_relaxed);
   return number;
 }
 
 long get_entries(OpenFile& file, void* to, std::size_t n) {
+  if ((file.flags & O_PATH) != 0) return -EBADF;
   if (is_bad_pointer(to, n)) return -EFAULT;
   std::uint64_t at = file.offset.load(std::memory_order_acquire), end = 0;
   do {
@@ -82,6 +85,10 @@ long get_entries(OpenFile& file, void* to, std::size_t n) {
 }
 
 struct ::dirent* next_entry(OpenFile& file) {
+  if ((file.flags & O_PATH) != 0) {
+    errno = EBADF;
+    return nullptr;
+  }
   std::uint64_t at = file.offset.load(std::memory_order_acquire);
   struct ::dirent* entry = nullptr;
   do {
@@ -92,6 +99,7 @@ struct ::dirent* next_entry(OpenFile& file) {
 }
 
 long seek(OpenFile& file, std::int64_t offset, int whence) {
+  if ((file.flags & O_PATH) != 0) return -EBADF;
   const auto here = static_cast<std::int64_t>(file.offset.load(std::memory_order_acquire));
   if (whence == SEEK_CUR && offset == 0) return static_cast<long>(here);
   if (whence == SEEK_CUR && __builtin_add_overflow(here, offset, &offset)) return -EINVAL;

@@ -25,7 +25,7 @@ inline bool is_below(int dir, const char* path) {
 
 // getdents64: bytes, 0 at the end, -EINVAL where no entry fits.
 long get_entries(OpenFile& file, void* to, std::size_t n);
-// Null: the end.
+// Null: the end, or (and errno is set) an fd for a path only.
 struct ::dirent* next_entry(OpenFile& file);
 // A new position, or -EINVAL.
 long seek(OpenFile& file, std::int64_t offset, int whence);

@@ -16,7 +16,7 @@ namespace sys = base::sys;
 
 constinit std::atomic<std::uint32_t> g_links{0};
 
-long make_link(const char* target, int flags) {
+long make_link(const char* target, const cache::FileStat& stat, int flags) {
   base::Aside room;
   if (!room) return -ENOMEM;
   char* const name = room.data();
@@ -25,6 +25,10 @@ long make_link(const char* target, int flags) {
   *fmt::format_to_n(name, PATH_MAX - 1, "{}/cubeshim-link-{}-{}", place, sys::getpid(), g_links.fetch_add(1)).out = '\0';
   const long made = sys::raw(SYS_symlinkat, sys::arg(target), AT_FDCWD, sys::arg(name));
   if (sys::failed(made)) return made;
+  const auto& time = stat.modified;
+  const struct ::timespec times[2] = {{time.seconds, static_cast<long>(time.nanoseconds)},
+                                      {time.seconds, static_cast<long>(time.nanoseconds)}};
+  sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(name), sys::arg(times), AT_SYMLINK_NOFOLLOW);
   const long fd = sys::open(name, O_PATH | O_NOFOLLOW | (flags & O_CLOEXEC));
   sys::unlink(name);
   return fd;
@@ -36,7 +40,7 @@ long open_link(const cache::PackMount& pack, const cache::PackEntry& entry, int 
   if (entry.data_size >= PATH_MAX) return -EIO;
   if (!pack.reader().read(entry, target.bytes())) return -EIO;
   target.data()[entry.data_size] = '\0';
-  return make_link(target.data(), flags);
+  return make_link(target.data(), entry.stat, flags);
 }
 
 long open_file(const cache::PackMount& pack, std::string_view path, int flags) {

@@ -124,6 +124,14 @@ bool is_read_only(int dir, const char* path) {
   return base::use_aside<CoveredPath>([&](CoveredPath& covered) { return pack_of(dir, path, covered) != nullptr; });
 }
 
+bool is_read_only(int fd) {
+  if (process::packs() == nullptr || !process::owns_table()) return false;
+  // An fd for a path only is refused by the kernel.
+  if (const OpenFileRef directory = packed_directory::acquire(fd)) return (directory->flags & O_PATH) == 0;
+  const OpenFileRef file = g_fds.acquire(fd);
+  return file && cache::is_packed(file->record->stat);
+}
+
 namespace {
 
 bool realpath_in_pack(const char* path, char (&to)[PATH_MAX], CoveredPath& covered) {
@@ -252,7 +260,10 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags), progra
     return;
   }
   const cache::PackMount* const pack = pack_of(dir, path, path_);
-  if (pack != nullptr && open_packed(*pack, path, may_write)) return;
+  if (pack != nullptr && open_packed(*pack, path, may_write)) {
+    if (result_ < 0) prefer_limit();
+    return;
+  }
   if (pack == nullptr && packed_directory::is_below(dir, path)) {
     answer(-ENOENT);
     return;
@@ -293,6 +304,18 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags), progra
     process::report_if_due(*cache);
   }
   if (!answered_) expect_new_fd();
+  if (pack != nullptr && answered_ && result_ < 0) prefer_limit();
+}
+
+// The kernel looks for a number before it looks at the path. True: there is none, and that is the answer.
+bool OpenPlan::prefer_limit() {
+  expect_new_fd();
+  const long fd = sys::open("/", O_PATH | O_CLOEXEC);
+  if (fd == -EMFILE || fd == -ENFILE) answer(static_cast<int>(fd));
+  if (sys::failed(fd)) return fd == -EMFILE || fd == -ENFILE;
+  sys::close(static_cast<int>(fd));
+  placeholder::number_was_freed(static_cast<int>(fd));
+  return false;
 }
 
 void OpenPlan::answer(int result) {
@@ -305,7 +328,12 @@ bool OpenPlan::open_packed(const cache::PackMount& pack, const char* path, bool 
   if (may_write) {
     cache::PackMount::Found found;
     const bool is_directory = pack.find(path_.key(), /*follows=*/true, found) && found.entry.kind == cache::RecordKind::directory;
-    answer(is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? -EISDIR : -EROFS);
+    const bool wants_new = (flags_ & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
+    if (wants_new && pack.find(path_.key(), /*follows=*/false, found)) {
+      answer(-EEXIST);
+    } else {
+      answer(is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? -EISDIR : -EROFS);
+    }
     return true;
   }
   // Behind a slash a link is what it leads to.
@@ -375,7 +403,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
     // streams read 0 to 2 by calls that pass us by.
     if (fd >= 0) sys::close(fd);
     answered_ = false;
-    if (is_packed) open_copy(/*may_write=*/false);
+    // Without any number there is none for a copy either, whose bytes would be read for nothing.
+    if (is_packed && (fd >= 0 || !prefer_limit())) open_copy(/*may_write=*/false);
     return;
   }
   g_fds.forget(fd);

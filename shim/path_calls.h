@@ -26,6 +26,7 @@ class OpenPlan {
  private:
   void serve(cache::OpenOutcome&& outcome, int flags);
   bool serve_fill(cache::Fill& fill, int fd);
+  bool prefer_limit();
   void answer(int result);
   bool open_packed(const cache::PackMount& pack, const char* path, bool may_write);
   void open_directory(const cache::PackMount& pack);
@@ -81,6 +82,8 @@ bool copy_path_of_packed(int fd, char (&path)[PATH_MAX]);
 int error_of_new_name(int dir, const char* path);
 // Is the path in a pack, whether there is such a file or not? Nothing there can be changed: EROFS.
 bool is_read_only(int dir, const char* path);
+// The same of an open file or directory. False for the copy that a file of a pack may have become.
+bool is_read_only(int fd);
 
 // A call that changes what a name means or what its file holds: made before, committed after success.
 // Who may pass through a directory, for calls that may take that away: then nothing that is cached below it may be served before

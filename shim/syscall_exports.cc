@@ -266,6 +266,49 @@ bool forward(long number, const long (&a)[6], long& result) {
   }
 }
 
+// The questions about names and fds, and the changes of names, that only libc's functions know the answers of: in a pack, of
+// which the kernel has nothing.
+bool forward_to_packs(long number, const long (&a)[6], long& result) {
+  const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
+  const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
+  const auto stat = [&](int i) { return reinterpret_cast<struct ::stat*>(a[i]); };
+  const auto text = [&](int i) { return reinterpret_cast<char*>(a[i]); };
+  const auto mode = [&](int i) { return static_cast<mode_t>(a[i]); };
+  if (shim::process::packs() == nullptr) return false;
+  switch (number) {
+    case SYS_fstat:
+      if (shim::g_fds.kind(number_at(0)) != shim::RowKind::packed) return false;
+      result = export_fstat(number_at(0), stat(1));
+      return true;
+    case SYS_lseek:
+      if (shim::g_fds.kind(number_at(0)) != shim::RowKind::packed) return false;
+      result = export_lseek(number_at(0), a[1], number_at(2));
+      return true;
+    case SYS_newfstatat: result = export_fstatat(number_at(0), path(1), stat(2), number_at(3)); return true;
+    case SYS_statx:
+      result =
+          export_statx(number_at(0), path(1), number_at(2), static_cast<unsigned>(a[3]), reinterpret_cast<struct ::statx*>(a[4]));
+      return true;
+    case SYS_faccessat: result = export_faccessat(number_at(0), path(1), number_at(2), 0); return true;
+    case SYS_faccessat2: result = export_faccessat(number_at(0), path(1), number_at(2), number_at(3)); return true;
+    case SYS_readlinkat: result = export_readlinkat(number_at(0), path(1), text(2), static_cast<size_t>(a[3])); return true;
+    case SYS_mkdirat: result = export_mkdirat(number_at(0), path(1), mode(2)); return true;
+    case SYS_mknodat: result = export_mknodat(number_at(0), path(1), mode(2), static_cast<dev_t>(a[3])); return true;
+    case SYS_symlinkat: result = export_symlinkat(path(0), number_at(1), path(2)); return true;
+#if defined(SYS_stat)
+    case SYS_stat: result = export_stat(path(0), stat(1)); return true;
+    case SYS_lstat: result = export_lstat(path(0), stat(1)); return true;
+    case SYS_access: result = export_access(path(0), number_at(1)); return true;
+    case SYS_readlink: result = export_readlink(path(0), text(1), static_cast<size_t>(a[2])); return true;
+    case SYS_mkdir: result = export_mkdir(path(0), mode(1)); return true;
+    case SYS_rmdir: result = export_rmdir(path(0)); return true;
+    case SYS_mknod: result = export_mknod(path(0), mode(1), static_cast<dev_t>(a[2])); return true;
+    case SYS_symlink: result = export_symlink(path(0), path(1)); return true;
+#endif
+    default: return false;
+  }
+}
+
 // libc's functions for these are cancellation points.
 bool may_be_cancelled_in_libc(long number) {
 #if defined(SYS_open)
@@ -288,7 +331,7 @@ long export_syscall(long number, ...) {
     // Unlike the calls of libc that some are forwarded to, syscall is no cancellation point.
     const bool is_point = may_be_cancelled_in_libc(number);
     const std::optional<shim::NoCancel> no_cancel = is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
-    if (forward(number, a, forwarded)) return forwarded;
+    if (forward(number, a, forwarded) || forward_to_packs(number, a, forwarded)) return forwarded;
   }
   const bool concerns_us = shim::process::is_active() || shim::g_fds.served() != 0 || number == SYS_seccomp;
   const shim::SyscallRow* const row = concerns_us ? shim::syscall_row_of(number) : nullptr;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "cache/base/lifted_fd_limit.h"
 #include "cache/pack/pack_io.h"
 
 namespace cube::cache {
@@ -44,11 +45,13 @@ base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount, const PackMo
   const struct ::timespec times[2] = {{time.seconds, static_cast<long>(time.nanoseconds)},
                                       {time.seconds, static_cast<long>(time.nanoseconds)}};
   sys::raw(SYS_utimensat, file.get(), 0, sys::arg(times), 0);
+  constexpr int k_kept = O_PATH | O_APPEND | O_NONBLOCK | O_SYNC;
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/thread-self/fd/{}", file.get()).out = '\0';
-  const base::UniqueFd shown(static_cast<int>(sys::open(path, (flags & O_PATH) | O_RDONLY | O_CLOEXEC)));
+  const auto open = [&] { return sys::open(path, (flags & k_kept) | O_RDONLY | O_CLOEXEC); };
+  const base::UniqueFd shown(static_cast<int>(base::within_lifted_fd_limit(open)));
   if (!shown) return base::fail(-shown.get());
-  sys::raw(SYS_fchmod, file.get(), content.stat.mode & 0777);
+  sys::raw(SYS_fchmod, file.get(), content.stat.mode & 07777);
   // The lower of the two numbers is the one that the program would have got.
   const long over = sys::dup3(shown.get(), file.get(), flags & O_CLOEXEC);
   if (sys::failed(over)) return base::fail(static_cast<int>(-over));

@@ -1,6 +1,7 @@
 """CUBESHIM_PACKS: what lies in a pack cannot be changed, by whatever call, and the questions about its names that have an answer of
 their own. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's, HOOKS_DEF the list of calls."""
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -25,8 +26,16 @@ CHANGES = {
 # Of hooks.def, elsewhere than under "names that change".
 BY_FD = {"fchmod": "d, 0o700", "fchown": "d, -1, -1", "futimens": "d, None", "futimes": "d, None", "fsetxattr": "d, b'user.a', b'b', 1, 0",
          "fremovexattr": "d, b'user.a'", "creat": "N, 0o600", "creat64": "F, 0o600", "open": "F, os.O_RDWR", "openat": "d, n, os.O_CREAT | os.O_WRONLY, 0o600"}
+# The same of a file that is served.
+BY_FILE = {name: "h" + BY_FD[name][1:] for name in ("fchmod", "fchown", "futimens", "futimes", "fsetxattr", "fremovexattr")}
 OUTSIDE = {"rename": "O, N", "link": "O, N", "renameat2": "AT, O, d, n, 0", "linkat": "AT, O, d, n, 0"}
-THERE = {"mkdir": "D, 0o700", "mkdirat": "d, b'.', 0o700", "symlink": "b'x', F", "symlinkat": "b'x', d, f", "mkfifo": "F, 0o600", "mknodat": "d, f, 0o10600, 0"}
+THERE = {"mkdir": "D, 0o700", "mkdirat": "d, b'.', 0o700", "symlink": "b'x', F", "symlinkat": "b'x', d, f", "mkfifo": "F, 0o600", "mknodat": "d, f, 0o10600, 0",
+         "link": "F, F", "linkat": "d, f, d, f, 0", "open": "F, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600", "openat": "d, f, os.O_CREAT | os.O_EXCL, 0o600"}
+# By their numbers. S and s are places for what is found.
+SYSCALLS = {"stat": "4, F, S", "lstat": "6, F, S", "access": "21, F, 4", "readlink": "89, L, s, 99", "mkdir": "83, N, 0o700", "rmdir": "84, D",
+            "symlink": "88, b'x', N", "mknod": "133, N, 0o10600, 0", "fstat of a directory": "5, d, S", "lseek of a directory": "8, d, 0, 0"}
+SYSCALLS_AT = {"newfstatat": (262, 79, "d, f, S, 0"), "statx": (332, 291, "d, f, 0, 0x7ff, S"), "faccessat": (269, 48, "d, f, 4"), "faccessat2": (439, 439, "d, f, 4, 0"),
+               "readlinkat": (267, 78, "AT, L, s, 99"), "mkdirat": (258, 34, "d, n, 0o700"), "mknodat": (259, 33, "d, n, 0o10600, 0"), "symlinkat": (266, 36, "b'x', d, n")}
 
 
 class Changes(unittest.TestCase):
@@ -54,7 +63,7 @@ class Changes(unittest.TestCase):
     def check_errors(self, table, error):
         self.run_python(f"""
 F, D, N, O, f, n, AT = (P + "/a/x").encode(), (P + "/a").encode(), (P + "/a/new").encode(), (D + "/a/x").encode(), b"x", b"new", -100
-d, zero, wrong = os.open(P + "/a", os.O_RDONLY), ctypes.byref(ctypes.c_uint64(0)), []
+d, h, zero, wrong = os.open(P + "/a", os.O_RDONLY), os.open(F, os.O_RDONLY), ctypes.byref(ctypes.c_uint64(0)), []
 T = ctypes.create_string_buffer((P + "/a/tXXXXXX").encode())
 for name, arguments in {table!r}.items():
     ctypes.set_errno(0)
@@ -69,12 +78,31 @@ assert sorted(os.listdir(P + "/a")) == ["b", "x"] and open(P + "/a/x").read() ==
     def test_nothing_in_a_pack_can_be_changed(self):
         self.check_errors(CHANGES, "EROFS")
         self.check_errors(BY_FD, "EROFS")
+        self.check_errors(BY_FILE, "EROFS")
 
     def test_nothing_comes_in_from_outside(self):
         self.check_errors(OUTSIDE, "EROFS")
 
     def test_what_is_there_is_not_made_again(self):
         self.check_errors(THERE, "EEXIST")
+
+    def test_calls_by_their_numbers(self):
+        is_x86 = platform.machine() == "x86_64"
+        table = {name: f"{x86 if is_x86 else other}, {arguments}" for name, (x86, other, arguments) in SYSCALLS_AT.items()} | (SYSCALLS if is_x86 else {})
+        # Also where the kernel has such a directory, in which it would make something.
+        for _ in range(2):
+            self.run_python(f"""
+F, D, L, N, f, n, AT = (P + "/a/x").encode(), (P + "/a").encode(), (P + "/to b").encode(), (P + "/a/new").encode(), b"x", b"new", -100
+d, S, s, wrong = os.open(P + "/a", os.O_RDONLY), ctypes.create_string_buffer(512), ctypes.create_string_buffer(99), []
+for name, arguments in {table!r}.items():
+    ctypes.set_errno(0)
+    result, error = C.syscall(*eval(arguments)), ctypes.get_errno()
+    changes = any(word in name for word in ("mk", "rmdir", "symlink"))
+    if (result, error) != (-1, errno.EROFS) if changes else result != (3 if "readlink" in name else 0): wrong.append((name, result, error))
+assert not wrong, wrong
+""")
+            (self.prefix / "a").mkdir(parents=True, exist_ok=True)
+        self.assertEqual(list((self.prefix / "a").iterdir()), [])
 
     def test_access_and_file_system(self):
         self.run_python("""
@@ -104,9 +132,10 @@ except OSError as e: assert e.errno == errno.ENOENT
         self.run_python("""
 C.realpath.restype = C.canonicalize_file_name.restype = ctypes.c_char_p
 to = ctypes.create_string_buffer(4096)
-for path, real in (("/to b/../x", "/a/x"), ("/a/./x", "/a/x"), ("", ""), ("/", ""), ("/to b/", "/a/b"), ("/a/x/", None), ("/none", None)):
-    expected = (P + real).encode() if real is not None else None
-    assert C.realpath((P + path).encode(), to) == C.canonicalize_file_name((P + path).encode()) == expected, path
+for path, real in (("/to b/../x", "/a/x"), ("/a/./x", "/a/x"), ("", ""), ("/", ""), ("/to b/", "/a/b"), ("/a/x/", errno.ENOTDIR), ("/a/x/y", errno.ENOTDIR), ("/none", errno.ENOENT)):
+    expected = (P + real).encode() if isinstance(real, str) else None
+    for call in (lambda one: C.realpath(one, to), C.canonicalize_file_name):
+        assert call((P + path).encode()) == expected and (expected or ctypes.get_errno() == real), path
 """)
 
     def test_a_directory_of_a_pack_cannot_be_the_working_directory(self):

@@ -118,6 +118,60 @@ if pid == 0: os._exit(open(P + "/b/huge", "rb").read() != open(D + "/b/huge", "r
 assert os.waitpid(pid, 0)[1] == 0
 """)
 
+    def test_copies_look_like_the_file(self):
+        self.check("""
+import fcntl
+def look(root, name, flags):
+    fd = os.open(f"{root}/{name}", flags)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    s = os.fstat(fd)
+    return s.st_mode, s.st_size, s.st_mtime_ns, s.st_uid, fcntl.fcntl(fd, fcntl.F_GETFL), os.get_inheritable(fd)
+for name in ("a/x", "b/large", "b/huge"):
+    for flags in (0, os.O_APPEND, os.O_NONBLOCK, os.O_SYNC | os.O_APPEND): assert look(P, name, flags) == look(D, name, flags), (name, flags)
+""")
+
+    def test_directories_are_open_as_those_of_the_kernel(self):
+        self.check("""
+import fcntl
+for flags in (os.O_RDONLY, os.O_DIRECTORY, os.O_APPEND, os.O_NONBLOCK, os.O_PATH, os.O_PATH | os.O_DIRECTORY):
+    d, own = os.open(P + "/a", flags), os.open(D + "/a", flags)
+    assert fcntl.fcntl(d, fcntl.F_GETFL) == fcntl.fcntl(own, fcntl.F_GETFL), flags
+    seen = []
+    for call, *arguments in ((os.lseek, 0, 0), (os.utime,), (os.listdir,)):
+        for fd in (own, d):
+            try: seen.append(sorted(call(fd, *arguments) or []) if call is os.listdir else call(fd, *arguments))
+            except OSError as error: seen.append(error.errno)
+        if call is not os.utime or (flags & os.O_PATH) != 0: assert seen[-1] == seen[-2], (flags, call, seen)
+d = os.open(P + "/a", os.O_RDONLY)
+assert os.dup2(d, d) == d and sorted(os.listdir(d)) == ["empty", "x"] and os.fstat(d).st_ino == os.stat(D + "/a").st_ino
+""")
+
+    def test_at_the_limit_of_numbers(self):
+        for mode in ("virtual", "real"):
+            self.check("""
+import resource
+for name in ("a/x", "b/large"): os.close(os.open(f"{P}/{name}", os.O_RDONLY))
+io = os.open("/proc/self/io", os.O_RDONLY)
+def bytes_read(): return int(os.pread(io, 4096, 0).split()[1])
+first = os.open(D, os.O_RDONLY)
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (first + 2, limits[1]))
+for name in ("a/x", "b/large", "b/huge"):
+    fd = os.open(f"{P}/{name}", os.O_RDONLY)
+    assert fd == first + 1, fd
+    os.close(fd)
+os.open(P + "/a/x", os.O_RDONLY)
+before = bytes_read()
+for name, flags in (("b/large", 0), ("a/x", 0), ("a/x/", 0), ("a/x/y", 0), ("loop", 0), ("loop", os.O_NOFOLLOW), ("a/x", os.O_RDWR), ("a", os.O_DIRECTORY), ("a/x", os.O_DIRECTORY), ("none", 0)):
+    try: os.open(f"{P}/{name}", flags)
+    except OSError as error: assert error.errno == errno.EMFILE, (name, flags, error)
+    else: assert False
+    # What is cached is not read once more.
+    if name == "b/large": assert bytes_read() < before + 100_000
+resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+""", CUBESHIM_MODE=mode)
+            (self.work / "stats").unlink()
+
     def test_jobs_that_do_not_see_the_pack_see_their_own_files(self):
         self.prefix.mkdir()
         (self.prefix / "a").mkdir()
@@ -190,7 +244,7 @@ def name(root, path, *flags):
     try: fd = os.open(root + path, sum(flags, os.O_PATH))
     except OSError as error: return errno.errorcode[error.errno]
     s = os.fstat(fd)
-    seen = [s.st_mode, s.st_size if not stat.S_ISDIR(s.st_mode) else 0, s.st_mtime_ns if stat.S_ISREG(s.st_mode) else 0, os.get_inheritable(fd)]
+    seen = [s.st_mode, s.st_size if not stat.S_ISDIR(s.st_mode) else 0, s.st_mtime_ns if not stat.S_ISDIR(s.st_mode) else 0, os.get_inheritable(fd)]
     try: os.read(fd, 1)
     except OSError as error: seen.append(error.errno)
     try: os.open("x", os.O_RDONLY, dir_fd=fd)
