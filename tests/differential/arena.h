@@ -2,6 +2,7 @@
 // Thread safety: none.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ std::string_view name_of(Pass pass);
 struct Run {
   Pass pass = Pass::cold;
   Sequence sequence;
+  Kind kind = Kind::usual;
 };
 
 struct Difference {
@@ -36,7 +38,13 @@ class Arena {
   struct Contender {
     std::unique_ptr<Subject> subject, warmer;
     bool sees_outsider = false;
-    std::vector<Run> history;  // since the worker was started
+    std::vector<Run> history;                   // since the worker was started
+    std::array<unsigned, 2> packed_trees = {};  // of either kind, that it has used
+    bool has_pack() const { return !subject->settings().pack.empty(); }
+    bool plays(Kind kind) const {
+      return is_of_pack(kind) == has_pack() && (kind != Kind::outsider || sees_outsider) &&
+             (kind != Kind::usual || !sees_outsider);
+    }
   };
   std::vector<Contender>& contenders() { return contenders_; }
 
@@ -46,22 +54,27 @@ class Arena {
     std::vector<Run> runs;  // the last one differs, after the others
     Difference difference;
   };
-  std::vector<Finding> play(const Sequence& sequence, bool with_outsider, bool is_kept_turn);
+  std::vector<Finding> play(const Sequence& sequence, Kind kind, bool is_kept_turn);
+  // What the subjects that are here can play.
+  Kind kind_of(std::uint64_t seed) const;
   // Plays the runs in a fresh worker, or in the one that is there. Does the last differ?
   bool differs(std::size_t contender, const std::vector<Run>& runs, bool fresh, Difference& difference);
   // Two plain runs that differ tell of an operation that is not deterministic.
-  bool is_deterministic(const Sequence& sequence, Difference& difference);
+  bool is_deterministic(const Run& run, Difference& difference);
   std::size_t runs() const { return runs_; }
 
  private:
-  Tree fresh_tree(const Subject& subject);
-  void send(Contender& contender, Pass pass, const Sequence& sequence, Tree& tree);
-  std::string play_plain(const Sequence& sequence);
+  Tree fresh_tree(const Subject& subject, Kind kind, unsigned number);
+  Tree packed_tree(unsigned number, Kind kind) const;
+  bool make_pack();  // false: nothing can be compared with it here
+  void send(Contender& contender, const Run& run, Tree& tree);
+  std::string play_plain(const Run& run);
   void restart(Contender& contender);
 
   std::string base_;
-  std::unique_ptr<Subject> plain_;
+  std::unique_ptr<Subject> plain_, plain_mounted_;
   std::vector<Contender> contenders_;
+  std::string pack_;  // of many trees, all alike
   std::size_t trees_ = 0, runs_ = 0;
 };
 

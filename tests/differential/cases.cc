@@ -1,14 +1,38 @@
 #include "tests/differential/cases.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 
 namespace cube::differ {
 
+namespace {
+
+const char* suffix(Kind kind) { return kind == Kind::packed ? " packed" : kind == Kind::entered ? " entered" : ""; }
+
+std::optional<Run> parse_run(std::string_view line) {
+  for (const Pass pass : {Pass::cold, Pass::warm, Pass::kept}) {
+    for (const Kind kind : {Kind::usual, Kind::packed, Kind::entered}) {
+      if (line == "run " + std::string(name_of(pass)) + suffix(kind)) return Run{pass, {}, kind};
+    }
+  }
+  return std::nullopt;
+}
+
+// Which of the other two kinds it is, the operations say.
+void name_outsider(Case& c) {
+  for (Run& run : c.runs) {
+    const auto is_outsiders = [](const Op& op) { return op_kinds()[op.kind].group == 'A'; };
+    if (run.kind == Kind::usual && std::ranges::any_of(run.sequence, is_outsiders)) run.kind = Kind::outsider;
+  }
+}
+
+}  // namespace
+
 std::string to_text(const Case& c) {
   std::string text = "case " + c.name + "\n";
-  for (const Run& run : c.runs) text += "run " + std::string(name_of(run.pass)) + "\n" + to_text(run.sequence);
+  for (const Run& run : c.runs) text += "run " + std::string(name_of(run.pass)) + suffix(run.kind) + "\n" + to_text(run.sequence);
   return text + "end\n";
 }
 
@@ -33,11 +57,12 @@ std::vector<Case> read_cases(const std::string& file) {
       wrong("not in a case");
     } else if (line == "end") {
       if (cases.back().runs.empty()) wrong("a case without a run");
+      name_outsider(cases.back());
       is_open = false;
     } else if (line.starts_with("run ")) {
-      const std::string pass = line.substr(4);
-      if (pass != "cold" && pass != "warm" && pass != "kept") wrong("a run is cold, warm or kept");
-      cases.back().runs.push_back({pass == "cold" ? Pass::cold : pass == "warm" ? Pass::warm : Pass::kept, {}});
+      const auto run = parse_run(line);
+      if (!run) wrong("a run is cold, warm or kept, and maybe packed or entered");
+      cases.back().runs.push_back(*run);
     } else {
       const auto op = parse_op(line);
       if (!op || cases.back().runs.empty()) wrong("no operation of ops.def");

@@ -1,7 +1,8 @@
 // Cases in text: what a failing seed is printed as, and what regressions.txt holds.
 //
 //   case <name>
-//   run cold|warm|kept     a sequence; where there are several, they are played one after another in one process
+//   run cold|warm|kept [packed|entered]
+//                          a sequence; where there are several, they are played one after another in one process
 //   <operation> <arguments>
 //   end
 #pragma once

@@ -14,15 +14,17 @@ namespace {
 // A timer falls where it likes: about one run in 5,000 then differs from itself. For long runs by hand.
 bool with_timers() { return getenv("DIFFER_TIMERS") != nullptr; }
 
+// One of eight is of the operations that are checked against a model.
+bool is_of_model(std::uint64_t seed) { return seed % 8 == 7; }
+
 class Generator {
  public:
-  explicit Generator(std::uint64_t seed)
-      : random_(seed * 2654435761U + 17), outsider_(has_outsider(seed)), model_(is_of_model(seed)) {
+  Generator(std::uint64_t seed, Kind kind) : random_(seed * 2654435761U + 17), kind_(kind), model_(is_of_model(seed)) {
     // A few files come up again and again, and some groups of operations more than others.
     for (auto& favourite : favourites_) favourite = entry_of([](const Entry& e) { return e.is_regular(); });
     for (const OpKind& kind : op_kinds()) {
-      const bool is_left_out =
-          (kind.group == 'F') != model_ || (kind.group == 'A' && !outsider_) || (kind.group == 'T' && !with_timers());
+      const bool is_left_out = (kind.group == 'F') != model_ || (kind.group == 'A' && kind_ != Kind::outsider) ||
+                               (kind.group == 'T' && !with_timers()) || (is_of_pack(kind_) && !fits_pack(kind.name));
       weights_.push_back(is_left_out ? 0 : kind.weight * group_weight(kind.group));
     }
     pick_ = std::discrete_distribution<std::size_t>(weights_.begin(), weights_.end());
@@ -42,6 +44,18 @@ class Generator {
   }
 
  private:
+  // False for calls that a read-only mount answers in another way, whatever the arguments are (SEMANTICS, Packs).
+  bool fits_pack(std::string_view name) const {
+    // It is libc's own open, so the kernel's.
+    if (name == "freopen") return false;
+    // The kernel's: only directories that both have can be entered.
+    if (name == "chdir" || name == "fchdir") return kind_ == Kind::entered;
+    // Of a copy in memory: its name, and what can be copied from its file system.
+    if (name == "fd_link" || name == "copy_file_range") return false;
+    // Nothing in a pack can be written.
+    return name != "model_write";
+  }
+
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n)); }
   bool chance(std::int64_t percent) { return below(100) < percent; }
   template <std::size_t N>
@@ -108,7 +122,8 @@ class Generator {
   }
 
   std::mt19937_64 random_;
-  bool outsider_, model_;
+  Kind kind_;
+  bool model_;
   unsigned group_weights_[128]{};
   std::int64_t favourites_[3]{};
   std::vector<double> weights_;
@@ -117,8 +132,10 @@ class Generator {
 
 }  // namespace
 
-bool has_outsider(std::uint64_t seed) { return seed % 4 == 0; }
-bool is_of_model(std::uint64_t seed) { return seed % 8 == 7; }
-Sequence generate(std::uint64_t seed) { return Generator(seed).make(); }
+Kind kind_without_packs(std::uint64_t seed) { return seed % 4 == 0 ? Kind::outsider : Kind::usual; }
+Kind kind_of_pack(std::uint64_t seed) { return seed / 6 % 2 == 0 ? Kind::packed : Kind::entered; }
+Kind kind_of(std::uint64_t seed) { return seed % 6 == 1 ? kind_of_pack(seed) : kind_without_packs(seed); }
+bool is_kept_turn(std::uint64_t seed, Kind kind) { return is_of_pack(kind) ? seed / 12 % 2 == 1 : seed % 2 == 1; }
+Sequence generate(std::uint64_t seed, Kind kind) { return Generator(seed, kind).make(); }
 
 }  // namespace cube::differ

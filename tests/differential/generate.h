@@ -7,11 +7,13 @@
 
 namespace cube::differ {
 
-// One seed of four makes a sequence with changes by a process without the library. Those are promised to be seen where each
-// open looks, so it runs in other subjects.
-bool has_outsider(std::uint64_t seed);
-// One of eight is of the operations that are checked against a model.
-bool is_of_model(std::uint64_t seed);
-Sequence generate(std::uint64_t seed);
+// One seed of four makes a sequence for `outsider`, and of the others one of six makes one for a pack.
+Kind kind_of(std::uint64_t seed);
+// The same where there are no packs, and where there is nothing else.
+Kind kind_without_packs(std::uint64_t seed);
+Kind kind_of_pack(std::uint64_t seed);
+Sequence generate(std::uint64_t seed, Kind kind);
+// In the second pass the subject meets what another job has kept.
+bool is_kept_turn(std::uint64_t seed, Kind kind);
 
 }  // namespace cube::differ

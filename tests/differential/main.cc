@@ -2,9 +2,13 @@
 //
 //   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE] [--dir TMPFS] [--keep-going]
 //
+// The subjects whose names end in -pack serve trees of a pack, and are compared with the same trees on a read-only mount, which
+// takes root. The others change trees on the disk.
+//
 // A seed that differs is printed as the shortest case that still does, which can be pasted into regressions.txt.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -33,8 +37,9 @@ struct Options {
 
 [[noreturn]] void usage() {
   std::fprintf(stderr,
-               "differ [--seconds N] [--seeds N] [--seed FIRST] [--mode virtual|real|virtual-open|virtual-ttl|real-open]...\n"
-               "       [--cases FILE] [--dir TMPFS] [--keep-going]\n");
+               "differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]...\n"
+               "       [--cases FILE] [--dir TMPFS] [--keep-going]\n"
+               "SUBJECT: virtual, real, virtual-open, virtual-ttl, real-open, virtual-pack, real-pack\n");
   std::exit(2);
 }
 
@@ -92,12 +97,13 @@ class Driver {
   void play_cases() {
     const std::vector<Case> cases = read_cases(options_.cases);
     for (const Case& c : cases) {
-      bool with_outsider = false;
-      for (const Run& run : c.runs) {
-        for (const Op& op : run.sequence) with_outsider = with_outsider || op_kinds()[op.kind].group == 'A';
-      }
       for (std::size_t i = 0; i < arena_.contenders().size(); ++i) {
-        if (with_outsider && !arena_.contenders()[i].sees_outsider) continue;
+        const Arena::Contender& contender = arena_.contenders()[i];
+        // What has no outsider is for all whose trees are no packs.
+        const auto fits = [&](const Run& run) {
+          return contender.plays(run.kind) || (run.kind == Kind::usual && !contender.has_pack());
+        };
+        if (!std::ranges::all_of(c.runs, fits)) continue;
         Difference difference;
         if (arena_.differs(i, c.runs, true, difference)) say(c.name, i, c, difference);
       }
@@ -112,10 +118,11 @@ class Driver {
     const auto end = Clock::now() + std::chrono::duration<double>(options_.seconds);
     for (std::uint64_t n = 0; options_.seeds != 0 ? n < options_.seeds : Clock::now() < end; ++n) {
       const std::uint64_t seed = options_.first + n;
-      const Sequence sequence = generate(seed);
+      const Kind kind = arena_.kind_of(seed);
+      const Sequence sequence = generate(seed, kind);
       ++sequences_;
       operations_ += sequence.size();
-      const auto findings = arena_.play(sequence, has_outsider(seed), seed % 2 == 1);
+      const auto findings = arena_.play(sequence, kind, is_kept_turn(seed, kind));
       if (findings.empty()) continue;
       explain(seed, findings.front());
       if (!options_.keeps_going) break;
@@ -127,7 +134,7 @@ class Driver {
     Case c{name, {finding.runs.back()}};
     const std::size_t who = finding.contender;
     Difference difference = finding.difference;
-    if (!arena_.is_deterministic(c.runs.back().sequence, difference)) {
+    if (!arena_.is_deterministic(c.runs.back(), difference)) {
       std::printf("differ: %s: two plain runs differ: an operation is not deterministic\n", name.c_str());
       return say(name, who, c, difference);
     }

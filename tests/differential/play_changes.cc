@@ -41,6 +41,7 @@ DIFFER_PLAY(ftruncate) {
 }
 DIFFER_PLAY(truncate) {
   const std::string path = p.path(a[0], a[1]);
+  if (!p.may_open(AT_FDCWD, path, O_WRONLY) || (p.tree().is_packed() && (a[2] < 0 || !Player::entry(a[0]).is_regular()))) return;
   p.content_changed(path.c_str());
   p.say("truncate({}, {}) = {}", p.show(path), a[2], p.call([&] { return truncate(path.c_str(), a[2]); }).text());
 }
@@ -81,6 +82,7 @@ DIFFER_PLAY(replace) {
 }
 DIFFER_PLAY(link) {
   const std::string from = p.path_inside(a[0], a[1]), to = p.path_inside(a[2], a[3]);
+  if (!p.may_change(from, false)) return;
   p.say("link({}, {}) = {}", p.show(from), p.show(to), p.call([&] { return link(from.c_str(), to.c_str()); }).text());
 }
 DIFFER_PLAY(symlink) {
@@ -109,23 +111,27 @@ DIFFER_PLAY(utimens) {
   const std::string path = a[3] % 2 == 0 ? p.path(a[0], a[1]) : p.path_inside(a[0], a[1]);
   const timespec times[2] = {k_accessed, time_of(a[2])};
   const int flags = a[3] % 2 == 0 ? 0 : AT_SYMLINK_NOFOLLOW;
+  if (!p.may_change(path, flags == 0)) return;
   const Result r = p.call([&] { return utimensat(AT_FDCWD, path.c_str(), a[3] == 6 ? nullptr : times, flags); });
   p.say("utimensat({}, {}, {}) = {}", p.show(path), a[2], flags, r.text());
 }
 DIFFER_PLAY(futimens) {
   const int fd = p.fd(a[0]);
+  if (p.is_copy_at(fd)) return p.say("futimens({}, {}) = ?", fd, a[1]);
   const timespec times[2] = {k_accessed, time_of(a[1])};
-  p.say("futimens({}, {}) = {}", fd, a[1], p.call([&] { return futimens(fd, times); }).text());
+  p.say("futimens({}, {}) = {}", fd, a[1], p.call([&] { return futimens(fd, times); }).word());
 }
 DIFFER_PLAY(chmod) {
   const std::string path = p.path(a[0], a[1]);
   const auto mode = static_cast<mode_t>(0600 | a[2]);
+  if (!p.may_change(path)) return;
   p.say("chmod({}, {:o}) = {}", p.show(path), mode, p.call([&] { return chmod(path.c_str(), mode); }).text());
 }
 DIFFER_PLAY(fchmod) {
   const int fd = p.fd(a[0]);
+  if (p.is_copy_at(fd)) return p.say("fchmod({}, {:o}) = ?", fd, static_cast<mode_t>(0600 | a[1]));
   const auto mode = static_cast<mode_t>(0600 | a[1]);
-  p.say("fchmod({}, {:o}) = {}", fd, mode, p.call([&] { return fchmod(fd, mode); }).text());
+  p.say("fchmod({}, {:o}) = {}", fd, mode, p.call([&] { return fchmod(fd, mode); }).word());
 }
 
 }  // namespace cube::differ

@@ -25,10 +25,16 @@ std::string list(Player& p, DIR* directory, int most) {
   return text;
 }
 
+// A forked child has a position of its own in a directory of a pack (SEMANTICS, Packs).
+bool may_list(Player& p, int fd) { return !p.is_child() || !p.is_packed_directory(fd); }
+
 }  // namespace
 
 DIFFER_PLAY(chdir) {
   const std::string path = a[1] % 3 == 0 ? p.tree().root : p.path(a[0], a[1]);
+  // The kernel enters the directories that it has (SEMANTICS, Packs); the links to them it does not have.
+  const bool has_one = a[1] % 3 == 0 || (Player::entry(a[0]).type == EntryType::directory && a[1] != 8 && a[1] != 12);
+  if (p.tree().is_packed() && !has_one) return;
   p.say("chdir({}) = {}", p.show(path), p.call([&] { return chdir(path.c_str()); }).text());
 }
 DIFFER_PLAY(fchdir) {
@@ -58,9 +64,12 @@ DIFFER_PLAY(fdopendir) {
 }
 DIFFER_PLAY(readdir) {
   DIR* const directory = p.directory(a[0]);
-  if (directory == nullptr) return;
-  if (a[1] == 0) rewinddir(directory);
-  p.say("readdir {}: {}", a[0], list(p, directory, a[1] < 3 ? 2 : 1000));
+  if (directory == nullptr || !may_list(p, dirfd(directory))) return;
+  // A pack lists in an order of its own: the names that are left after some are others.
+  const bool is_whole = p.tree().is_packed() && a[1] >= 6;
+  if (a[1] == 0 || is_whole) rewinddir(directory);
+  const std::string text = list(p, directory, a[1] < 3 ? 2 : 1000);
+  p.say("readdir {}: {}", a[0], is_whole || !p.tree().is_packed() ? text : text.substr(0, text.find(' ')));
 }
 DIFFER_PLAY(closedir) {
   DIR*& directory = p.directory(a[0]);
@@ -76,6 +85,7 @@ DIFFER_PLAY(dirfd) {
 }
 DIFFER_PLAY(getdents) {
   const int fd = p.fd(a[0]);
+  if (!may_list(p, fd)) return;
   alignas(8) char names[8192];
   const Result r = p.call([&] { return getdents64(fd, names, sizeof names); });
   // The length of the tree's own name does not differ between trees, nor do the lengths of the records.

@@ -113,7 +113,7 @@ DIFFER_PLAY(fcntl_flags) {
   constexpr int flags[] = {O_APPEND | O_NONBLOCK, O_NONBLOCK, O_NONBLOCK | O_NOATIME, O_NONBLOCK | O_ASYNC};
   if (a[1] >= 4) p.say("fcntl({}, SETFL) = {}", fd, p.call([&] { return fcntl(fd, F_SETFL, flags[a[1] % 4]); }).text());
   const Result r = p.call([&] { return fcntl(fd, F_GETFL); });
-  p.say("fcntl({}, GETFL) = {} 0{:o}", fd, r.failed() ? r.text() : "", r.value);
+  p.say("fcntl({}, GETFL) = {} 0{:o}", fd, r.failed() ? r.text() : "", p.show_flags(r.value));
 }
 
 DIFFER_PLAY(pipe) { make_pair(p, a, a[2] % 2 != 0); }

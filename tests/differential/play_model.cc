@@ -24,7 +24,7 @@ struct Open {
 
 struct Model {
   static constexpr std::int64_t k_files[] = {0, 5, 8, 9, 11};  // by their place in entries()
-  std::string root;
+  std::string place;
   Bytes files[std::size(k_files)];
   Open opens[4];
 
@@ -36,9 +36,9 @@ struct Model {
 // That of the sequence which is played: each has a tree of its own.
 Model& model_of(Player& p) {
   static Model model;
-  if (model.root == p.tree().root) return model;
+  if (model.place == p.tree().outside) return model;
   model = Model();
-  model.root = p.tree().root;
+  model.place = p.tree().outside;
   for (std::size_t i = 0; i < std::size(model.files); ++i) {
     const Entry& entry = Player::entry(Model::k_files[i]);
     model.files[i] = std::make_shared<std::string>(content_of(entry.name, entry.size));

@@ -17,6 +17,7 @@ bool may_truncate(std::int64_t flags) { return (flags & O_TRUNC) != 0; }
 
 void open_path(Player& p, const Arguments& a, const std::string& path) {
   const int flags = static_cast<int>(a[3]);
+  if (!p.may_open(AT_FDCWD, path, flags)) return;
   if (may_truncate(flags)) p.content_changed(path.c_str());
   const Result r = p.call([&] { return open(path.c_str(), flags, k_mode); });
   p.say("open({}, 0{:o}) = {}", p.show(path), flags, r.text());
@@ -35,6 +36,7 @@ DIFFER_PLAY(openat) {
   // Relative to whatever directory the fd may be: sometimes without the first part.
   if (a[3] % 2 == 0 && path.starts_with(p.tree().root + "/")) path = path.substr(path.rfind('/') + 1);
   if (may_truncate(flags) && dir < 0) return;
+  if (!p.may_open(dir, path, flags)) return;
   if (may_truncate(flags)) {
     for (const Entry& entry : entries()) p.content_changed(p.tree().path_of(entry).c_str());
   }
@@ -45,6 +47,7 @@ DIFFER_PLAY(openat) {
 
 DIFFER_PLAY(creat) {
   const std::string path = p.path(a[1], a[2]);
+  if (!p.may_open(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC)) return;
   p.content_changed(path.c_str());
   const Result r = p.call([&] { return creat(path.c_str(), k_mode); });
   p.say("creat({}) = {}", p.show(path), r.text());
@@ -52,7 +55,10 @@ DIFFER_PLAY(creat) {
 }
 
 DIFFER_PLAY(open_fd_name) {
-  const int flags = static_cast<int>(a[2]) & ~(O_CREAT | O_EXCL | O_TRUNC);
+  int flags = static_cast<int>(a[2]) & ~(O_CREAT | O_EXCL | O_TRUNC);
+  // A copy in memory lies on no read-only mount, and a directory of a pack is an empty one under such a name (SEMANTICS, Packs).
+  if (p.tree().is_packed()) flags &= ~(O_ACCMODE | O_DIRECT | O_NOATIME);
+  if (p.is_packed_directory(p.fd(a[1]))) return;
   const std::string path = (a[2] % 2 == 0 ? "/proc/self/fd/" : "/dev/fd/") + std::to_string(p.fd(a[1]));
   const Result r = p.call([&] { return open(path.c_str(), flags | O_NONBLOCK); });
   p.say("open({}, 0{:o}) = {}", path, flags, r.text());
@@ -69,6 +75,7 @@ DIFFER_PLAY(open_directory) {
 DIFFER_PLAY(raw_open) {
   const int flags = static_cast<int>(a[3]) & ~O_TRUNC;
   const std::string path = p.path(a[1], a[2]);
+  if (!p.may_open(AT_FDCWD, path, flags)) return;
   const Result r = p.call([&] { return syscall(SYS_openat, AT_FDCWD, path.c_str(), flags, k_mode); });
   p.say("syscall openat({}, 0{:o}) = {}", p.show(path), flags, r.text());
   keep(p, a[0], r);

@@ -32,12 +32,17 @@ void raw_or_plain_read(Player& p, const Arguments& a, bool raw) {
   const int fd = p.fd(a[0]);
   const std::size_t n = length(a[1]);
   Buffer to(n);
+  p.rewind_packed_directory(fd);
   const Result r = p.call([&] { return raw ? syscall(SYS_read, fd, to.data(), n) : read(fd, to.data(), n); });
   p.say("{}read({}, {}) = {} {}", raw ? "syscall " : "", fd, n, r.text(), to.text(r.value));
 }
 
 void raw_or_plain_lseek(Player& p, const Arguments& a, bool raw) {
   const int fd = p.fd(a[0]), whence = static_cast<int>(a[2] % 6);
+  // Positions in a directory are the file system's own.
+  if (p.is_packed_directory(fd) && (a[1] != 0 || whence != SEEK_SET)) return;
+  // A copy has no holes (SEMANTICS, Packs).
+  if (p.tree().is_packed() && whence > SEEK_END) return;
   const Result r = p.call([&] { return raw ? syscall(SYS_lseek, fd, a[1], whence) : lseek(fd, a[1], whence); });
   p.say("{}lseek({}, {}, {}) = {}", raw ? "syscall " : "", fd, a[1], whence, r.text());
 }
@@ -59,6 +64,7 @@ DIFFER_PLAY(pread) {
 
 DIFFER_PLAY(readv) {
   Parts to(length(a[1]), length(a[2]), a[3]);
+  p.rewind_packed_directory(p.fd(a[0]));
   const Result r = p.call([&] { return readv(p.fd(a[0]), to.v, to.count); });
   p.say("readv({}, {}+{} in {}) = {} {}", p.fd(a[0]), a[1], a[2], to.count, r.text(), to.buffer.text(r.value));
 }
@@ -75,6 +81,7 @@ DIFFER_PLAY(preadv2) {
   constexpr int flags[] = {0, 0, 0, RWF_HIPRI, RWF_DSYNC, RWF_APPEND, 1 << 30, 0};
   const int flag = flags[a[4] % 8];
   const off_t at = a[3] % 3 == 0 ? -1 : a[3];
+  p.rewind_packed_directory(p.fd(a[0]));
   const Result r = p.call([&] { return preadv2(p.fd(a[0]), to.v, to.count, at, flag); });
   p.say("preadv2({}, {}+{}, {}, {}) = {} {}", p.fd(a[0]), a[1], a[2], at, flag, r.text(), to.buffer.text(r.value));
 }
@@ -84,6 +91,7 @@ DIFFER_PLAY(read_null) {
   const std::size_t n = length(a[1]);
   // Null and addresses beyond the user's half (SEMANTICS: any other unmapped buffer faults).
   void* const to = a[2] % 2 == 0 ? nullptr : reinterpret_cast<void*>(0xffff'8000'0000'0000ULL);
+  p.rewind_packed_directory(fd);
   const Result r = p.call([&] { return a[2] % 4 < 2 ? read(fd, to, n) : pread(fd, to, n, a[2]); });
   p.say("read({}, bad {}, {}) = {}", fd, a[2] % 4, n, r.text());
 }
@@ -94,6 +102,7 @@ DIFFER_PLAY(read_all) {
   std::uint64_t hash = 0;
   std::size_t calls = 0, total = 0;
   Result r;
+  p.rewind_packed_directory(fd);
   for (; calls < 2000; ++calls) {
     Buffer to(n);
     r = p.call([&] { return read(fd, to.data(), n); });

@@ -6,6 +6,7 @@
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <termios.h>
 #include <unistd.h>
@@ -21,21 +22,35 @@ namespace {
 
 namespace sys = base::sys;
 
+bool is_same(const struct ::stat& a, const struct ::stat& b) {
+  return a.st_ino == b.st_ino && a.st_size == b.st_size && a.st_nlink == b.st_nlink && a.st_mode == b.st_mode &&
+         a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec && a.st_ctim.tv_sec == b.st_ctim.tv_sec &&
+         a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
+}
+
+// Where what lies in a pack came from. By a path that leads through no link to the root, which is not there.
+const char* compared_with_source(const Player& p, const struct ::stat& st, std::string path, int flags) {
+  struct ::stat source {};
+  if (!path.starts_with(p.tree().root)) return "";
+  // What a path in the pack names is no copy.
+  if (p.is_copy(st.st_mode, st.st_dev)) return "of no pack";
+  path.replace(0, p.tree().root.size(), p.tree().source);
+  const bool is_known = !sys::failed(sys::fstatat(AT_FDCWD, path.c_str(), &source, flags));
+  return !is_known || is_same(st, source) ? "as it was packed" : "not as it was packed";
+}
+
 // Is it, time of change and all, what the kernel says of the path at this moment?
-const char* compared(const struct ::stat& st, int dir, const std::string& path, int flags) {
+const char* compared(const Player& p, const struct ::stat& st, int dir, const std::string& path, int flags) {
   struct ::stat kernel {};
+  if (p.tree().is_packed()) return compared_with_source(p, st, path, flags);
   if (sys::failed(sys::fstatat(dir, path.c_str(), &kernel, flags))) return "but the kernel has none";
-  const bool same = kernel.st_ino == st.st_ino && kernel.st_dev == st.st_dev && kernel.st_size == st.st_size &&
-                    kernel.st_nlink == st.st_nlink && kernel.st_mode == st.st_mode &&
-                    kernel.st_mtim.tv_sec == st.st_mtim.tv_sec && kernel.st_mtim.tv_nsec == st.st_mtim.tv_nsec &&
-                    kernel.st_ctim.tv_sec == st.st_ctim.tv_sec && kernel.st_ctim.tv_nsec == st.st_ctim.tv_nsec;
-  return same ? "as the kernel's" : "not as the kernel's";
+  return is_same(kernel, st) && kernel.st_dev == st.st_dev ? "as the kernel's" : "not as the kernel's";
 }
 
 void say_stat(Player& p, const std::string& what, const Result& r, const struct ::stat& st, int dir, const std::string& path,
               int flags) {
   if (r.failed()) return p.say("{} = {}", what, r.text());
-  p.say("{} = {} {} {}", what, r.text(), p.show(st), compared(st, dir, path, flags));
+  p.say("{} = {} {} {}", what, r.text(), p.show(st), compared(p, st, dir, path, flags));
 }
 
 constexpr unsigned k_masks[] = {STATX_BASIC_STATS, STATX_BASIC_STATS | STATX_BTIME, STATX_SIZE, STATX_MTIME, 0,
@@ -47,15 +62,18 @@ std::string show(Player& p, unsigned asked, const struct ::statx& x) {
   const bool is_file = S_ISREG(x.stx_mode) || S_ISDIR(x.stx_mode) || S_ISLNK(x.stx_mode);
   struct ::stat root {};
   sys::fstatat(AT_FDCWD, p.tree().root.c_str(), &root, 0);
+  // A pack's device is not the kernel's to tell.
+  const dev_t device = p.tree().is_packed() ? gnu_dev_makedev(x.stx_dev_major, x.stx_dev_minor) : root.st_dev;
+  const bool is_unlike = p.is_copy(x.stx_mode, device);
   const unsigned told = x.stx_mask & asked;
-  std::string text =
-      fmt::format("mask {:x} attributes {:x} of {:x} {}", told, x.stx_attributes, x.stx_attributes_mask, x.stx_blksize);
+  const std::string attributes = is_unlike ? "?" : fmt::format("{:x}/{:x}", x.stx_attributes, x.stx_attributes_mask);
+  std::string text = fmt::format("mask {:x} attributes {} {}", told, attributes, x.stx_blksize);
   if ((told & (STATX_TYPE | STATX_MODE)) != 0) text += fmt::format(" mode {:o}", x.stx_mode);
-  if ((told & STATX_NLINK) != 0) text += fmt::format(" links {}", x.stx_nlink);
+  if ((told & STATX_NLINK) != 0) text += is_unlike ? " links ?" : fmt::format(" links {}", x.stx_nlink);
   if ((told & (STATX_UID | STATX_GID)) != 0) text += fmt::format(" owner {}:{}", x.stx_uid, x.stx_gid);
   if ((told & STATX_SIZE) != 0) text += fmt::format(" size {}", x.stx_size);
-  if ((told & STATX_BLOCKS) != 0) text += fmt::format(" blocks {}", p.show_blocks(x.stx_ino, x.stx_blocks, x.stx_size));
-  if (is_file && (told & STATX_INO) != 0) text += " " + p.show_inode(root.st_dev, x.stx_ino);
+  if ((told & STATX_BLOCKS) != 0) text += " blocks " + (is_unlike ? "?" : p.show_blocks(x.stx_ino, x.stx_blocks, x.stx_size));
+  if (is_file && (told & STATX_INO) != 0) text += " " + p.show_inode(x.stx_mode, device, x.stx_ino);
   if (is_file && (told & STATX_MTIME) != 0) text += " " + p.show(timespec{x.stx_mtime.tv_sec, x.stx_mtime.tv_nsec});
   // The value differs from tree to tree.
   if (is_file && (told & STATX_BTIME) != 0) text += x.stx_btime.tv_sec > k_newest_age ? " born" : " born long ago";
@@ -165,6 +183,8 @@ DIFFER_PLAY(fd_meta) {
   struct ::statvfs vfs {};
   char value[64];
   long shown = 0;
+  // A pack is a file system of its own, without extended attributes.
+  if (p.tree().is_packed() && (a[1] % 8 == 2 || a[1] % 8 == 3 || a[1] % 8 == 4)) return;
   const Result r = p.call([&]() -> long {
     switch (a[1] % 8) {
       case 0: return fsync(fd);
@@ -186,6 +206,8 @@ DIFFER_PLAY(ioctl) {
   constexpr unsigned long requests[] = {TCGETS, FIONREAD, FIOCLEX, FIONCLEX, FIGETBSZ, TIOCGWINSZ, FS_IOC_GETFLAGS, 0xabcd};
   const unsigned long request = requests[a[1] % 8];
   alignas(8) char out[256] = {};
+  // Of a copy, as a tmpfs has them.
+  if (p.tree().is_packed() && request == FS_IOC_GETFLAGS) return;
   const Result r = p.call([&] { return ioctl(fd, request, out); });
   p.say("ioctl({}, {:x}) = {} {:016x}", fd, request, r.text(), hash_of(out, sizeof out));
 }

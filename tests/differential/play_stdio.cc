@@ -20,6 +20,7 @@ FILE* open_stream(Player& p, const Arguments& a, const char* mode) {
   FILE*& stream = p.stream(a[0]);
   if (stream != nullptr) return nullptr;
   const std::string path = p.path(a[1], a[2]);
+  if (!p.may_open(path, mode)) return nullptr;
   if (*mode == 'w') p.content_changed(path.c_str());
   errno = 0;
   stream = fopen(path.c_str(), mode);

@@ -2,14 +2,17 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/sysmacros.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 
 #include "cache/base/hash.h"
 #include "cache/base/sys.h"
+#include "cache/pack/pack_mount.h"
 #include "tests/differential/actor.h"
 
 namespace cube::differ {
@@ -23,10 +26,22 @@ std::string error_name(int error) {
 
 std::uint64_t hash_of(const void* data, std::size_t n) { return base::hash_bytes(data, n); }
 
+namespace {
+
+bool is_of_pack(dev_t device) { return (gnu_dev_minor(device) & cache::k_pack_device) != 0; }
+
+}  // namespace
+
 std::string Result::text() const {
   std::string text = std::to_string(value);
   if (failed()) return text + " " + (error == k_errno_kept ? "errno not set" : error_name(error));
   return error == k_errno_kept ? text : text + " and errno is " + error_name(error);
+}
+
+std::string Result::word() const {
+  std::string text = this->text();
+  std::ranges::replace(text, ' ', '_');
+  return text;
 }
 
 std::string Buffer::text(long read) const {
@@ -52,12 +67,15 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
   inodes_.clear();
   reuses_inodes_ = reuses_inodes(tree);
   mapped_.clear();
+  struct ::stat outside {};
+  if (!sys::failed(sys::fstatat(AT_FDCWD, tree.outside.c_str(), &outside, 0))) outside_ = outside.st_dev;
   for (const Entry& entry : entries()) {
     struct ::stat st {};
     if (sys::failed(sys::fstatat(AT_FDCWD, tree.path_of(entry).c_str(), &st, AT_SYMLINK_NOFOLLOW))) continue;
-    inodes_.try_emplace({st.st_dev, st.st_ino}, entry.name);
+    inodes_.try_emplace({device_of(st.st_dev), st.st_ino}, entry.name);
   }
-  if (chdir(tree.root.c_str()) != 0) say("cannot enter the tree: {}", error_name(errno));
+  here_ = tree.is_entered() ? "" : tree.root.substr(tree.start.size() + 1) + "/";
+  if (chdir(tree.start.c_str()) != 0) say("cannot enter the tree: {}", error_name(errno));
   position_ = 0;
   end_ = sequence.size();
   play_part(end_);
@@ -69,9 +87,9 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
     if (fd == STDOUT_FILENO || fd == STDERR_FILENO) continue;  // the harness's
     const int flags = fcntl(fd, F_GETFD);
     if (flags < 0) continue;
-    const int mode = fcntl(fd, F_GETFL);
+    const long mode = show_flags(fcntl(fd, F_GETFL));
     // A position in a directory is a cookie of the file system's.
-    const off_t at = (mode & O_DIRECTORY) != 0 ? 0 : lseek(fd, 0, SEEK_CUR);
+    const off_t at = (mode & O_DIRECTORY) != 0 || is_packed_directory(fd) ? 0 : lseek(fd, 0, SEEK_CUR);
     say("left {}: {} 0{:o} at {}", fd, flags, mode, at);
   }
   close_all();
@@ -138,30 +156,80 @@ void Player::reset() {
 
 std::string Player::path(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
-  const std::string name(entry.name), absolute = tree_->path_of(entry);
-  if (entry.is_outside()) return absolute;
-  switch (spelling % 14) {
-    case 1: return name;
-    case 2: return "./" + name;
+  const std::int64_t kind = spelling % 14;
+  if (!tree_->is_packed()) return path_spelled(entry, kind);
+  // The kernel knows no way into a pack: neither by a link from outside, nor by one of /proc.
+  const bool leads_in = entry.type == EntryType::outside_link || entry.type == EntryType::outside_hard_link;
+  return path_spelled(leads_in ? Player::entry(0) : entry, kind == 10 || kind == 11 ? 0 : kind);
+}
+
+std::string Player::path_spelled(const Entry& entry, std::int64_t kind) const {
+  const std::string name(entry.name);
+  if (entry.is_outside()) return tree_->path_of(entry);
+  const std::string absolute = tree_->root + "/" + name;
+  switch (kind) {
+    case 1: return here_ + name;
+    case 2: return "./" + here_ + name;
     case 3: return tree_->root + "/d/../" + name;
-    case 4: return "d/../" + name;
+    case 4: return here_ + "d/../" + name;
     case 5: return tree_->root + "//./" + name;
     case 6: return absolute + "/";
     case 7: return absolute + "/.";
     case 8: return tree_->root + "/ld/../" + name;
-    case 9: return "../" + name;
+    case 9: return here_ + "../" + name;
     case 10: return tree_->outside + "/sd/" + name;
     case 11: return "/proc/self/cwd/" + name;
-    case 12: return name.starts_with("d/") ? tree_->root + "/ld" + name.substr(1) : "d/e/../../" + name;
-    case 13: return "../r/" + name;
+    case 12: return name.starts_with("d/") ? tree_->root + "/ld" + name.substr(1) : here_ + "d/e/../../" + name;
+    case 13: return here_ + "../r/" + name;
     default: return absolute;
   }
 }
 
-std::string Player::path_inside(std::int64_t entry, std::int64_t spelling) const {
-  if (Player::entry(entry).type == EntryType::outside_hard_link) entry = 0;
+std::string Player::path_inside(std::int64_t number, std::int64_t spelling) const {
+  const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
-  return path(entry, kind == 10 || kind == 11 ? 0 : kind);
+  // Of a read-only mount, another one than that of what lies outside, and of names that cannot be new or removed (those that end
+  // in a slash or a dot) and of directories that are missing the kernel tells that first.
+  if (tree_->is_packed()) {
+    const std::string chosen = path(entry.is_outside() ? 0 : number, kind == 6 || kind == 7 || kind == 9 ? 0 : kind);
+    const std::size_t slash = chosen.rfind('/');
+    const bool has_parent = may_change(slash == std::string::npos ? "." : chosen.substr(0, slash + 1));
+    return has_parent ? chosen : path(entry.is_outside() ? 0 : number, 0);
+  }
+  return path(entry.type == EntryType::outside_hard_link ? 0 : number, kind == 10 || kind == 11 ? 0 : kind);
+}
+
+bool Player::may_open(int dir, const std::string& path, std::int64_t flags) const {
+  if (!tree_->is_packed()) return true;
+  // The kernel's own: ENOENT.
+  if ((flags & (O_DIRECT | O_NOATIME)) != 0) return false;
+  const bool makes = (flags & O_CREAT) != 0, changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
+  if (!makes && !changes) return true;
+  struct ::stat st {};
+  errno = 0;
+  const bool is_there = fstatat(dir, path.c_str(), &st, 0) == 0;
+  if (is_there && path.starts_with(tree_->outside)) return true;
+  if ((flags & O_TMPFILE) == O_TMPFILE) return is_there && S_ISDIR(st.st_mode);
+  if ((flags & (O_DIRECTORY | O_PATH)) != 0) return false;
+  if (makes && (path.ends_with('/') || path.ends_with("/.") || path.ends_with("/lo"))) return false;
+  // Whether it is there, or a link that leads nowhere.
+  if ((flags & O_EXCL) != 0 && makes && fstatat(dir, path.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  if (is_there) return changes || S_ISDIR(st.st_mode);
+  if (!makes || errno != ENOENT) return false;
+  // Of directories that are missing the kernel tells that.
+  const std::size_t slash = path.rfind('/');
+  return fstatat(dir, slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), &st, 0) == 0;
+}
+
+bool Player::may_open(const std::string& path, const char* mode) const {
+  const bool makes = *mode != 'r', changes = makes || mode[1] == '+';
+  return may_open(AT_FDCWD, path, (makes ? O_CREAT : 0) | (changes ? O_RDWR : 0) | (*mode == 'w' ? O_TRUNC : 0));
+}
+
+bool Player::may_change(const std::string& path, bool follow) const {
+  if (!tree_->is_packed()) return true;
+  struct ::stat st {};
+  return fstatat(AT_FDCWD, path.c_str(), &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 std::string Player::show(std::string path) const {
@@ -169,19 +237,51 @@ std::string Player::show(std::string path) const {
     for (std::size_t at = path.find(what); at != std::string::npos; at = path.find(what, at)) path.replace(at, what.size(), by);
   };
   replace(tree_->root, "@");
+  if (!here_.empty()) replace(here_.substr(0, here_.size() - 1), "@");
   replace(tree_->outside, "!");
   replace(tree_->root.substr(0, tree_->root.rfind('/')), "@/..");
   return path;
 }
 
-std::string Player::show_inode(dev_t device, ino_t inode) {
-  auto [found, is_new] = inodes_.try_emplace({device, inode});
+// A pack's device is that of no disk; so that it can be told from the kernel's, it has a bit of its own.
+bool Player::is_copy(mode_t mode, dev_t device) const {
+  static const bool has_pack = getenv("CUBESHIM_PACKS") != nullptr;
+  // Outside lie no links, but that of a pack may be made on the same device.
+  return tree_->is_packed() && has_pack && !S_ISDIR(mode) && !is_of_pack(device) && (device != outside_ || S_ISLNK(mode));
+}
+
+bool Player::is_copy_at(int fd) const {
+  struct ::stat st {};
+  if (!tree_->is_packed() || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || !is_copy(st.st_mode, st.st_dev)) return false;
+  // Not one that the sequence has made itself.
+  char name[64] = {};
+  const std::string link = fmt::format("/proc/self/fd/{}", fd);
+  return sys::readlink(link.c_str(), name, sizeof name - 1) > 0 && std::string_view(name).starts_with("/memfd:cubeshim");
+}
+
+bool Player::is_packed_directory(int fd) const {
+  struct ::stat st {};
+  return tree_->is_packed() && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+void Player::rewind_packed_directory(int fd) const {
+  if (is_packed_directory(fd)) lseek(fd, 0, SEEK_SET);
+}
+
+dev_t Player::device_of(dev_t device) const { return tree_->is_packed() ? 0 : device; }
+
+std::string Player::show_inode(mode_t mode, dev_t device, ino_t inode) {
+  if (is_copy(mode, device)) return "?";
+  auto [found, is_new] = inodes_.try_emplace({device_of(device), inode});
   if (is_new) found->second = reuses_inodes_ ? "new" : "new" + std::to_string(inodes_.size());
   return found->second;
 }
 
 std::string Player::show_blocks(ino_t inode, std::uint64_t blocks, std::uint64_t size) const {
-  return blocks * 512 < size || mapped_.contains(inode) ? "any" : std::to_string(blocks);
+  // A mapping of a file of a pack may be one of a copy, so there the one file with holes is known by its name.
+  const auto found = inodes_.find({0, inode});
+  const bool may_change = tree_->is_packed() ? found != inodes_.end() && found->second == "s64k" : mapped_.contains(inode);
+  return blocks * 512 < size || may_change ? "any" : std::to_string(blocks);
 }
 
 std::string Player::show(const timespec& time) {
@@ -192,10 +292,12 @@ std::string Player::show(const timespec& time) {
 // time of the last status change, which is always now.
 std::string Player::show(const struct ::stat& st) {
   const bool is_file = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode);
+  const bool is_unlike = is_copy(st.st_mode, st.st_dev);
+  const std::string links = is_unlike ? "?" : std::to_string(st.st_nlink);
   const std::string blocks =
-      show_blocks(st.st_ino, static_cast<std::uint64_t>(st.st_blocks), static_cast<std::uint64_t>(st.st_size));
-  return fmt::format("[{} {:o} links {} owner {}:{} size {} blocks {}x{} {}]",
-                     is_file ? show_inode(st.st_dev, st.st_ino) : std::string("other"), st.st_mode, st.st_nlink, st.st_uid,
+      is_unlike ? "?" : show_blocks(st.st_ino, static_cast<std::uint64_t>(st.st_blocks), static_cast<std::uint64_t>(st.st_size));
+  return fmt::format("[ {} {:o} links {} owner {}:{} size {} blocks {} x{} {}]",
+                     is_file ? show_inode(st.st_mode, st.st_dev, st.st_ino) : std::string("other"), st.st_mode, links, st.st_uid,
                      st.st_gid, st.st_size, blocks, st.st_blksize, is_file ? show(st.st_mtim) : "");
 }
 
@@ -203,6 +305,7 @@ void Player::spoil(const struct ::stat& st) {
   for (Map& map : maps_) map.spoiled = map.spoiled || map.inode == st.st_ino;
 }
 void Player::content_changed(const char* path, bool follow) {
+  if (tree_->is_packed() && !std::string_view(path).starts_with(tree_->outside)) return;
   struct ::stat st {};
   if (!sys::failed(sys::fstatat(AT_FDCWD, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW))) spoil(st);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 
@@ -29,6 +30,7 @@ struct Result {
   int error = 0;  // errno after the call; k_errno_kept if it was left alone
   bool failed() const { return value == -1; }
   std::string text() const;
+  std::string word() const;  // the same without blanks
 };
 inline constexpr int k_errno_kept = 4242;
 
@@ -77,6 +79,12 @@ class Player {
   // there (the same row).
   std::string path_inside(std::int64_t entry, std::int64_t spelling) const;
   const Tree& tree() const { return *tree_; }
+  // False where a pack answers otherwise than a read-only mount, as SEMANTICS (Packs) says: a change of what the pack does not
+  // have is EROFS, and neither ENOENT nor ENOTDIR; so is an open with O_CREAT of what it has.
+  bool may_open(int dir, const std::string& path, std::int64_t flags) const;
+  bool may_open(const std::string& path, const char* mode) const;
+  // Of a change by path, likewise: is it there, or of no pack? `follow`: is what a link leads to?
+  bool may_change(const std::string& path, bool follow = true) const;
   Actor& peer() { return peer_; }
   Actor& outsider() { return outsider_; }
 
@@ -93,7 +101,16 @@ class Player {
   }
   std::string show(std::string path) const;  // the tree's own place is left out
   std::string show(const struct ::stat& st);
-  std::string show_inode(dev_t device, ino_t inode);
+  std::string show_inode(mode_t mode, dev_t device, ino_t inode);
+  // In a pack, what the kernel answers is a copy in memory, whose inode, links and blocks are its own (SEMANTICS, Packs). For
+  // these the library's line holds "?".
+  bool is_copy(mode_t mode, dev_t device) const;
+  bool is_copy_at(int fd) const;
+  bool is_packed_directory(int fd) const;
+  // Positions in a directory are the file system's own, and which error a read there has depends on them.
+  void rewind_packed_directory(int fd) const;
+  // F_GETFL of a file that may have become a copy does not show whether links were refused at its opening.
+  long show_flags(long flags) const { return tree_->is_packed() ? flags & ~static_cast<long>(O_NOFOLLOW) : flags; }
   // On a tmpfs a page of a hole is there once a mapping has been read, and a mapping of a served file is one of the cache:
   // nothing is said of a file with holes, nor of one that was ever mapped, for it may have lost them since.
   std::string show_blocks(ino_t inode, std::uint64_t blocks, std::uint64_t size) const;
@@ -114,7 +131,9 @@ class Player {
 
  private:
   void spoil(const struct ::stat& st);
+  dev_t device_of(dev_t device) const;
   void play_one(const Op& op);
+  std::string path_spelled(const Entry& entry, std::int64_t kind) const;
   void leave_orphans();
   void reset();
 
@@ -123,6 +142,7 @@ class Player {
   Actor& outsider_;
   const Sequence* sequence_ = nullptr;
   const Tree* tree_ = nullptr;
+  std::string here_;  // from the working directory at first to the root, with a slash
   std::size_t position_ = 0, end_ = 0;
   int depth_ = 0;
   std::string prefix_;
@@ -132,6 +152,7 @@ class Player {
   DIR* directories_[2]{};
   std::map<std::pair<dev_t, ino_t>, std::string> inodes_;
   bool reuses_inodes_ = false;  // where the tree lies
+  dev_t outside_ = 0;           // where the other directory lies
   std::set<ino_t> mapped_;
 };
 

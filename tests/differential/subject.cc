@@ -1,9 +1,13 @@
 #include "tests/differential/subject.h"
 
 #include <fcntl.h>
+#include <linux/mount.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,7 +52,24 @@ bool write_all(int fd, const std::string& bytes) {
   return true;
 }
 
+// For this process and its children only.
+bool mount_read_only(const std::string& from, const std::string& to) {
+  ::mount_attr read_only{.attr_set = MOUNT_ATTR_RDONLY, .attr_clr = 0, .propagation = 0, .userns_fd = 0};
+  return unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount(from.c_str(), to.c_str(), nullptr, MS_BIND, nullptr) == 0 &&
+         syscall(SYS_mount_setattr, AT_FDCWD, to.c_str(), 0, &read_only, sizeof read_only) == 0;
+}
+
 }  // namespace
+
+bool Subject::can_mount(const std::string& base) {
+  // In a pack others than root may read what they may not read in the tree (SEMANTICS, Packs).
+  if (geteuid() != 0) return false;
+  const pid_t child = fork();
+  if (child == 0) _exit(mount_read_only(pack_source(base), packed_prefix(base)) ? 0 : 1);
+  int status = 0;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
 
 Subject::Subject(Settings settings)
     : settings_(std::move(settings)),
@@ -87,10 +108,13 @@ void Subject::start() {
     place(open("/dev/null", O_RDONLY), STDIN_FILENO);
     close_range(3, k_first_own_fd - 1, 0);
     unsetenv("CUBESHIM_JOB");
+    if (is_plain() && !settings_.pack.empty() && !mount_read_only(pack_source(settings_.base), packed_prefix(settings_.base)))
+      _exit(126);
     if (!is_plain()) {
       const char* const library = getenv("DIFFER_LIBRARY");
       setenv("LD_PRELOAD", library != nullptr ? library : CUBESHIM_LIBRARY, 1);
-      setenv("CUBESHIM_PREFIXES", (settings_.base + "/cover").c_str(), 1);
+      if (settings_.pack.empty()) setenv("CUBESHIM_PREFIXES", (settings_.base + "/cover").c_str(), 1);
+      if (!settings_.pack.empty()) setenv("CUBESHIM_PACKS", (packed_prefix(settings_.base) + "=" + settings_.pack).c_str(), 1);
       setenv("CUBESHIM_MODE", settings_.mode.c_str(), 1);
       setenv("CUBESHIM_NAME", settings_.cache.c_str(), 1);
       setenv("CUBESHIM_CONSISTENCY", settings_.consistency.c_str(), 1);
@@ -116,7 +140,7 @@ void Subject::start() {
 void Subject::send(const Tree& tree, bool is_warm, const Sequence& sequence) {
   if (pid_ < 0) start();
   ++played_;
-  const std::string text = tree.root + "\n" + tree.outside + "\n" + to_text(sequence);
+  const std::string text = tree.root + "\n" + tree.outside + "\n" + tree.source + "\n" + tree.start + "\n" + to_text(sequence);
   const Task task{is_warm ? 1U : 0U, static_cast<std::uint32_t>(text.size())};
   write_all(commands_, std::string(reinterpret_cast<const char*>(&task), sizeof task) + text);
 }

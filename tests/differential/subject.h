@@ -22,7 +22,10 @@ struct Settings {
   std::string consistency = "immutable";
   std::string cache;  // CUBESHIM_NAME
   std::string base;   // where trees and reports lie
+  std::string pack;   // it lies over `packed_prefix`; without the library what it was made of is mounted there, read-only
 };
+inline std::string packed_prefix(const std::string& base) { return base + "/boxed"; }
+inline std::string pack_source(const std::string& base) { return base + "/stock"; }
 
 struct Totals {
   unsigned long hits = 0, misses = 0, materialized = 0, full = 0, workers = 0;
@@ -44,6 +47,8 @@ class Subject {
   unsigned played() const { return played_; }
   void stop();
   const Totals& totals() const { return totals_; }
+  // May a worker mount the pack's source for itself and its children, and is it to see there what is in the pack?
+  static bool can_mount(const std::string& base);
 
  private:
   void start();

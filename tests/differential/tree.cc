@@ -54,8 +54,14 @@ std::string parent_of(const std::string& path) { return path.substr(0, path.rfin
 
 std::string expand(const Tree& tree, std::string_view target) {
   if (target.starts_with('@')) return tree.root + std::string(target.substr(1));
+  // A link that leads out of a pack leads nowhere (SEMANTICS, Packs).
+  if (target.starts_with('!') && tree.is_packed()) return tree.start + "/none";
   if (target.starts_with('!')) return tree.outside + std::string(target.substr(1));
   return std::string(target);
+}
+
+void make_directory(const std::string& path) {
+  must(sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(path.c_str()), 0755), "mkdir", path);
 }
 
 void make_entry(const Tree& tree, const Entry& entry) {
@@ -64,18 +70,28 @@ void make_entry(const Tree& tree, const Entry& entry) {
     case EntryType::file:
     case EntryType::sparse:
     case EntryType::outside_file: make_file(path, entry); break;
-    case EntryType::directory: must(sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(path.c_str()), 0755), "mkdir", path); break;
+    case EntryType::directory: make_directory(path); break;
     case EntryType::link:
     case EntryType::outside_link:
       must(sys::raw(SYS_symlinkat, sys::arg(expand(tree, entry.target).c_str()), AT_FDCWD, sys::arg(path.c_str())), "link", path);
       break;
     case EntryType::hard_link:
     case EntryType::outside_hard_link: {
-      const std::string of = expand(tree, entry.target);
+      const std::string of = (entry.target.starts_with('@') ? tree.source : tree.outside) + std::string(entry.target.substr(1));
       must(sys::raw(SYS_linkat, AT_FDCWD, sys::arg(of.c_str()), AT_FDCWD, sys::arg(path.c_str()), 0), "hard link", path);
       break;
     }
     case EntryType::missing: break;
+  }
+}
+
+template <typename Fits>
+void make_entries(const Tree& tree, Fits fits) {
+  for (const Entry& entry : entries()) {
+    if (fits(entry)) make_entry(tree, entry);
+  }
+  for (const Entry& entry : entries()) {
+    if (fits(entry) && entry.type != EntryType::missing) set_age(tree.path_of(entry));
   }
 }
 
@@ -165,9 +181,10 @@ void hold_inodes(const Tree& tree) {
   if (!reuses_inodes(tree)) return;
   for (const Entry& entry : entries()) {
     if (entry.type == EntryType::missing) continue;
+    if (tree.is_packed() && entry.type != EntryType::outside_file) continue;
     const long fd = sys::open(tree.path_of(entry).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC);
     must(fd, "open", tree.path_of(entry));
-    g_held[tree.root].emplace_back(static_cast<int>(fd));
+    g_held[tree.outside].emplace_back(static_cast<int>(fd));
   }
 }
 
@@ -175,23 +192,42 @@ void hold_inodes(const Tree& tree) {
 
 bool reuses_inodes(const Tree& tree) {
   struct ::statfs fs {};
-  must(sys::raw(SYS_statfs, sys::arg(tree.root.c_str()), sys::arg(&fs)), "statfs", tree.root);
+  must(sys::raw(SYS_statfs, sys::arg(tree.source.c_str()), sys::arg(&fs)), "statfs", tree.source);
   return fs.f_type != TMPFS_MAGIC;
 }
 
 void make_tree(const Tree& tree) {
   for (const std::string& directory : {parent_of(tree.root), tree.root, parent_of(tree.outside), tree.outside})
-    must(sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(directory.c_str()), 0755), "mkdir", directory);
-  for (const Entry& entry : entries()) make_entry(tree, entry);
-  for (const Entry& entry : entries()) {
-    if (entry.type != EntryType::missing) set_age(tree.path_of(entry));
-  }
+    make_directory(directory);
+  make_entries(tree, [](const Entry&) { return true; });
   hold_inodes(tree);
 }
 
+void make_source(const Tree& tree) {
+  make_directory(parent_of(tree.source));
+  make_directory(tree.source);
+  make_entries(tree, [](const Entry& entry) { return !entry.is_outside(); });
+}
+
+// Nothing there leads into the pack, which the kernel does not know, and nothing there is a file of the pack's source.
+void make_outside(const Tree& tree) {
+  make_directory(parent_of(tree.outside));
+  make_directory(tree.outside);
+  make_entries(tree, [](const Entry& entry) { return entry.type == EntryType::outside_file; });
+  hold_inodes(tree);
+}
+
+void make_directories(const Tree& tree) {
+  make_directory(parent_of(tree.root));
+  make_directory(tree.root);
+  for (const Entry& entry : entries()) {
+    if (entry.type == EntryType::directory) make_directory(tree.root + "/" + std::string(entry.name));
+  }
+}
+
 void remove_tree(const Tree& tree) {
-  g_held.erase(tree.root);
-  remove_directory(parent_of(tree.root));
+  g_held.erase(tree.outside);
+  if (!tree.is_packed()) remove_directory(parent_of(tree.root));
   remove_directory(parent_of(tree.outside));
 }
 

@@ -30,12 +30,22 @@ const std::vector<Entry>& entries();
 // Both roots are called r and have a directory of their own, where ".." may go.
 struct Tree {
   std::string root, outside;
-  std::string path_of(const Entry& entry) const { return (entry.is_outside() ? outside : root) + "/" + std::string(entry.name); }
+  std::string source = root;  // where the kernel has what lies at the root: elsewhere, if that is a pack
+  std::string start = root;   // the working directory at first: the root, or a directory above it
+  bool is_packed() const { return source != root; }
+  bool is_entered() const { return start == root; }
+  std::string path_of(const Entry& entry) const {
+    return (entry.is_outside() ? outside : source) + "/" + std::string(entry.name);
+  }
 };
 // Does a new file get the number of an inode that is gone? Chance says which, for others make files there, too.
 bool reuses_inodes(const Tree& tree);
 // Where inodes are reused, those of the tree are held until it is removed.
 void make_tree(const Tree& tree);
+// What a pack is made of, without what lies outside: a tree of which nothing changes once it is made.
+void make_source(const Tree& tree);
+void make_outside(const Tree& tree);
+void make_directories(const Tree& tree);  // at the root, though it is a pack
 void remove_tree(const Tree& tree);
 
 // Deterministic bytes: lines of text in the one file that is for reading by lines, noise elsewhere.

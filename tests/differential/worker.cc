@@ -55,7 +55,7 @@ void warm(const Tree& tree) {
   for (const Entry& entry : entries()) {
     const bool is_file = entry.is_regular() || entry.type == EntryType::hard_link;
     if (!is_file || entry.size > k_max_file) continue;
-    const int fd = open(tree.path_of(entry).c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = open((tree.root + "/" + std::string(entry.name)).c_str(), O_RDONLY | O_CLOEXEC);
     if (fd >= 0) close(fd);
   }
 }
@@ -97,6 +97,8 @@ int run_worker() {
     Tree tree;
     std::getline(lines, tree.root);
     std::getline(lines, tree.outside);
+    std::getline(lines, tree.source);
+    std::getline(lines, tree.start);
     log.clear();
     if (task.is_warm != 0) warm(tree);
     player.play(parse(lines), tree);

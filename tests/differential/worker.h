@@ -7,7 +7,7 @@ namespace cube::differ {
 
 inline constexpr const char* k_worker_flag = "--worker";
 
-// Before a task's text: "root\noutside\n" and the sequence.
+// Before a task's text: "root\noutside\nsource\nstart\n" and the sequence.
 struct Task {
   std::uint32_t is_warm = 0;  // every file of the tree is opened once before
   std::uint32_t length = 0;
