@@ -1,10 +1,11 @@
 // Eight readers check every byte of a data set three times as large as the cache, while one of them is killed every 50 ms
 // and replaced, some are stopped for a while, and a writer changes files through the library.
 //
-//   torture [--seconds N] [--round N] [--seed N]
+//   torture [--seconds N] [--round N] [--seed N] [--with disk,packs,list]
 //
 // It goes in rounds, each with a new region, for a full one is never published into again. At the end of a round nobody may
-// have left anything in the region: no slot, pin, lease or writer, and all of it can be filled.
+// have left anything in the region: no slot, pin, lease or writer, and all of it can be filled. With a disk, which is kept
+// over the rounds, a second job then reads all files, some of them from there.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -18,7 +19,9 @@
 #include <random>
 
 #include "cache/base/clock.h"
+#include "cache/ram/ring.h"
 #include "tests/crash/torture_files.h"
+#include "tests/crash/torture_setup.h"
 #include "tests/support/survivor.h"
 #include "tests/support/temp_dir.h"
 
@@ -35,29 +38,33 @@ std::string library() {
 }
 
 struct Totals {
-  std::uint64_t kills = 0, stops = 0, hangs = 0, rounds = 0, died = 0, too_large = 0, left_over = 0, records = 0;
+  std::uint64_t kills = 0, stops = 0, hangs = 0, rounds = 0, died = 0, too_large = 0, left_over = 0, records = 0, disk_hits = 0;
   std::uint64_t kills_in[static_cast<int>(Phase::count)] = {};
 };
 
 // Processes, with their pids and what they are told; none outlives this program.
 class Team {
  public:
-  Team(std::string directory, std::string name, int board_fd)
-      : directory_(std::move(directory)), name_(std::move(name)), board_(board_fd) {}
+  Team(std::string directory, std::string name, int board_fd, const Setup& setup)
+      : directory_(std::move(directory)), name_(std::move(name)), board_(board_fd), setup_(setup) {}
   ~Team() {
-    for (int row = 0; row <= k_workers; ++row) kill(row);
+    for (int row = 0; row <= k_second_job; ++row) kill(row);
   }
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
   void start(int row, unsigned seed) {
-    const std::string variables[] = {"LD_PRELOAD=" + library(),
-                                     "CUBESHIM_PREFIXES=" + directory_,
-                                     "CUBESHIM_NAME=" + name_,
-                                     "CUBESHIM_RAM=24M",
-                                     "CUBESHIM_STATS=off",
-                                     "PATH=/usr/bin:/bin",
-                                     row % 2 == 0 ? job_variable() : "LANG=C"};
+    std::vector<std::string> variables = {"LD_PRELOAD=" + library(),
+                                          "CUBESHIM_PREFIXES=" + directory_,
+                                          "CUBESHIM_NAME=" + name_,
+                                          "CUBESHIM_RAM=24M",
+                                          row == k_second_job ? "CUBESHIM_STATS=" + setup_.report() : "CUBESHIM_STATS=off",
+                                          "CUBESHIM_STATS_FORMAT=json",
+                                          row == k_second_job ? "CUBESHIM_PREFETCH=0" : "CUBESHIM_PREFETCH=1",
+                                          "PATH=/usr/bin:/bin",
+                                          row % 2 == 0 ? job_variable() : "LANG=C"};
+    const auto more = setup_.variables();
+    variables.insert(variables.end(), more.begin(), more.end());
     std::vector<char*> environment;
     for (const auto& v : variables) environment.push_back(const_cast<char*>(v.c_str()));
     environment.push_back(nullptr);
@@ -100,12 +107,13 @@ class Team {
   }
   std::string directory_, name_;
   int board_;
-  pid_t pids_[k_workers + 1] = {};
+  const Setup& setup_;
+  pid_t pids_[k_workers + 2] = {};
 };
 
 class Torture {
  public:
-  explicit Torture(unsigned seed) : random_(seed) {
+  Torture(unsigned seed, const Parts& parts) : random_(seed) {
     board_fd_ = memfd_create("board", MFD_CLOEXEC);
     if (board_fd_ < 0 || ftruncate(board_fd_, sizeof(Board)) != 0) std::abort();
     board_ = map_board(board_fd_);
@@ -114,6 +122,7 @@ class Torture {
       data_bytes_ += bytes.size();
       dir_.write(file_name(i), bytes);
     }
+    setup_.emplace(parts, dir_, *board_);
   }
 
   bool run(std::uint64_t seconds, std::uint64_t round_seconds) {
@@ -121,14 +130,16 @@ class Torture {
                 static_cast<double>(data_bytes_) / static_cast<double>(k_ram));
     const std::uint64_t end = base::monotonic_ns() + seconds * 1'000'000'000;
     while (base::monotonic_ns() < end && is_clean()) round(std::min(end, base::monotonic_ns() + round_seconds * 1'000'000'000));
+    (void)unlink((tests::region_path("/dev/shm", name_) + ".sock").c_str());
     print();
-    return is_clean() && totals_.kills > 0 && totals_.records > totals_.rounds * 50 && board_->reads > 0 && board_->changes > 0;
+    return is_clean() && totals_.kills > 0 && totals_.records > totals_.rounds * 50 && board_->reads > 0 && board_->changes > 0 &&
+           (!setup_->parts().disk || totals_.disk_hits > 0) && (!setup_->parts().packs || board_->packed_reads > 0);
   }
 
  private:
   bool is_clean() const {
     return board_->wrong == 0 && board_->errors == 0 && totals_.hangs == 0 && totals_.died == 0 && totals_.too_large == 0 &&
-           totals_.left_over == 0 && counts_.is_clean();
+           totals_.left_over == 0 && board_->leaked_fds == 0 && counts_.is_clean();
   }
 
   void complain(const char* what, std::uint64_t& count) {
@@ -138,10 +149,10 @@ class Torture {
 
   void round(std::uint64_t end) {
     ++totals_.rounds;
-    std::optional<tests::TestRegion> region(k_ram);
+    std::optional<tests::TestRegion> region(std::in_place, k_ram, "/dev/shm", name_);
     const std::string region_path = region->path();
     {
-      Team team(dir_.path(), region->options.name, board_fd_);
+      Team team(dir_.path(), name_, board_fd_, *setup_);
       board_->stop = false;
       for (int row = 0; row <= k_workers; ++row) start(team, row);
       while (base::monotonic_ns() < end && is_clean()) {
@@ -149,6 +160,7 @@ class Torture {
         nanosleep(&pause, nullptr);  // the pace of the kills
         harm(team);
         look(team, region_path);
+        replace_pack();
       }
       board_->stop = true;
       for (int row = 0; row <= k_workers; ++row) {
@@ -160,10 +172,51 @@ class Torture {
     check_what_is_left(*region);
     region.reset();
     if (tests::exists(region_path)) complain("the region is still there", totals_.left_over);
+    if (setup_->parts().disk) read_as_second_job();
+    check_names(region_path);
+  }
+
+  void replace_pack() {
+    if (!setup_->parts().packs || base::monotonic_ns() < next_pack_ns_) return;
+    if (!setup_->replace_pack()) complain("no new pack", totals_.died);
+    next_pack_ns_ = base::monotonic_ns() + 1'500'000'000;
+  }
+
+  // The region is new, so that what is not fetched comes from the disk.
+  void read_as_second_job() {
+    (void)unlink(setup_->report().c_str());
+    Team team(dir_.path(), name_, board_fd_, *setup_);
+    start(team, k_second_job);
+    wait_for_end(team, k_second_job);
+    const std::uint64_t hits = Setup::disk_hits_in(setup_->report());
+    if (hits == 0) std::printf("round %llu: no file came from the disk\n", static_cast<unsigned long long>(totals_.rounds));
+    totals_.disk_hits += hits;
+  }
+
+  // Nothing of this name may be left beside the region but the socket of a killed leader, which the next one replaces, nor a
+  // file in the making on the disk.
+  void check_names(const std::string& region_path) {
+    for (const auto& name : Setup::names_in("/dev/shm", region_path.substr(std::strlen("/dev/shm/")))) {
+      if (name.ends_with(".sock")) continue;
+      std::printf("left in /dev/shm: %s\n", name.c_str());
+      ++totals_.left_over;
+    }
+    if (!setup_->parts().disk) return;
+    const std::string disk = setup_->disk() + "/cubeshim-" + std::to_string(geteuid()) + "-" + name_;
+    std::uint64_t bytes = 0;
+    for (const auto& name : Setup::names_in(disk, "")) {
+      struct ::stat st {};
+      if (stat((disk + "/" + name).c_str(), &st) == 0) bytes += static_cast<std::uint64_t>(st.st_blocks) * 512;
+      if (name.find("new") == std::string::npos && name.find("tmp") == std::string::npos) continue;
+      std::printf("left on the disk: %s\n", name.c_str());
+      ++totals_.left_over;
+    }
+    if (bytes > Setup::k_disk) complain("the disk takes more than was allowed", totals_.too_large);
   }
 
   void start(Team& team, int row) {
     board_->workers[row].beat_ns = base::monotonic_ns();
+    board_->workers[row].pack_floor = board_->pack_version.load() / 2;
     stopped_until_[row] = 0;
     team.start(row, static_cast<unsigned>(random_()));
   }
@@ -246,19 +299,20 @@ class Torture {
     fill(region, survivor.tier());
   }
 
-  // All that no record has can be had.
+  // All room that no record has can be had. The ring's segments are left out: one that a process had leased before the ring was
+  // made, and left when it was killed, stays unused until the region goes (SEMANTICS).
   void fill(tests::TestRegion& region, cache::RamTier& tier) {
     const std::string data(10'000, 'x');
     for (int i = 0; tests::put(tier, "/fill/" + std::to_string(i), data); ++i) {
     }
     tier.release_lease();
-    for (std::uint32_t s = 0; s < region->layout().segment_count; ++s) {
+    for (std::uint32_t s = 0; s < cache::Ring(*region).first_segment(); ++s) {
       const auto& row = region->segment_row(s);
       const auto word = cache::SegmentWord::unpack(row.word);
       const bool has_room = word.state == cache::SegmentState::free ||
                             (word.state == cache::SegmentState::open && region->layout().segment_bytes - row.fill > 40'000);
-      if (has_room && region->header().index_full != cache::RegionHeader::k_for_good)
-        complain("a segment cannot be filled", totals_.left_over);
+      if (!has_room || region->header().index_full == cache::RegionHeader::k_for_good) continue;
+      complain("a segment cannot be filled", totals_.left_over);
     }
   }
 
@@ -267,6 +321,8 @@ class Torture {
     std::printf("rounds %llu, records %llu, kills %llu, stops %llu, reads %llu (%llu raced), %llu MiB, changes %llu\n",
                 n(totals_.rounds), n(totals_.records), n(totals_.kills), n(totals_.stops), n(board_->reads), n(board_->raced),
                 n(board_->bytes >> 20), n(board_->changes));
+    std::printf("of packs %llu reads, %llu versions; from the disk %llu hits; leaked fds %llu\n", n(board_->packed_reads),
+                n(board_->pack_version / 2), n(totals_.disk_hits), n(board_->leaked_fds));
     std::printf("killed while");
     for (int i = 0; i < static_cast<int>(Phase::count); ++i)
       std::printf("%s %s %llu", i == 0 ? "" : ",", k_phase_names[i], n(totals_.kills_in[i]));
@@ -279,12 +335,14 @@ class Torture {
     if (board_->wrong != 0) std::printf("first wrong: %s\n", board_->complaint);
   }
 
+  const std::string name_ = tests::unique_name();
   tests::TempDir dir_;
   std::minstd_rand random_;
   int board_fd_ = -1;
   Board* board_ = nullptr;
-  std::uint64_t data_bytes_ = 0;
-  std::uint64_t stopped_until_[k_workers + 1] = {};
+  std::optional<Setup> setup_;
+  std::uint64_t data_bytes_ = 0, next_pack_ns_ = 0;
+  std::uint64_t stopped_until_[k_workers + 2] = {};
   Totals totals_;
   tests::KillCounts counts_;
 };
@@ -295,6 +353,7 @@ class Torture {
 int main(int count, char** arguments) {
   std::uint64_t seconds = 30, round = 5;
   unsigned seed = 1;
+  cube::torture::Parts parts;
   for (int i = 1; i + 1 < count; i += 2) {
     const std::string option = arguments[i];
     const std::uint64_t value = std::strtoull(arguments[i + 1], nullptr, 10);
@@ -304,12 +363,12 @@ int main(int count, char** arguments) {
       round = value;
     } else if (option == "--seed") {
       seed = static_cast<unsigned>(value);
-    } else {
-      std::fprintf(stderr, "usage: torture [--seconds N] [--round N] [--seed N]\n");
+    } else if (option != "--with" || !parts.add(arguments[i + 1])) {
+      std::fprintf(stderr, "usage: torture [--seconds N] [--round N] [--seed N] [--with disk,packs,list]\n");
       return 2;
     }
   }
   setvbuf(stdout, nullptr, _IOLBF, 0);
-  cube::torture::Torture torture(seed);
+  cube::torture::Torture torture(seed, parts);
   return torture.run(seconds, round) ? 0 : 1;
 }

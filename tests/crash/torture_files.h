@@ -11,7 +11,9 @@
 
 namespace cube::torture {
 
-inline constexpr int k_files = 700, k_workers = 8;
+inline constexpr int k_files = 700, k_packed = 100, k_workers = 8;
+// Row of the one that reads all files once, when the round has ended.
+inline constexpr int k_second_job = k_workers + 1;
 
 enum class Phase : std::uint32_t { idle, opening, reading, mapped, stdio, forked, closing, count };
 inline constexpr const char* k_phase_names[] = {"between files", "opening", "reading", "mapped", "stdio", "forked", "closing"};
@@ -20,14 +22,16 @@ struct WorkerRow {
   std::atomic<std::uint64_t> beat_ns;  // when it last got on
   std::atomic<std::uint32_t> phase;
   std::atomic<std::uint32_t> file;
+  std::atomic<std::uint64_t> pack_floor;  // the pack's generation when it was started
 };
 
 struct Board {
   // Twice the generation; odd while it is being changed.
   std::atomic<std::uint64_t> versions[k_files];
-  WorkerRow workers[k_workers + 1];
-  std::atomic<std::uint64_t> reads, raced, bytes, wrong, changes, errors;
-  std::atomic<bool> stop;
+  WorkerRow workers[k_workers + 2];
+  std::atomic<std::uint64_t> pack_version;  // twice its generation; odd while it is being replaced
+  std::atomic<std::uint64_t> reads, packed_reads, raced, bytes, wrong, changes, errors, leaked_fds;
+  std::atomic<bool> stop, has_packs;
   char complaint[400];  // of the first that saw something wrong
 };
 

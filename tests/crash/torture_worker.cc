@@ -1,5 +1,6 @@
 // A reader or the writer of the torture: `torture_worker DIRECTORY ROW SEED`, the board is fd 3. Plain libc calls; it runs
 // with the library preloaded. Row k_workers is the writer.
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -21,6 +22,7 @@ namespace {
 Board* g_board = nullptr;
 WorkerRow* g_row = nullptr;
 std::string g_directory;
+std::uint64_t g_pack_generation = 0;  // of the pack that this process sees; 0: it has read nothing of it yet
 
 void say(Phase phase, int file) {
   timespec now{};
@@ -37,8 +39,27 @@ void wrong(int file, const char* how, const char* what, std::uint64_t generation
                 static_cast<unsigned long long>(after), errno);
 }
 
+// Of a pack, a process sees for all its life the version that had the name when it was started.
+void check_packed(int file, const char* how, bool complete, const std::string& bytes) {
+  g_board->reads.fetch_add(1);
+  g_board->packed_reads.fetch_add(1);
+  g_board->bytes.fetch_add(bytes.size());
+  const std::uint64_t newest = (g_board->pack_version.load() + 1) / 2, floor = g_row->pack_floor.load();
+  std::uint64_t generation = 0;
+  if (!complete || !is_whole(file, bytes, generation)) {
+    wrong(file, how, complete ? "not whole, of a pack" : "an error, of a pack", bytes.size(), floor, newest);
+    return;
+  }
+  if (generation < floor || generation > newest) wrong(file, how, "of another pack", generation, floor, newest);
+  if (g_pack_generation != 0 && generation != g_pack_generation) {
+    wrong(file, how, "of two packs in one process", generation, g_pack_generation, newest);
+  }
+  g_pack_generation = generation;
+}
+
 // What was read of a file between the two looks at its version.
 void check(int file, const char* how, bool complete, const std::string& bytes, std::uint64_t before, std::uint64_t after) {
+  if (file >= k_files) return check_packed(file, how, complete, bytes);
   g_board->reads.fetch_add(1);
   g_board->bytes.fetch_add(bytes.size());
   const bool still = before == after && before % 2 == 0;
@@ -56,6 +77,14 @@ void check(int file, const char* how, bool complete, const std::string& bytes, s
   // Changed through the library: seen by whoever opens the file afterwards.
   if (generation < before / 2) wrong(file, how, "old", generation, before, after);
   if (generation > (after + 1) / 2) wrong(file, how, "from the future", generation, before, after);
+}
+
+std::string path_of(int file) { return g_directory + (file < k_files ? "/" : "/packed/") + file_name(file); }
+std::uint64_t version_of(int file) { return file < k_files ? g_board->versions[file].load() : 0; }
+
+int any_file(std::minstd_rand& random) {
+  if (g_board->has_packs && random() % 4 == 0) return k_files + static_cast<int>(random() % k_packed);
+  return static_cast<int>(random() % k_files);
 }
 
 bool read_by(int fd, unsigned way, std::string& bytes) {
@@ -130,8 +159,8 @@ bool read_stdio(int file, const std::string& path, std::string& bytes) {
 }
 
 void read_one(int file, std::minstd_rand& random) {
-  const std::string path = g_directory + "/" + file_name(file);
-  const std::uint64_t before = g_board->versions[file].load();
+  const std::string path = path_of(file);
+  const std::uint64_t before = version_of(file);
   std::string bytes;
   const unsigned way = random() % 16;
   bool complete = false;
@@ -145,16 +174,19 @@ void read_one(int file, std::minstd_rand& random) {
     how = "stdio";
     complete = read_stdio(file, path, bytes);
   }
-  check(file, how, complete, bytes, before, g_board->versions[file].load());
+  check(file, how, complete, bytes, before, version_of(file));
 }
 
 // A child reads on from an inherited fd, and opens a file of its own; it goes with its parent.
 void read_forked(int file, std::minstd_rand& random) {
-  const std::string path = g_directory + "/" + file_name(file);
-  const std::uint64_t before = g_board->versions[file].load();
+  const std::string path = path_of(file);
+  const std::uint64_t before = version_of(file);
   say(Phase::opening, file);
   const int fd = open(path.c_str(), O_RDONLY);
-  if (fd < 0) return;
+  if (fd < 0) {
+    check(file, "fork", false, {}, before, version_of(file));
+    return;
+  }
   char head[8];
   const ssize_t n = read(fd, head, sizeof head);
   say(Phase::forked, file);
@@ -165,18 +197,45 @@ void read_forked(int file, std::minstd_rand& random) {
     if (getppid() != parent) _exit(0);
     std::string bytes(head, n > 0 ? static_cast<std::size_t>(n) : 0);
     const bool complete = n >= 0 && read_by(fd, 1, bytes);
-    check(file, "inherited", complete, bytes, before, g_board->versions[file].load());
-    read_one(static_cast<int>(random() % k_files), random);
+    check(file, "inherited", complete, bytes, before, version_of(file));
+    read_one(any_file(random), random);
     _exit(0);
   }
   close(fd);
   waitpid(child, nullptr, 0);
 }
 
+// Numbers from 800 on are the library's own.
+constexpr int k_numbers = 800;
+bool g_had[k_numbers];  // inherited
+
+template <typename Function>
+void for_each_fd(const Function& function) {
+  DIR* const stream = opendir("/proc/self/fd");
+  if (stream == nullptr) return;
+  while (const dirent* const entry = readdir(stream)) {
+    const int fd = std::atoi(entry->d_name);
+    if (entry->d_name[0] != '.' && fd < k_numbers && fd != dirfd(stream)) function(fd);
+  }
+  closedir(stream);
+}
+
+void count_fds() {
+  for_each_fd([](int fd) {
+    if (g_had[fd]) return;
+    char link[32], target[200] = {};
+    std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, target, sizeof target - 1) < 0) return;
+    std::printf("fd %d is left: %s\n", fd, target);
+    g_board->leaked_fds.fetch_add(1);
+  });
+  std::fflush(stdout);
+}
+
 int read_until_stopped(unsigned seed) {
   std::minstd_rand random(seed);
   while (!g_board->stop.load()) {
-    const int file = static_cast<int>(random() % k_files);
+    const int file = any_file(random);
     if (random() % 32 == 0) {
       read_forked(file, random);
     } else {
@@ -184,6 +243,15 @@ int read_until_stopped(unsigned seed) {
     }
     say(Phase::idle, file);
   }
+  count_fds();
+  return 0;
+}
+
+// All files once: the second job of a round, which meets what the first has left.
+int read_all(unsigned seed) {
+  std::minstd_rand random(seed);
+  for (int file = 0; file < k_files + (g_board->has_packs ? k_packed : 0); ++file) read_one(file, random);
+  count_fds();
   return 0;
 }
 
@@ -231,8 +299,10 @@ int main(int count, char** arguments) {
   g_board = map_board(3);
   if (g_board == nullptr) return 2;
   g_directory = arguments[1];
+  for_each_fd([](int fd) { g_had[fd] = true; });
   const int row = std::atoi(arguments[2]);
   g_row = &g_board->workers[row];
   const auto seed = static_cast<unsigned>(std::atoi(arguments[3]));
+  if (row == k_second_job) return read_all(seed);
   return row == k_workers ? write_until_stopped(seed) : read_until_stopped(seed);
 }

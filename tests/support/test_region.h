@@ -49,9 +49,10 @@ struct RegionName {
   cache::RegionOptions options;
   pid_t owner = getpid();
 
-  explicit RegionName(std::uint64_t bytes = 16 * k_mib, const std::string& directory = "/dev/shm") {
+  explicit RegionName(std::uint64_t bytes = 16 * k_mib, const std::string& directory = "/dev/shm",
+                      const std::string& name = unique_name()) {
     options.directory = directory;
-    options.name = unique_name();
+    options.name = name;
     options.is_percent = false;
     options.size = bytes;
     options.job = base::current_process();
@@ -68,8 +69,9 @@ struct RegionName {
 struct TestRegion : RegionName {
   cache::Region* region = nullptr;
 
-  explicit TestRegion(std::uint64_t bytes = 16 * k_mib, const std::string& directory = "/dev/shm")
-      : RegionName(bytes, directory) {
+  explicit TestRegion(std::uint64_t bytes = 16 * k_mib, const std::string& directory = "/dev/shm",
+                      const std::string& name = unique_name())
+      : RegionName(bytes, directory, name) {
     std::string why;
     region = attach(options, &why);
     if (region == nullptr) {
