@@ -1,7 +1,10 @@
 #include "shim/placeholder.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 
 #include "cache/base/sys.h"
@@ -28,6 +31,9 @@ void raise_bound(std::uint64_t before, int fd) {
     g_bound.compare_exchange_strong(before, after, std::memory_order_acq_rel);
   }
 }
+
+// RLIMIT_NOFILE, once the program has set it. Numbers that were open before may lie beyond.
+constinit std::atomic<int> g_limit{INT_MAX};
 
 // The number handed out last. A dup of it costs a fifth of an open, if it is still a placeholder.
 constinit std::atomic<int> g_model{-1};
@@ -98,7 +104,7 @@ int acquire(int least) {
 
 void release(int fd) {
   int parked = g_parked.load(std::memory_order_relaxed);
-  const bool lowest = is_below_bound(fd);
+  const bool lowest = is_below_bound(fd) && fd < g_limit.load(std::memory_order_relaxed);
   // The lower of two free numbers is the one to keep.
   while (lowest && (parked < 0 || parked > fd)) {
     if (!g_parked.compare_exchange_weak(parked, fd, std::memory_order_acq_rel)) continue;
@@ -108,6 +114,12 @@ void release(int fd) {
   }
   sys::close(fd);
   note_freed(fd);
+}
+
+void note_limit() {
+  struct ::rlimit limit {};
+  if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit)))) return;
+  g_limit.store(static_cast<int>(std::min<rlim_t>(limit.rlim_cur, INT_MAX)), std::memory_order_relaxed);
 }
 
 void forget_parked_in(unsigned first, unsigned last) {

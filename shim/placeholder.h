@@ -35,6 +35,8 @@ inline void number_was_freed(int fd) {
   note_freed(fd);
   unpark();
 }
+// The program has set RLIMIT_NOFILE, maybe: no number from the limit on is parked, for the kernel would not give it out again.
+void note_limit();
 // The host closes a range: a parked number in it is gone.
 void forget_parked_in(unsigned first, unsigned last);
 

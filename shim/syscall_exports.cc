@@ -17,6 +17,7 @@
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 #include "shim/path_calls.h"
+#include "shim/placeholder.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"
 #include "shim/syscall_table.h"
@@ -339,5 +340,6 @@ long export_syscall(long number, ...) {
   if (row != nullptr && row->kind == shim::SyscallKind::closes) return close_by_syscall(number, a);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   if (row != nullptr && row->kind == shim::SyscallKind::makes_fd) shim::noted(static_cast<int>(result));
+  if (row != nullptr && row->kind == shim::SyscallKind::limits && shim::process::owns_table()) shim::placeholder::note_limit();
   return result;
 }
