@@ -1,6 +1,7 @@
 """A file that is open for writing is not cached, whichever process of the node writes to it: who has opened it may have become another
 program, or have ended and left it to a child. CUBESHIM_LIBRARY names the build's library, PRELOAD_HELPER its helper."""
 import ctypes
+import fcntl
 import json
 import os
 import shutil
@@ -224,6 +225,17 @@ class Writers(unittest.TestCase):
     def read(self):
         return self.run_in_shell('cat "$FILE"')
 
+    def wait_until_nobody_writes(self):
+        """The kernel closes the files of a process that has ended one after the other, and a sent one some time later."""
+        with open(self.file, "rb") as file:
+            while True:
+                try:
+                    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                    break
+                except BlockingIOError:
+                    os.sched_yield()
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
     def check(self, program, python=True, expected=TEXT, is_cached_again=True):
         command = f"python3 -c '{program}'" if python else program
         # The shell attaches to the region and stays attached.
@@ -237,6 +249,7 @@ class Writers(unittest.TestCase):
                 self.read()
             fifo.write(TEXT)
         self.run_in_shell("wait $waiter")
+        self.wait_until_nobody_writes()
         self.assertEqual(self.read(), expected)
         self.assertEqual(self.read(), expected)
         self.shell.stdin.close()
