@@ -541,7 +541,7 @@ NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir
   if (by_fd_) materialize(dir, "fchownat");
   auto* const cache = process::existing_cache();
   if (cache == nullptr || cache->is_empty()) return;
-  covered_ = is_covered(dir, path, path_, Care::thorough);
+  covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
   // By another name it may be what is covered, and a link under a covered name is not what it leads to.
   if (follows_links) followed_ = path;
   if (!covered_) {

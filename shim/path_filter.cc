@@ -261,11 +261,17 @@ bool is_absolute(const char* path) { return is_readable_pointer(path) && *path =
 
 bool covers(int dir, const char* path, CoveredPath& covered, Care care) {
   if (!is_readable_pointer(path) || *path == '\0') return false;
+  const std::size_t length = strnlen(path, PATH_MAX);
+  if (length == PATH_MAX) return false;
+  return *path == '/' ? covers_absolute({path, length}, covered, care) : covers_relative(dir, {path, length}, covered, care);
+}
+
+bool covers_changed(int dir, const char* path, CoveredPath& covered) {
+  if (!is_readable_pointer(path) || *path == '\0') return false;
   std::string_view text(path, strnlen(path, PATH_MAX));
   if (text.size() == PATH_MAX) return false;
-  // A record's path ends in neither, but a change may spell its directory so: rename("d/", "e").
-  while (care == Care::thorough && text.size() > 1 && (text.ends_with('/') || text.ends_with("/."))) text.remove_suffix(1);
-  return *path == '/' ? covers_absolute(text, covered, care) : covers_relative(dir, text, covered, care);
+  while (text.size() > 1 && (text.ends_with('/') || text.ends_with("/."))) text.remove_suffix(1);
+  return *path == '/' ? covers_absolute(text, covered, Care::thorough) : covers_relative(dir, text, covered, Care::thorough);
 }
 
 bool covers_directory(int dir, const char* path, CoveredPath& covered) {

@@ -29,6 +29,8 @@ namespace path_filter {
 // `thorough` is for changes, which must not be missed: directories are asked of the kernel, not of what was noted of them.
 enum class Care { quick, thorough };
 bool covers(int dir, const char* path, CoveredPath& covered, Care care = Care::quick);
+// The same for what a call changes, thoroughly. It may be a directory whose name is spelled with a slash or a dot at its end.
+bool covers_changed(int dir, const char* path, CoveredPath& covered);
 // Of any pointer that a program may give.
 bool is_absolute(const char* path);
 // The same for a directory: the prefix itself, and what ends in a slash or a dot. For those of packs.
