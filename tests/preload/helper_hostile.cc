@@ -142,7 +142,7 @@ int do_lowest(const Arguments& a) {
         close_range(static_cast<unsigned>(lowest), 300, 0);
       },
       [] { syscall(SYS_close, open("/dev/null", O_RDONLY)); },
-      [lowest] { syscall(SYS_close_range, open("/dev/null", O_RDONLY), 300, 0); },
+      [] { syscall(SYS_close_range, open("/dev/null", O_RDONLY), 300, 0); },
   };
   int number = 0;
   for (const auto& closing : closings) {
