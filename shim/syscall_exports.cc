@@ -54,9 +54,11 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::expect_new_fd();
       break;
     case shim::SyscallKind::closes:
-      // SYS_close: see below.
-      if (row.number == SYS_close) break;
-      shim::file_calls::close_range(static_cast<unsigned>(arguments[0]), static_cast<unsigned>(arguments[1]), fd_at(2));
+      if (row.number == SYS_close) {
+        shim::materialize(fd_at(0), k_syscall);
+      } else {
+        shim::file_calls::close_range(static_cast<unsigned>(arguments[0]), static_cast<unsigned>(arguments[1]), fd_at(2));
+      }
       break;
     case shim::SyscallKind::forks:
       shim::process::prepare_clone(clone_flags(row.number, arguments));
@@ -90,7 +92,6 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
 long close_by_syscall(long number, const long (&a)[6]) {
   const int first = static_cast<int>(a[0]);
   if (number == SYS_close) {
-    shim::materialize(first, k_syscall);
     const auto held = shim::file_calls::note_close(first);
     return real::syscall(number, a[0], 0L, 0L, 0L, 0L, 0L);
   }
