@@ -226,8 +226,9 @@ class Writers(unittest.TestCase):
         return self.run_in_shell('cat "$FILE"')
 
     def wait_until_nobody_writes(self):
-        """The kernel closes the files of a process that has ended one after the other, and a sent one some time later."""
-        with open(self.file, "rb") as file:
+        """The kernel closes the files of a process that has ended one after the other, and a sent one some time later. Whether one is
+        open is a question to the mount that the shell sees."""
+        with open(f"/proc/{self.shell.pid}/root{self.file}", "rb") as file:
             while True:
                 try:
                     fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
