@@ -36,18 +36,17 @@ BackgroundFetch::Begin BackgroundFetch::begin() {
   return Begin::fetch;
 }
 
-Fetch::Next BackgroundFetch::accept(const FileStat& stat, bool physical) {
+Fetch::Next BackgroundFetch::accept(const FileAtOrigin& file) {
   const Pin pin = cache_->ram_.find(key_, hash_);
-  if (pin && stat.is_unchanged_since(pin->stat)) {
+  if (pin && file.stat.is_unchanged_since(pin->stat)) {
     fetched_twice_ = cache_->needs_no_look(*pin) && !pin->is_prefetched();
     cache_->ram_.mark_verified(*pin, fetch_.looked_ns());
     return Fetch::Next::done;
   }
   if (pin) cache_->ram_.mark_stale(key_);
-  const Fetch::Next next = fetch_.accept(stat, physical);
-  // The bytes of a pack have been read already.
-  if (next != Fetch::Next::read || is_packed(stat)) return next;
-  const auto hash = cache_->fill_from_disk(key_, stat, fetch_.room());
+  const Fetch::Next next = fetch_.accept(file);
+  if (next != Fetch::Next::read || cache_->origin_of(key_).traits().is_whole_in_one_read) return next;
+  const auto hash = cache_->fill_from_disk(key_, file.stat, fetch_.room());
   if (!hash) return next;
   fetch_.note_from_disk(*hash);
   // Nobody need read it; where it cannot be shown after all, a program will fetch it.

@@ -21,7 +21,7 @@ class BackgroundFetch {
   Begin begin();
 
   // done: an older record of it was found to be right still.
-  Fetch::Next accept(const FileStat& stat, bool physical);
+  Fetch::Next accept(const FileAtOrigin& file);
   std::byte* room() const { return fetch_.room(); }
   bool wants_second_look() const { return fetch_.wants_second_look(); }
   // False: reason() says why not.

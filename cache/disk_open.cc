@@ -1,4 +1,4 @@
-// FileCache: what the disk has, opened with one question to the origin, its stat; with none where the origin is a pack.
+// FileCache: a file that the disk has is opened with one question to the origin, its stat. An immutable origin is asked nothing.
 #include <cerrno>
 #include <cstring>
 
@@ -28,15 +28,17 @@ bool FileCache::open_from_disk(const OpenRequest& request, Lane lane, OpenOutcom
   base::Result<FileStat> stat = base::fail(ENOENT);
   bool is_physical = false;
   using Verdict = DiskTier::Verdict;
-  // What comes from a pack says so itself, and which: nobody need be asked.
-  const auto judge_packed = [&](const Record& record) {
-    if (!is_packed(record.stat)) return Verdict::refused;
-    if (!has_right_source(record) || record.data_size != record.stat.size) return Verdict::outdated;
+  const Origin& origin = origin_of(request.key);
+  const bool is_immutable = origin.traits().is_immutable;
+  // The record says which origin it is of: nobody need be asked.
+  const auto judge_immutable = [&](const Record& record) {
+    if (record.origin == k_mounts) return Verdict::refused;
+    if (record.origin != origin.id() || record.data_size != record.stat.size) return Verdict::outdated;
     stat = record.stat;
     is_physical = record.is_physical();
     return Verdict::taken;
   };
-  const auto judge_plain = [&](const Record& record) {
+  const auto judge_mutable = [&](const Record& record) {
     if (!has_asked) {
       has_asked = true;
       is_physical = record.is_physical();
@@ -48,11 +50,10 @@ bool FileCache::open_from_disk(const OpenRequest& request, Lane lane, OpenOutcom
     const Verdict verdict = DiskTier::compare(record, *stat);
     return verdict == Verdict::taken && !may_be_read(*stat) ? Verdict::refused : verdict;
   };
-  const bool is_of_pack = pack_of(request.key) != nullptr;
   const bool is_taken = disk_->visit(request.key, [&](const Record& record) {
-    const Verdict verdict = is_of_pack ? judge_packed(record) : judge_plain(record);
+    const Verdict verdict = is_immutable ? judge_immutable(record) : judge_mutable(record);
     if (verdict != Verdict::taken) return verdict;
-    switch (fetch.accept(*stat, is_physical)) {
+    switch (fetch.accept({*stat, is_physical, origin.id(), is_immutable})) {
       case Fetch::Next::refuse: return Verdict::refused;
       case Fetch::Next::done: stats().count(Counter::hits_ram); return Verdict::taken;
       case Fetch::Next::read: break;

@@ -4,7 +4,6 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
-#include "cache/pack/pack_mount.h"
 #include "cache/recent_change.h"
 
 namespace cube::cache {
@@ -34,7 +33,8 @@ Fetch::Fetch(RamTier& tier, const FetchRules& rules, std::string_view key, Lane 
   content_.verified_ns = base::boot_ns();
 }
 
-Fetch::Next Fetch::accept(const FileStat& stat, bool physical, int fd) {
+Fetch::Next Fetch::accept(const FileAtOrigin& file, int fd) {
+  const FileStat& stat = file.stat;
   const auto refused = [&](Counter reason) {
     refuse(reason);
     return Next::refuse;
@@ -43,16 +43,18 @@ Fetch::Next Fetch::accept(const FileStat& stat, bool physical, int fd) {
   if (stat.size > rules_.max_file) return refused(Counter::bypassed_size);
   if (!watch_.watch(stat, fd)) return refused(Counter::bypassed_busy);
   content_.stat = stat;
-  content_.physical = physical;
+  content_.physical = file.is_physical;
+  content_.origin = file.origin;
+  is_immutable_ = file.is_immutable;
   pin_ = tier_->adopt(content_, base::hash_path(content_.path));
   if (pin_) return Next::done;
   if (tier_->has_many_names(stat)) return refused(Counter::bypassed_names);
   // Where changes are expected, a file may be written twice within the grain of its mtime: then it is not for caching yet.
-  const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_packed(stat);
+  const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_immutable_;
   if (may_change && is_recent(stat.modified, began_ns_, static_cast<std::uint64_t>(k_racy_seconds)))
     return refused(Counter::bypassed_busy);
   // Nor where a second change would leave no trace at all: no later look, of this job or the next, could find it out.
-  if (!is_packed(stat) && may_hide_change(stat, began_ns_)) return refused(Counter::bypassed_busy);
+  if (!is_immutable_ && may_hide_change(stat, began_ns_)) return refused(Counter::bypassed_busy);
   auto reservation = reserve(stat.size);
   if (!reservation) return refused(reservation.error().value == EFBIG ? Counter::bypassed_size : Counter::bypassed_full);
   reservation_ = std::move(*reservation);
@@ -73,6 +75,7 @@ base::Result<RamTier::Reservation> Fetch::reserve(std::uint64_t size) {
 }
 
 bool Fetch::wants_second_look() const {
+  if (is_immutable_) return false;
   const FileStat& stat = content_.stat;
   return watch_.is_stat_in_doubt() || stat.size > k_one_request || is_recent(stat.modified, began_ns_, k_recent_seconds) ||
          is_recent(stat.changed, began_ns_, k_recent_seconds);

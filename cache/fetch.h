@@ -8,6 +8,7 @@
 
 #include "cache/base/config.h"
 #include "cache/change_watch.h"
+#include "cache/origin/origin.h"
 #include "cache/ram/ram_tier.h"
 
 namespace cube::cache {
@@ -32,8 +33,8 @@ class Fetch {
   // Before the file is opened. `key` must outlive this.
   Fetch(RamTier& tier, const FetchRules& rules, std::string_view key, Lane lane = Lane::demand);
 
-  // The file that the path led to. `physical`: without a symbolic link on the way. `fd`: that file, open for reading, or -1.
-  Next accept(const FileStat& stat, bool physical, int fd = -1);
+  // The file that the path led to. `fd`: that file, open for reading, or -1.
+  Next accept(const FileAtOrigin& file, int fd = -1);
   std::byte* room() const { return reservation_.data(); }
   // For bytes that come in parts (fill.h): the record's head is written to its room, where nobody finds it. A claim on it.
   Pin show_head();
@@ -78,6 +79,7 @@ class Fetch {
   ChangeWatch watch_;
   std::uint64_t began_ns_;  // wall clock
   RecordContent content_;
+  bool is_immutable_ = false;  // of the origin
   RamTier::Reservation reservation_;
   Pin pin_;
   base::Counter reason_ = base::Counter::bypassed_busy;

@@ -10,7 +10,6 @@
 #include "cache/fetch.h"
 #include "cache/fetch_scope.h"
 #include "cache/fill.h"
-#include "cache/origin.h"
 #include "cache/ram/process_slots.h"
 #include "cache/ram/segments.h"
 #include "cache/recent_misses.h"
@@ -85,18 +84,14 @@ FileCache::FileCache(Region& region, const base::Config& config)
       fetches_ahead_(config.prefetch),
       serves_in_parts_(config.mode == base::Mode::virtual_files) {}
 
-bool FileCache::has_right_source(const Record& record) const {
-  if (packs_ == nullptr && !is_packed(record.stat)) return true;
-  const PackMount* const pack = pack_of(record.path());
-  return pack != nullptr ? pack->has_made(record.stat) : !is_packed(record.stat);
-}
-
 bool FileCache::needs_no_look(const Record& record) const {
   using base::ConsistencyKind;
-  // What comes from a pack is for those who see that pack there, and for nobody else.
-  if (!has_right_source(record)) return false;
-  // And as long as the pack is that very file, it has nothing else to say.
-  if (is_packed(record.stat)) return true;
+  if (origins_ != nullptr || record.origin != k_mounts) {
+    const Origin& origin = origin_of(record.path());
+    // A record of a pack is for the processes that see that pack there, and for nobody else.
+    if (origin.id() != record.origin) return false;
+    if (origin.traits().is_immutable) return true;
+  }
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   switch (consistency_.kind) {
     // What was fetched or checked since this job began is good for this job.
@@ -114,17 +109,13 @@ bool FileCache::is_fresh(const Record& record, const char* path) {
   if (needs_no_look(record)) return true;
   stats().count(Counter::origin_stats);
   const std::uint64_t now = base::boot_ns();
-  const auto current = ask_origin(record.path(), path);
+  const auto current = origin_of(record.path()).stat(record.path(), path);
   if (current && current->is_unchanged_since(record.stat)) {
     if (consistency_.kind != base::ConsistencyKind::open) ram_.mark_verified(record, now);
     return true;
   }
   ram_.mark_stale(record.path());
   return false;
-}
-
-base::Result<FileStat> FileCache::ask_origin(std::string_view key, const char* path) const {
-  return packs_ != nullptr ? packs_->stat(key, path) : stat_path(AT_FDCWD, path, 0);
 }
 
 Pin FileCache::find(const OpenRequest& request) {
@@ -215,23 +206,47 @@ OpenOutcome FileCache::open_plain(const OpenRequest& request, Counter reason) {
   return outcome;
 }
 
-OpenOutcome FileCache::hand_over(OriginFile&& file, Counter reason) {
-  stats().count(reason);
+// A file below the prefix of a pack that the pack does not have is the kernel's to answer.
+OpenOutcome FileCache::fail(const OpenRequest& request, const Origin& origin, int error) {
+  if (error == ENOENT && !origin.traits().knows_all_names) return open_plain(request, Counter::bypassed_kind);
+  stats().count(error == EISDIR ? Counter::bypassed_kind : Counter::bypassed_error);
   OpenOutcome outcome;
-  outcome.is_directory = (file.stat().mode & S_IFMT) == S_IFDIR;
-  outcome.kernel_fd = file.release();
-  if (outcome.kernel_fd < 0) outcome.error = EINTR;
+  outcome.error = error;
   return outcome;
 }
 
-bool FileCache::serve_in_parts(const OpenRequest& request, Fetch& fetch, OriginFile& file, SingleFlight::Ticket& turn,
+OpenOutcome FileCache::open_uncached(const OpenRequest& request, Counter reason) {
+  const Origin& origin = origin_of(request.key);
+  if (origin.traits().has_kernel_fd) return open_plain(request, reason);
+  OpenedPlace place;
+  const auto opened =
+      origin.open({.key = request.key, .path = request.path, .flags = request.flags, .most = rules_.max_file}, place);
+  return opened ? hand_over(request, *place.opened(), reason) : fail(request, origin, opened.error().value);
+}
+
+OpenOutcome FileCache::hand_over(const OpenRequest& request, Opened& opened, Counter reason) {
+  stats().count(reason);
+  OpenOutcome outcome;
+  if (opened.fd() < 0) request.before_kernel_open();
+  const auto fd = opened.hand_over(request.flags);
+  outcome.is_directory = (opened.file().stat.mode & S_IFMT) == S_IFDIR;
+  if (fd) {
+    outcome.kernel_fd = *fd;
+  } else {
+    outcome.error = fd.error().value;
+  }
+  return outcome;
+}
+
+bool FileCache::serve_in_parts(const OpenRequest& request, Fetch& fetch, Opened& opened, SingleFlight::Ticket& turn,
                                OpenOutcome& outcome) {
-  if (request.serve_fill == nullptr || !serves_in_parts_ || file.stat().size < k_in_parts_from) return false;
+  const bool is_worth_it = opened.fd() >= 0 && opened.file().stat.size >= k_in_parts_from;
+  if (request.serve_fill == nullptr || !serves_in_parts_ || !is_worth_it) return false;
   // Until the program's number is known to be the fill's, a handler must not leave by a jump.
   const base::BlockSignals block;
   Fill* const fill = Fill::begin(fetch, turn);
   if (fill == nullptr) return false;
-  outcome.kernel_fd = file.release();
+  outcome.kernel_fd = opened.hand_over(request.flags).value_or(-1);
   outcome.is_filling = outcome.kernel_fd >= 0 && request.serve_fill(request.who, *fill, outcome.kernel_fd);
   stats().count(outcome.is_filling ? Counter::misses : Counter::bypassed_busy);
   if (!outcome.is_filling) fill->end();
@@ -239,50 +254,95 @@ bool FileCache::serve_in_parts(const OpenRequest& request, Fetch& fetch, OriginF
   return true;
 }
 
+bool FileCache::may_fetch_neighbours() const {
+  return fetches_ahead_ && origins_ != nullptr && !ram_.is_full() && origins_->packed_bytes() <= ram_.resident_bytes() / 8 * 7;
+}
+
 OpenOutcome FileCache::fetch(const OpenRequest& request, Lane lane, SingleFlight::Ticket& turn) {
-  if (const PackMount* const pack = pack_of(request.key); pack != nullptr) return fetch_packed(*pack, request);
-  base::Stats& stats = this->stats();
   const std::uint64_t began = base::monotonic_ns();
-  OpenOutcome outcome;
-  const auto fail = [&](int error) {
-    stats.count(Counter::bypassed_error);
-    outcome.error = error;
-    return std::move(outcome);
-  };
-  request.before_kernel_open();
+  const Origin& origin = origin_of(request.key);
+  if (origin.traits().has_kernel_fd) request.before_kernel_open();
   Fetch fetch(ram_, rules_, request.key, lane);
-  auto file = OriginFile::open(request.path, request.flags, stats);
-  if (!file) return fail(file.error().value);
-  switch (fetch.accept(file->stat(), file->is_physical(request.key), file->fd())) {
-    case Fetch::Next::refuse: return hand_over(std::move(*file), fetch.reason());
+  const OriginOpen wish{.key = request.key,
+                        .path = request.path,
+                        .flags = request.flags,
+                        .most = rules_.max_file,
+                        .with_neighbours = may_fetch_neighbours(),
+                        .stats = &stats()};
+  OpenedPlace place;
+  const auto opened = origin.open(wish, place);
+  OpenOutcome outcome =
+      opened ? fetch_opened(request, origin, *place.opened(), fetch, turn) : fail(request, origin, opened.error().value);
+  if (outcome.was_fetched) stats().miss_latency.add(base::monotonic_ns() - began);
+  // Neighbours of a directory, too: nobody reads their part of the pack again.
+  if (place.opened() != nullptr) keep_neighbours(origin, *place.opened());
+  return outcome;
+}
+
+OpenOutcome FileCache::fetch_opened(const OpenRequest& request, const Origin& origin, Opened& opened, Fetch& fetch,
+                                    SingleFlight::Ticket& turn) {
+  base::Stats& stats = this->stats();
+  const FileAtOrigin& file = opened.file();
+  const bool has_been_read = origin.traits().is_whole_in_one_read;
+  OpenOutcome outcome;
+  switch (fetch.accept(file, opened.fd())) {
+    case Fetch::Next::refuse: return hand_over(request, opened, fetch.reason());
     case Fetch::Next::done:
-      stats.count(Counter::hits_ram);
+      stats.count(has_been_read ? Counter::misses : Counter::hits_ram);
+      outcome.was_fetched = has_been_read;
       outcome.pin = std::move(fetch.pin());
       if (outcome.pin->is_prefetched()) note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
       return outcome;
     case Fetch::Next::read: break;
   }
-  const auto hash_on_disk = fill_from_disk(request.key, file->stat(), fetch.room());
+  const auto hash_on_disk = has_been_read ? std::nullopt : fill_from_disk(request.key, file.stat, fetch.room());
   const bool is_on_disk = hash_on_disk.has_value();
-  if (!is_on_disk && serve_in_parts(request, fetch, *file, turn, outcome)) {
-    stats.miss_latency.add(base::monotonic_ns() - began);
-    return outcome;
-  }
-  if (const auto read = is_on_disk ? base::Result<void>() : file->read_whole(fetch.room(), stats); !read) {
+  outcome.was_fetched = !is_on_disk;
+  if (!is_on_disk && serve_in_parts(request, fetch, opened, turn, outcome)) return outcome;
+  if (const auto read = is_on_disk ? base::Result<void>() : opened.read_whole(fetch.room()); !read) {
+    if (read.error().value != EINTR) return hand_over(request, opened, Counter::bypassed_busy);
     // The program has taken a signal that was to end its waiting: were the file handed over, its own read would begin to
     // wait anew.
-    if (read.error().value == EINTR) return fail(EINTR);
-    return hand_over(std::move(*file), Counter::bypassed_busy);
+    stats.count(Counter::bypassed_error);
+    outcome.was_fetched = false;
+    outcome.error = EINTR;
+    return outcome;
   }
   // The bytes on the disk are those of this stat, whatever has become of the file meanwhile.
-  if (!is_on_disk && fetch.wants_second_look() && !file->is_unchanged(stats))
-    return hand_over(std::move(*file), Counter::bypassed_busy);
+  if (!is_on_disk && fetch.wants_second_look() && !opened.is_unchanged())
+    return hand_over(request, opened, Counter::bypassed_busy);
   if (hash_on_disk) fetch.note_from_disk(*hash_on_disk);
-  if (!fetch.publish()) return hand_over(std::move(*file), fetch.reason());
+  if (const auto hash = opened.data_hash(); hash) fetch.note_hash(*hash);
+  if (!fetch.publish()) return hand_over(request, opened, fetch.reason());
   stats.count(is_on_disk ? Counter::hits_disk : Counter::misses);
-  if (!is_on_disk) stats.miss_latency.add(base::monotonic_ns() - began);
   outcome.pin = std::move(fetch.pin());
   return outcome;
+}
+
+void FileCache::keep_neighbours(const Origin& origin, Opened& opened) {
+  Opened::Neighbour neighbour;
+  while (!ram_.is_full() && opened.next_neighbour(neighbour)) {
+    // Below another pack's prefix it is that one's.
+    if (&origin_of(neighbour.key) == &origin) keep_neighbour(neighbour);
+  }
+}
+
+// As a prefetch: an open of the same file waits for it meanwhile, and it waits for nobody.
+void FileCache::keep_neighbour(const Opened::Neighbour& neighbour) {
+  const std::string_view key = neighbour.key;
+  const std::uint64_t hash = base::hash_path(key);
+  if (const Pin there = ram_.find(key, hash)) {
+    if (has_right_origin(*there)) return;
+    // Of a pack that was replaced: an open of it would find that out, and would have to read it alone.
+    ram_.mark_stale(key);
+  }
+  SingleFlight::Ticket ticket;
+  if (flights_.begin_prefetch(hash, ticket) != SingleFlight::Prefetch::mine || ram_.find(key, hash)) return;
+  Fetch fetch(ram_, rules_, key, Lane::background);
+  if (fetch.accept(neighbour.file) != Fetch::Next::read) return;
+  if (neighbour.file.stat.size != 0) std::memcpy(fetch.room(), neighbour.data, neighbour.file.stat.size);
+  fetch.note_hash(neighbour.data_hash);
+  if (fetch.publish()) stats().count(Counter::prefetch_fetched);
 }
 
 base::Result<Pin> FileCache::make_mappable(const Record& record) {
@@ -297,6 +357,7 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   content.path = record.path();
   content.stat = record.stat;
   content.physical = record.is_physical();
+  content.origin = record.origin;
   content.fetched_ns = record.fetched_ns;
   content.verified_ns = record.verified_ns.load(std::memory_order_relaxed);
   content.views = record.views.load(std::memory_order_relaxed);

@@ -13,8 +13,7 @@
 #include "cache/base/config.h"
 #include "cache/disk_tier.h"
 #include "cache/fetch.h"
-#include "cache/origin.h"
-#include "cache/pack/pack_mount.h"
+#include "cache/origin/origins.h"
 #include "cache/ram/listings.h"
 #include "cache/ram/ram_tier.h"
 #include "cache/single_flight.h"
@@ -50,9 +49,11 @@ class FileCache {
  public:
   static base::Result<FileCache*> attach(const base::Config& config, const base::ProcessId& job, bool create, std::string& why);
 
-  // For some prefixes the origin is a pack. Before anybody opens anything.
-  void use_packs(const PackMounts* packs) { packs_ = packs; }
-  const PackMounts* packs() const { return packs_; }
+  // Before anybody opens anything. Until then, and with null, there are only mounts.
+  void use_origins(const Origins* origins) { origins_ = origins != nullptr && !origins->has_only_mounts() ? origins : nullptr; }
+  // Null: there are only mounts.
+  const Origins* origins() const { return origins_; }
+  const Origin& origin_of(std::string_view path) const { return origins_ != nullptr ? origins_->of(path) : mount_origin(); }
   std::uint64_t max_file() const { return rules_.max_file; }
 
   OpenOutcome open(const OpenRequest& request);
@@ -127,30 +128,26 @@ class FileCache {
   std::optional<std::uint64_t> fill_from_disk(std::string_view key, const FileStat& stat, std::byte* room);
   void note_opened(const Record& record, bool waited_for_prefetch);
   OpenOutcome fetch(const OpenRequest& request, Lane lane, SingleFlight::Ticket& turn);
+  OpenOutcome fetch_opened(const OpenRequest& request, const Origin& origin, Opened& opened, Fetch& fetch,
+                           SingleFlight::Ticket& turn);
   // The file is opened and its room is there; the program reads it part by part. False: it is to be fetched as a whole.
-  bool serve_in_parts(const OpenRequest& request, Fetch& fetch, OriginFile& file, SingleFlight::Ticket& turn,
-                      OpenOutcome& outcome);
-  // Is it of the pack that this process sees there, or of the origin where it sees none?
-  bool has_right_source(const Record& record) const;
-  // The pack that the path lies in; null: none.
-  const PackMount* pack_of(std::string_view path) const { return packs_ != nullptr ? packs_->of(path) : nullptr; }
-  base::Result<FileStat> ask_origin(std::string_view key, const char* path) const;
-  OpenOutcome fetch_packed(const PackMount& pack, const OpenRequest& request);
-  OpenOutcome keep_packed(const PackMount& pack, const PackMount::Content& content, const OpenRequest& request);
-  // Where they stay, and take nobody's room.
+  bool serve_in_parts(const OpenRequest& request, Fetch& fetch, Opened& opened, SingleFlight::Ticket& turn, OpenOutcome& outcome);
+  // Is it from the origin that this process sees there?
+  bool has_right_origin(const Record& record) const {
+    return (origins_ == nullptr && record.origin == k_mounts) || origin_of(record.path()).id() == record.origin;
+  }
   bool may_fetch_neighbours() const;
-  void keep_neighbours(const PackMount& pack, const PackMount::Content& content);
-  void keep_neighbour(std::string_view key, const PackMount::Content& content);
-  OpenOutcome hand_over_copy(const PackMount& pack, const PackMount::Content& content, const OpenRequest& request,
-                             base::Counter reason);
-  OpenOutcome fail_packed(const OpenRequest& request, int error);
-  // Without the cache: by the kernel, or a copy out of the pack.
+  void keep_neighbours(const Origin& origin, Opened& opened);
+  void keep_neighbour(const Opened::Neighbour& neighbour);
+  // The origin gave no file.
+  OpenOutcome fail(const OpenRequest& request, const Origin& origin, int error);
+  // Without the cache: by the kernel, or a copy of what has no fd.
   OpenOutcome open_uncached(const OpenRequest& request, base::Counter reason);
   OpenOutcome open_plain(const OpenRequest& request, base::Counter reason);
-  OpenOutcome hand_over(OriginFile&& file, base::Counter reason);
+  OpenOutcome hand_over(const OpenRequest& request, Opened& opened, base::Counter reason);
 
   Region* region_;
-  const PackMounts* packs_ = nullptr;
+  const Origins* origins_ = nullptr;
   RamTier ram_;
   SingleFlight flights_;
   DiskTier* disk_ = nullptr;  // never freed, as this

@@ -49,6 +49,8 @@ void write_record_head(std::byte* start, const RecordPlan& plan, const RecordCon
   record.record_size = plan.end - plan.start;
   record.stat = content.stat;
   record.fetched_ns = content.fetched_ns;
+  record.origin = content.origin;
+  record.reserved_word = 0;
   std::memset(record.reserved, 0, sizeof record.reserved);
   auto* path = reinterpret_cast<std::byte*>(&record + 1);
   std::memcpy(path, content.path.data(), content.path.size());

@@ -22,6 +22,10 @@ inline constexpr std::uint64_t k_page = 4096;
 // Smaller files are not laid out for mapping from the start: a page and a half of padding for each would not pay.
 inline constexpr std::uint64_t k_mappable_from = 32 << 10;
 
+// The origin that a record came from: the mounts, or a pack for as long as its file is the same (cache/origin/origin.h).
+using OriginId = std::uint32_t;
+inline constexpr OriginId k_mounts = 0;
+
 enum class RecordKind : std::uint8_t { file = 1, stat = 2, directory = 3, link = 4, absent = 5 };
 
 struct Record {
@@ -53,8 +57,10 @@ struct Record {
   std::uint64_t header_hash;               // xxh3 of the header but for the marks and itself, and of the path
 
   FileStat stat;
-  std::uint64_t fetched_ns;   // wall clock
-  std::uint64_t reserved[4];  // zero
+  std::uint64_t fetched_ns;  // wall clock
+  OriginId origin;
+  std::uint32_t reserved_word;  // zero, as the next
+  std::uint64_t reserved[3];
 
   std::string_view path() const { return {reinterpret_cast<const char*>(this + 1), path_length}; }
   const char* path_text() const { return reinterpret_cast<const char*>(this + 1); }
@@ -93,6 +99,7 @@ struct RecordContent {
   bool physical = false;
   bool prefetched = false;
   bool from_disk = false;
+  OriginId origin = k_mounts;
   std::optional<std::uint64_t> data_hash = {};  // where the data has been checked by it; else it is made
   std::uint64_t fetched_ns = 0;                 // wall clock: when the fetch began
   std::uint64_t verified_ns = 0;                // base::boot_ns

@@ -27,7 +27,7 @@ class AutoEngine final : public IoEngine, public FetchClient {
   void drain() override;
   unsigned stop(unsigned patience_ms) override;
 
-  Room room_for(Fetch& fetch, const OpenedFile& file) override { return client_.room_for(fetch, file); }
+  Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) override { return client_.room_for(fetch, file); }
   void ended(Fetch& fetch, const FetchResult& result) override;
 
  private:

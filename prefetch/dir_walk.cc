@@ -38,14 +38,14 @@ int DirWalk::enter(int parent, const char* name, int flags) {
   return 0;
 }
 
-int DirWalk::enter_packed() {
-  const cache::PackMount* const pack = packs_ != nullptr ? packs_->of(path_) : nullptr;
-  if (pack == nullptr) return ENOENT;
-  const auto directory = cache::PackDirectory::open(*pack, path_, /*follows=*/true, /*with_names=*/true);
-  if (!directory) return directory.error().value;
+// ENOENT: it is the kernel's to list.
+int DirWalk::enter_listing() {
+  if (origins_ == nullptr) return ENOENT;
+  const auto listing = origins_->of(path_).list(path_);
+  if (!listing) return listing.error().value;
   Level level;
-  level.packed.reset(*directory);
-  level.end = level.packed->end();
+  level.listing.reset(*listing);
+  level.end = level.listing->end();
   level.path_length = path_.size();
   levels_.push_back(std::move(level));
   return 0;
@@ -56,9 +56,9 @@ int DirWalk::begin(const std::string& root, std::int64_t from) {
   enters_ = false;
   path_ = root;
   position_ = from;
-  int error = enter_packed();
+  int error = enter_listing();
   if (error == 0)
-    levels_.back().at = std::min(levels_.back().packed->round_up(static_cast<std::uint64_t>(from)), levels_.back().end);
+    levels_.back().at = std::min(levels_.back().listing->round_up(static_cast<std::uint64_t>(from)), levels_.back().end);
   if (error != ENOENT) return error;
   error = enter(AT_FDCWD, path_.c_str(), 0);
   if (error != 0 || from == 0) return error;
@@ -73,14 +73,14 @@ DirWalk::Found DirWalk::next() {
     if (levels_.size() == k_most_levels) return {Found::refused, Refusal::too_long, ELOOP};
     // Not by path_, which may have become another's.
     const char* const name = path_.c_str() + levels_.back().path_length + 1;
-    // In a pack nothing is moved.
-    const int error = levels_.back().packed != nullptr ? enter_packed() : enter(levels_.back().fd.get(), name, O_NOFOLLOW);
+    // An origin that lists by itself moves nothing.
+    const int error = levels_.back().listing != nullptr ? enter_listing() : enter(levels_.back().fd.get(), name, O_NOFOLLOW);
     if (error != 0) return {Found::refused, Refusal::unreadable, error};
   }
   while (!levels_.empty()) {
     Level& level = levels_.back();
     path_.resize(level.path_length);
-    if (level.at == level.end && level.packed != nullptr) {
+    if (level.at == level.end && level.listing != nullptr) {
       levels_.pop_back();
       continue;
     }
@@ -96,7 +96,7 @@ DirWalk::Found DirWalk::next() {
       level.end = static_cast<std::size_t>(n);
     }
     const void* const here =
-        level.packed != nullptr ? static_cast<void*>(level.packed->at(level.at)) : level.block.get() + level.at;
+        level.listing != nullptr ? static_cast<void*>(level.listing->at(level.at)) : level.block.get() + level.at;
     const auto* const entry = static_cast<const base::DirectoryEntry*>(here);
     const char* const name = reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name);
     level.at += entry->length;

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "cache/base/unique_fd.h"
-#include "cache/pack/pack_directory.h"
+#include "cache/origin/origins.h"
+#include "cache/pack/listing.h"
 #include "prefetch/refusals.h"
 
 namespace cube::prefetch {
@@ -22,8 +23,8 @@ class DirWalk {
     int error = 0;
   };
 
-  // Of the packs that the walk's thread has opened itself; null: none. Before begin().
-  void use_packs(const cache::PackMounts* packs) { packs_ = packs; }
+  // Opened by the walk's own thread; null: all files are on mounts. Before begin().
+  void use_origins(const cache::Origins* origins) { origins_ = origins; }
   // 0, or the errno of the root. `from`: a position() of an earlier walk of the same root, to go on there; a file system that
   // has given the position up may pass by some files, or tell some again.
   int begin(const std::string& root, std::int64_t from = 0);
@@ -40,20 +41,20 @@ class DirWalk {
   static constexpr std::size_t k_most_levels = 64;
 
   struct Release {
-    void operator()(cache::PackDirectory* directory) const { directory->release(); }
+    void operator()(cache::Listing* directory) const { directory->release(); }
   };
   struct Level {
     base::UniqueFd fd;
     std::unique_ptr<std::byte[]> block;
-    std::unique_ptr<cache::PackDirectory, Release> packed;  // instead of both
+    std::unique_ptr<cache::Listing, Release> listing;  // instead of both
     std::size_t at = 0, end = 0;
     std::size_t path_length = 0;
   };
   int enter(int parent, const char* name, int flags);
-  int enter_packed();
+  int enter_listing();
   Found look_at(Level& level, const char* name, unsigned char type);
 
-  const cache::PackMounts* packs_ = nullptr;
+  const cache::Origins* origins_ = nullptr;
   std::vector<Level> levels_;
   std::string path_;
   bool enters_ = false;  // the directory told last

@@ -23,10 +23,10 @@
 
 #include <cstdint>
 
-#include "cache/file_stat.h"
+#include "cache/origin/origin.h"
 
 namespace cube::cache {
-class PackMounts;
+class Origins;
 }
 
 namespace cube::prefetch {
@@ -70,26 +70,14 @@ struct Room {
   static Room decline(int reason) { return {nullptr, reason, false, false}; }
 };
 
-struct OpenedFile {
-  cache::FileStat stat{};
-  bool is_physical = false;  // no part of the path is a symbolic link
-};
-
 class FetchClient {
  public:
   // Only regular files are worth room; what else has been opened (directories too) shows in the stat.
-  virtual Room room_for(Fetch& fetch, const OpenedFile& file) = 0;
+  virtual Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) = 0;
   virtual void ended(Fetch& fetch, const FetchResult& result) = 0;
 
  protected:
   ~FetchClient() = default;
-};
-
-// Where files lie in packs (threads only): the engine opens them anew in its own fd table. A file there takes one read, before
-// its room is asked for, and what a pack does not have is the origin's.
-struct PackedOrigin {
-  const cache::PackMounts* packs = nullptr;
-  std::uint64_t max_file = 0;  // of larger ones only the stat is wanted
 };
 
 struct EngineOptions {
@@ -99,7 +87,10 @@ struct EngineOptions {
   // A ring that is stopped waits so long for what it has abandoned to be closed: the kernel would do that after the process.
   unsigned give_back_ms = 250;
   std::size_t stack = 128 << 10;
-  PackedOrigin packed = {};
+  // For threads only; null: all files are on mounts. The engine opens the origins anew in its own fd table. A file of an origin
+  // that is read whole by its open is read before its room is asked for.
+  const cache::Origins* origins = nullptr;
+  std::uint64_t max_file = 0;  // bytes: a larger file of such an origin is not read
 };
 inline constexpr unsigned k_most_depth = 256;
 

@@ -44,7 +44,7 @@ void Lead::open_list() {
     return cache.is_full() || cache.ring().is_in_use();
   };
   std::string why;
-  auto list = ListSource::open({config_.prefetch_list, config_.prefixes, false, {}, packs_.get()}, from, repeats, &cache_, why);
+  auto list = ListSource::open({config_.prefetch_list, config_.prefixes, false, {}, origins_.get()}, from, repeats, &cache_, why);
   if (list == nullptr) base::log(base::LogLevel::warn, "CUBESHIM_PREFETCH_LIST: {}", why);
   plan_.set_list(std::move(list));
 }
@@ -96,8 +96,8 @@ bool Lead::begin() {
     base::log(base::LogLevel::warn, "nothing is prefetched: {}", why);
     return false;
   }
-  if (cache_.packs() != nullptr) packs_ = cache_.packs()->opened_anew();
-  plan_.use_packs(packs_.get());
+  if (cache_.origins() != nullptr) origins_ = cache_.origins()->reopened();
+  plan_.use_origins(origins_.get());
   cache_.listings().begin_lead();
   // What a former leader has left behind is for us.
   cache_.region().reap();

@@ -51,7 +51,7 @@ class Lead {
   const base::Config& config_;
   EventCount& events_;
   DepthControl depth_;
-  std::unique_ptr<cache::PackMounts> packs_;  // this thread's
+  std::unique_ptr<cache::Origins> origins_;  // opened by this thread; null: all files are on mounts
   std::unique_ptr<Prefetcher> prefetcher_;
   Plan plan_;
   std::mutex socket_mutex_;  // guards which announcements plan_ has

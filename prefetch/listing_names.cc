@@ -7,10 +7,10 @@
 
 namespace cube::prefetch {
 
-bool ListingNames::read(const std::string& directory, const cache::PackMounts* packs, std::size_t most) {
+bool ListingNames::read(const std::string& directory, const cache::Origins* origins, std::size_t most) {
   directory_ = directory;
   DirWalk walk;
-  walk.use_packs(packs);
+  walk.use_origins(origins);
   if (walk.begin(directory) != 0) return false;
   while (walk.is_walking()) {
     const DirWalk::Found found = walk.next();

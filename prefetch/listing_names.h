@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "cache/pack/pack_mount.h"
+#include "cache/origin/origins.h"
 
 namespace cube::prefetch {
 
 class ListingNames {
  public:
   // Reads them; false where there are more than so many, or it cannot be listed.
-  bool read(const std::string& directory, const cache::PackMounts* packs, std::size_t most);
+  bool read(const std::string& directory, const cache::Origins* origins, std::size_t most);
   // By name, if what was read comes first by name, and does not in the listing.
   void choose_order(const std::function<bool(const std::string& path)>& was_read);
   // False: there are no more.

@@ -80,7 +80,7 @@ bool ListingSource::open_walk(Window& window) {
     oldest->walk.reset();
   }
   window.walk = std::make_unique<DirWalk>();
-  window.walk->use_packs(packs_);
+  window.walk->use_origins(origins_);
   return window.walk->begin(window.directory, window.position) == 0;
 }
 
@@ -89,7 +89,7 @@ void ListingSource::begin(Window& window) {
   std::size_t held = 0;
   for (const auto& other : windows_) held += other->names != nullptr ? other->names->size() : 0;
   auto names = std::make_unique<ListingNames>();
-  if (held >= most_names_ || !names->read(window.directory, packs_, std::min(most_names_ - held, k_most_names_of_one))) return;
+  if (held >= most_names_ || !names->read(window.directory, origins_, std::min(most_names_ - held, k_most_names_of_one))) return;
   names->choose_order([&](const std::string& path) { return static_cast<bool>(cache_.ram().find(path, base::hash_path(path))); });
   window.names = std::move(names);
 }

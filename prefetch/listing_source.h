@@ -37,7 +37,7 @@ class ListingSource final : public PathSource {
 
   explicit ListingSource(cache::FileCache& cache) : cache_(cache), listings_(cache.listings()) {}
   // Of the thread that calls next().
-  void use_packs(const cache::PackMounts* packs) { packs_ = packs; }
+  void use_origins(const cache::Origins* origins) { origins_ = origins; }
   // At most so many names in memory. For tests.
   void keep_names(std::size_t most) { most_names_ = most; }
   Next next(PlannedFile& file) override;
@@ -69,7 +69,7 @@ class ListingSource final : public PathSource {
 
   cache::FileCache& cache_;
   cache::Listings listings_;
-  const cache::PackMounts* packs_ = nullptr;
+  const cache::Origins* origins_ = nullptr;
   std::vector<std::unique_ptr<Window>> windows_;
   std::size_t at_ = 0;  // whose turn it is
   std::size_t most_names_ = k_most_names;

@@ -103,9 +103,11 @@ PathList::Verdict PathList::take_line(std::string_view line) {
 
 // At path_.
 base::Result<cache::FileStat> PathList::look() const {
-  const cache::PackMount* const pack = options_.packs != nullptr ? options_.packs->of(path_) : nullptr;
-  cache::PackMount::Found found;
-  if (pack != nullptr && pack->find(path_, /*follows=*/true, found)) return found.entry.stat;
+  if (const cache::Origin* const origin = options_.origins != nullptr ? &options_.origins->of(path_) : nullptr;
+      origin != nullptr) {
+    const auto stat = origin->stat(path_, path_.c_str());
+    if (stat || origin->traits().knows_all_names) return stat;
+  }
   return cache::stat_path(AT_FDCWD, path_.c_str(), 0);
 }
 

@@ -37,8 +37,8 @@ struct PathListOptions {
   std::string list;
   std::vector<std::string> prefixes;  // normalised
   bool look_at_each = false;
-  std::string directory = {};                // where relative paths begin; empty: the list's own
-  const cache::PackMounts* packs = nullptr;  // that the thread has opened itself: what lies there is looked for there
+  std::string directory = {};               // where relative paths begin; empty: the list's own
+  const cache::Origins* origins = nullptr;  // opened by this thread; null: all files are on mounts
 };
 
 struct PathEntry {
@@ -66,7 +66,7 @@ class PathList {
 
  private:
   PathList(PathListOptions options, ListReader reader) : options_(std::move(options)), reader_(std::move(reader)) {
-    walk_.use_packs(options_.packs);
+    walk_.use_origins(options_.origins);
   }
 
   enum class Verdict : std::uint8_t { none, unknown, file };

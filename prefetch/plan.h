@@ -16,7 +16,7 @@ namespace cube::prefetch {
 class Plan final : public PathSource {
  public:
   explicit Plan(cache::FileCache& cache) : listings_(cache) {}
-  void use_packs(const cache::PackMounts* packs) { listings_.use_packs(packs); }
+  void use_origins(const cache::Origins* origins) { listings_.use_origins(origins); }
   // Programs read from listed directories, and soon want more of them.
   bool is_following_reads() { return listings_.is_following_reads(); }
   void set_announcements(std::unique_ptr<Announcements> announcements) { announcements_ = std::move(announcements); }

@@ -59,10 +59,11 @@ std::unique_ptr<Prefetcher> Prefetcher::make(cache::FileCache& cache, Options op
   engine.nice = prefetcher->options_.nice;
   prefetcher->engine_ = make_engine(choice_of(prefetcher->options_.engine), engine, *prefetcher, why);
   if (prefetcher->engine_ == nullptr) return nullptr;
-  if (cache.packs() == nullptr || cache.packs()->is_empty()) return prefetcher;
-  engine.packed = {cache.packs(), cache.max_file()};
-  prefetcher->pack_engine_ = make_engine(EngineChoice::threads, engine, *prefetcher, why);
-  if (prefetcher->pack_engine_ == nullptr) return nullptr;
+  if (cache.origins() == nullptr) return prefetcher;
+  engine.origins = cache.origins();
+  engine.max_file = cache.max_file();
+  prefetcher->whole_file_engine_ = make_engine(EngineChoice::threads, engine, *prefetcher, why);
+  if (prefetcher->whole_file_engine_ == nullptr) return nullptr;
   return prefetcher;
 }
 
@@ -91,7 +92,7 @@ void Prefetcher::set_depth(unsigned depth) {
     depth_ = depth;
   }
   engine_->set_depth(depth);
-  if (pack_engine_ != nullptr) pack_engine_->set_depth(depth);
+  if (whole_file_engine_ != nullptr) whole_file_engine_->set_depth(depth);
   pump();
 }
 
@@ -144,7 +145,8 @@ std::uint32_t Prefetcher::origin_of(const std::string& path) const {
 }
 
 IoEngine& Prefetcher::engine_for(const std::string& path) const {
-  return pack_engine_ != nullptr && cache_.packs()->of(path) != nullptr ? *pack_engine_ : *engine_;
+  const bool by_open = whole_file_engine_ != nullptr && cache_.origin_of(path).traits().is_whole_in_one_read;
+  return by_open ? *whole_file_engine_ : *engine_;
 }
 
 void Prefetcher::pump() {
@@ -178,12 +180,12 @@ void Prefetcher::begin(std::unique_ptr<Flight> flight) {
   one_has_ended(flight->file.reader, flight->file.sequence);
 }
 
-Room Prefetcher::room_for(Fetch& of, const OpenedFile& file) {
+Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
   auto& flight = static_cast<Flight&>(of);
   note_placed(flight);
   if (file.stat.size > flight.file.most_bytes) return Room::decline(k_too_large);
   using Next = cache::Fetch::Next;
-  switch (flight.fetch.accept(file.stat, file.is_physical)) {
+  switch (flight.fetch.accept(file)) {
     case Next::read: return Room::give(flight.fetch.room(), flight.fetch.wants_second_look());
     case Next::done: return Room::decline(k_is_there);
     case Next::refuse: break;
@@ -373,7 +375,7 @@ std::vector<Settled> Prefetcher::take_settled() {
 void Prefetcher::stop(unsigned patience_ms) {
   if (!begin_stop()) return wait_for_stop(patience_ms);
   if (engine_ != nullptr) engine_->stop(patience_ms);
-  if (pack_engine_ != nullptr) pack_engine_->stop(patience_ms);
+  if (whole_file_engine_ != nullptr) whole_file_engine_->stop(patience_ms);
   is_stop_over_.store(true, std::memory_order_release);
   stop_over_.notify();
 }

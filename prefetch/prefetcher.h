@@ -77,7 +77,7 @@ class Prefetcher final : public FetchClient {
   // before the files of a ring are closed leaves the mount busy.
   void stop(unsigned patience_ms);
 
-  Room room_for(Fetch& fetch, const OpenedFile& file) override;
+  Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) override;
   void ended(Fetch& fetch, const FetchResult& result) override;
 
  private:
@@ -122,7 +122,8 @@ class Prefetcher final : public FetchClient {
   const Options options_;
   RingWatch watch_;
   std::unique_ptr<IoEngine> engine_;
-  std::unique_ptr<IoEngine> pack_engine_;  // where the job has packs: threads, for a file takes one call
+  // For origins that are read whole by an open; null: there is none. Threads serve best, because a file takes one call.
+  std::unique_ptr<IoEngine> whole_file_engine_;
   EventCount own_progress_;
   EventCount* const progress_;
   std::atomic<unsigned> in_flight_{0}, unended_{0}, unplaced_{0};

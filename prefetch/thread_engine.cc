@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "cache/pack/pack_mount.h"
+#include "cache/origin/origins.h"
 #include "prefetch/background_thread.h"
 #include "prefetch/callback_gate.h"
 #include "prefetch/engine_core.h"
@@ -54,12 +54,12 @@ class ThreadCore final : public EngineCore {
   void wake_one();
 
   bool take(Worker& worker);
-  void fetch_one(Worker& worker, cache::PackScratch& scratch);
-  // False: the pack does not have it.
-  bool fetch_packed(Worker& worker, cache::PackScratch& scratch, FetchResult& result);
+  void fetch_one(Worker& worker, cache::OpenedPlace& place);
+  // False: it is not of an origin that is read whole by an open.
+  bool fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result);
   void fetch_opened(Worker& worker, int fd, Links links, FetchResult& result);
 
-  std::unique_ptr<cache::PackMounts> packs_;  // of the threads' table; made before there is any of them
+  std::unique_ptr<cache::Origins> origins_;  // of the threads' table; made before there is any of them
   std::mutex mutex_;
   std::condition_variable work_, keeping_;
   Worker workers_[k_most_depth];
@@ -75,7 +75,7 @@ class ThreadCore final : public EngineCore {
 void ThreadCore::keep() {
   const auto is_private = take_private_fd_table();
   lower_priority(options.nice);
-  if (is_private && options.packed.packs != nullptr) packs_ = options.packed.packs->opened_anew();
+  if (is_private && options.origins != nullptr) origins_ = options.origins->reopened();
   std::unique_lock lock(mutex_);
   keeper_error_ = is_private ? 0 : is_private.error().value;
   keeping_.notify_all();
@@ -108,7 +108,7 @@ void ThreadCore::start_one(std::unique_lock<std::mutex>& lock) {
 }
 
 void ThreadCore::serve(Worker& worker) {
-  cache::PackScratch scratch;
+  cache::OpenedPlace place;
   std::unique_lock lock(mutex_);
   --starting_;
   do {
@@ -117,7 +117,7 @@ void ThreadCore::serve(Worker& worker) {
     // One wakes the next, where there is more than it can take itself.
     if (queue.size() > 1) wake_one();
     lock.unlock();
-    while (take(worker)) fetch_one(worker, scratch);
+    while (take(worker)) fetch_one(worker, place);
     lock.lock();
     --running_;
   } while (!is_stopping_ && !worker.gate.is_closed() && wait_for_work(lock));
@@ -149,40 +149,42 @@ bool ThreadCore::take(Worker& worker) {
   return fetch != nullptr;
 }
 
-bool ThreadCore::fetch_packed(Worker& worker, cache::PackScratch& scratch, FetchResult& result) {
-  const cache::PackMount* const pack = packs_ != nullptr ? packs_->of(worker.path) : nullptr;
-  if (pack == nullptr) return false;
-  cache::PackMount::Content content;
-  const auto read = pack->read(worker.path, options.packed.max_file, scratch, content);
-  const int error = read ? 0 : read.error().value;
-  if (error == ENOENT) return false;
+bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result) {
+  if (origins_ == nullptr) return false;
+  const cache::Origin& origin = origins_->of(worker.path);
+  if (!origin.traits().is_whole_in_one_read) return false;
+  const auto opened = origin.open({.key = worker.path, .path = worker.path, .most = options.max_file}, place);
+  const int error = opened ? 0 : opened.error().value;
+  if (error == ENOENT && !origin.traits().knows_all_names) return false;
   result.reads = 1;
   result.ending = Ending::failed;
   result.error = error;
   // A directory's stat is there, too.
   if (error != 0 && error != EISDIR) return true;
   if (!worker.gate.enter()) return true;
-  const Room room = client.room_for(*worker.fetch, {content.stat, content.physical});
+  const cache::FileAtOrigin& file = place.opened()->file();
+  const Room room = client.room_for(*worker.fetch, file);
   result.has_room = worker.has_room = room.is_given;
   worker.gate.leave();
   if (!room.is_given) {
     result.ending = Ending::declined;
     result.reason = room.reason;
-  } else if (error == 0 && content.data != nullptr) {
-    if (content.stat.size != 0) std::memcpy(room.data, content.data, content.stat.size);
-    result.bytes = content.stat.size;
+  } else if (error != 0) {
+    result.error = EFBIG;
+  } else if (const auto read = place.opened()->read_whole(room.data); read) {
+    result.bytes = file.stat.size;
     result.ending = Ending::whole;
   } else {
-    result.error = EFBIG;
+    result.error = read.error().value;
   }
   return true;
 }
 
-void ThreadCore::fetch_one(Worker& worker, cache::PackScratch& scratch) {
+void ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
   FetchResult result;
   Links links = Links::unknown;
   base::Result<int> fd = base::fail(ENOENT);
-  if (!fetch_packed(worker, scratch, result)) {
+  if (!fetch_by_open(worker, place, result)) {
     result.opens = 1;
     fd = open_for_fetch(worker.path, links);
     if (fd) {
@@ -211,7 +213,7 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, Links links, FetchResult& 
   result.stats = 1;
   const auto stat = cache::stat_fd(fd);
   if (!stat) return fail(stat.error().value);
-  const OpenedFile file{*stat, links == Links::unknown ? has_no_links(fd, worker.path) : links == Links::none};
+  const cache::FileAtOrigin file{*stat, links == Links::unknown ? has_no_links(fd, worker.path) : links == Links::none};
   if (!worker.gate.enter()) return;
   const Room room = client.room_for(*worker.fetch, file);
   result.has_room = worker.has_room = room.is_given;

@@ -86,7 +86,7 @@ std::vector<std::string> open_packs(base::Config& config) {
   if (std::count(absolute.begin(), absolute.end(), ':') == static_cast<std::ptrdiff_t>(config.packs.size() - 1))
     setenv("CUBESHIM_PACKS", absolute.c_str(), 1);
   // Never freed: calls come after every destructor.
-  process::g_packs.store(cache::PackMounts::open(config.packs, errors).release(), std::memory_order_release);
+  process::g_origins.store(cache::Origins::open(config.packs, errors).release(), std::memory_order_release);
   return errors;
 }
 

@@ -12,7 +12,7 @@
 
 #include "cache/file_cache.h"
 #include "cache/fill.h"
-#include "cache/pack/pack_directory.h"
+#include "cache/pack/listing.h"
 
 namespace cube::shim {
 
@@ -53,8 +53,8 @@ struct alignas(64) OpenFile {
   // Out of the way of a hit.
   [[gnu::noinline, gnu::cold]] bool is_filling() const;
   cache::Pin pin;
-  cache::FileStat written;                    // of a writer
-  cache::PackDirectory* directory = nullptr;  // of a directory
+  cache::FileStat written;              // of a writer
+  cache::Listing* directory = nullptr;  // of a directory
 };
 
 // Mode real: a call that moves the offset of a copy, which the kernel keeps. While one lives, and was begun before k_moved was

@@ -48,9 +48,9 @@ long open_number(int flags) {
 
 int open(const cache::PackMount& pack, std::string_view path, int flags) {
   const bool with_names = (flags & O_PATH) == 0;
-  const auto opened = cache::PackDirectory::open(pack, path, (flags & O_NOFOLLOW) == 0, with_names);
+  const auto opened = cache::Listing::open(pack, path, (flags & O_NOFOLLOW) == 0, with_names);
   if (!opened) return -opened.error().value;
-  cache::PackDirectory* const directory = *opened;
+  cache::Listing* const directory = *opened;
   expect_new_fd();
   OpenFileRef file = open_files::make();
   const long fd = file ? open_number(flags) : -ENFILE;

@@ -4,7 +4,7 @@
 // Thread safety: all of it; all but next_entry's result, which is good until the stream is closed, is async-signal-safe.
 #pragma once
 
-#include "cache/pack/pack_directory.h"
+#include "cache/pack/listing.h"
 #include "shim/fd_table.h"
 
 namespace cube::shim::packed_directory {

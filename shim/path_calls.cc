@@ -129,7 +129,7 @@ bool is_read_only(int fd) {
   // An fd for a path only is refused by the kernel.
   if (const OpenFileRef directory = packed_directory::acquire(fd)) return (directory->flags & O_PATH) == 0;
   const OpenFileRef file = g_fds.acquire(fd);
-  return file && cache::is_packed(file->record->stat);
+  return file && file->record->origin != cache::k_mounts;
 }
 
 namespace {
@@ -387,7 +387,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome, int flags) {
     return;
   }
   // The name itself is a link: the kernel says ELOOP.
-  const bool is_packed = cache::is_packed(outcome.pin->stat);
+  const bool is_packed = outcome.pin->origin != cache::k_mounts;
   if ((flags & O_NOFOLLOW) != 0 && !outcome.pin->is_physical() && !is_packed) {
     answered_ = false;
     return;

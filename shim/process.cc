@@ -26,7 +26,7 @@ constinit std::atomic<bool> g_active{false};
 constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
 constinit std::atomic<bool> g_memory_is_shared{false};
 constinit std::atomic<const std::uint32_t*> g_fork_mark{nullptr};
-constinit std::atomic<const cache::PackMounts*> g_packs{nullptr};
+constinit std::atomic<const cache::Origins*> g_origins{nullptr};
 
 namespace {
 
@@ -105,7 +105,7 @@ cache::FileCache* attach(bool create) {
   const auto cache = try_attach(create, why);
   t_attaching = false;
   if (cache) {
-    (*cache)->use_packs(packs());
+    (*cache)->use_origins(origins());
     g_cache.store(*cache, std::memory_order_release);
     g_attachment.store(Attachment::attached, std::memory_order_release);
     return *cache;

@@ -36,8 +36,12 @@ void seal();
 }
 
 // The packs of CUBESHIM_PACKS that could be opened; null: none, as nearly always.
-extern constinit std::atomic<const cache::PackMounts*> g_packs;
-inline const cache::PackMounts* packs() { return g_packs.load(std::memory_order_acquire); }
+extern constinit std::atomic<const cache::Origins*> g_origins;
+inline const cache::Origins* origins() { return g_origins.load(std::memory_order_acquire); }
+inline const cache::PackMounts* packs() {
+  const cache::Origins* const all = origins();
+  return all != nullptr ? &all->packs() : nullptr;
+}
 
 inline bool is_packed(std::string_view path) { return packs() != nullptr && packs()->of(path) != nullptr; }
 

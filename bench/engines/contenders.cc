@@ -74,7 +74,7 @@ class EngineReader final : public Contender, public prefetch::FetchClient {
 
   std::string choice() const override { return engine_->name_for(0); }
 
-  prefetch::Room room_for(prefetch::Fetch& fetch, const prefetch::OpenedFile& file) override {
+  prefetch::Room room_for(prefetch::Fetch& fetch, const cache::FileAtOrigin& file) override {
     if (!file.stat.is_regular() || file.stat.size > largest_) return prefetch::Room::decline(1);
     auto& item = static_cast<Item&>(fetch);
     for (auto& place : kept_) {

@@ -16,7 +16,7 @@ namespace sys = base::sys;
 constexpr std::size_t k_copy_part = 512 << 10;
 
 base::Result<void> write_parts(const PackMount& mount, const PackEntry& entry, int file) {
-  PackScratch scratch;
+  base::Scratch scratch;
   std::byte* const room = scratch.reserve(k_copy_part);
   if (room == nullptr) return base::fail(ENOMEM);
   base::Hasher hasher;
@@ -59,7 +59,7 @@ base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount, const PackMo
 }
 
 base::Result<base::UniqueFd> open_copy_of_packed(const PackMount& mount, std::string_view path, int flags) {
-  PackScratch scratch;
+  base::Scratch scratch;
   PackMount::Content content;
   // What is larger is copied in parts.
   const auto read = mount.read(path, k_copy_part, scratch, content);

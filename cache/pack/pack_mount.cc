@@ -213,7 +213,7 @@ base::Result<PackEntry> PackMount::find_in_window(const Found& found, Content& c
   return entry;
 }
 
-void PackMount::read_window(const PackSlot& slot, PackScratch& scratch, Content& content) const {
+void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Content& content) const {
   content.window = nullptr;
   const PackSpan span = windows_->around(slot);
   if (span.bytes == slot.bytes) return;
@@ -230,7 +230,7 @@ void PackMount::read_window(const PackSlot& slot, PackScratch& scratch, Content&
 }
 
 // The record at found.slot, and what lies around it if there is a use for that.
-base::Result<PackEntry> PackMount::read_found(const Found& found, Reach reach, PackScratch& scratch, Content& content) const {
+base::Result<PackEntry> PackMount::read_found(const Found& found, Reach reach, base::Scratch& scratch, Content& content) const {
   const bool may_reach = reach == Reach::window && windows_ != nullptr;
   // The link that has led here may have brought it.
   auto entry = find_in_window(found, content);
@@ -250,13 +250,13 @@ base::Result<PackEntry> PackMount::read_found(const Found& found, Reach reach, P
   return entry;
 }
 
-base::Result<void> PackMount::read_any(const Wish& wish, PackScratch& scratch, Found& found, Content& content) const {
+base::Result<void> PackMount::read_any(const Wish& wish, base::Scratch& scratch, Found& found, Content& content) const {
   const auto result = as_seen(read_as_it_is(wish, scratch, found, content));
   if (!result && result.error().value == EIO) content.data = content.window = nullptr;
   return result;
 }
 
-base::Result<void> PackMount::read_as_it_is(const Wish& wish, PackScratch& scratch, Found& found, Content& content) const {
+base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scratch, Found& found, Content& content) const {
   const std::uint64_t most_bytes = wish.most + k_most_pack_head + 2 * k_page;
   content.window = nullptr;
   for (bool has_followed = false;;) {
@@ -292,7 +292,7 @@ base::Result<void> PackMount::read_as_it_is(const Wish& wish, PackScratch& scrat
   }
 }
 
-base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content,
+base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, base::Scratch& scratch, Content& content,
                                    Reach reach) const {
   Found found;
   auto result = begin(path, found);
@@ -316,15 +316,6 @@ std::unique_ptr<PackMounts> PackMounts::open(const std::vector<base::PackSetting
   return packs;
 }
 
-base::Result<FileStat> PackMounts::stat(std::string_view key, const char* path) const {
-  const PackMount* const pack = of(key);
-  if (pack == nullptr) return stat_path(AT_FDCWD, path, 0);
-  PackMount::Found found;
-  const auto there = pack->find(key, /*follows=*/true, found);
-  if (!there) return base::fail(there.error().value);
-  return found.entry.stat;
-}
-
 std::unique_ptr<PackMounts> PackMounts::opened_anew() const {
   auto own = std::make_unique<PackMounts>();
   for (const auto& mount : mounts_) {
@@ -335,7 +326,7 @@ std::unique_ptr<PackMounts> PackMounts::opened_anew() const {
   return own;
 }
 
-base::Result<void> PackMount::read_listing(std::string_view path, bool follows, PackScratch& scratch, Found& found,
+base::Result<void> PackMount::read_listing(std::string_view path, bool follows, base::Scratch& scratch, Found& found,
                                            Content& content) const {
   constexpr std::uint64_t k_no_bound = 1ULL << 40;
   auto result = begin(path, found);

@@ -15,8 +15,8 @@
 
 #include "cache/base/aside.h"
 #include "cache/base/config.h"
+#include "cache/base/scratch.h"
 #include "cache/pack/pack_reader.h"
-#include "cache/pack/pack_scratch.h"
 #include "cache/pack/pack_window.h"
 
 namespace cube::cache {
@@ -25,7 +25,6 @@ namespace cube::cache {
 // prefix, for as long as its file is the same; files that were on several devices when they were packed differ in the major
 // number.
 inline constexpr std::uint32_t k_pack_device = 1U << 31;
-inline bool is_packed(const FileStat& stat) { return (stat.device_minor & k_pack_device) != 0; }
 
 class PackMount {
  public:
@@ -59,17 +58,17 @@ class PackMount {
   enum class Reach : std::uint8_t { record, window };
   // A regular file with all its bytes, by one read, which may bring its neighbours in the pack, too. EISDIR: it is something
   // else.
-  base::Result<void> read(std::string_view path, std::uint64_t most, PackScratch& scratch, Content& content,
+  base::Result<void> read(std::string_view path, std::uint64_t most, base::Scratch& scratch, Content& content,
                           Reach reach = Reach::record) const;
   // The same for a directory's listing, however long it is; `found` is where it really lies. ENOTDIR: it is something else.
-  base::Result<void> read_listing(std::string_view path, bool follows, PackScratch& scratch, Found& found,
+  base::Result<void> read_listing(std::string_view path, bool follows, base::Scratch& scratch, Found& found,
                                   Content& content) const;
   // Where a path with ".." in it leads, links before its last component followed. ENOENT: out of the pack, too.
   base::Result<void> resolve(std::string_view path, Found& found) const;
   // The stat of an entry as the program sees it.
   FileStat as_seen(FileStat stat) const;
-  // Is it a stat as this pack gives them?
-  bool has_made(const FileStat& stat) const { return stat.device_minor == device_minor_; }
+  // Of all stats that this pack gives, and of no others: the pack's identity under its prefix.
+  std::uint32_t device_minor() const { return device_minor_; }
   const PackReader& reader() const { return *reader_; }
   // Of all records together.
   std::uint64_t record_bytes() const { return reader_->header().records_end - reader_->header().records_begin; }
@@ -82,12 +81,12 @@ class PackMount {
     std::uint64_t most = 0;  // bytes
     Reach reach = Reach::record;
   };
-  base::Result<void> read_any(const Wish& wish, PackScratch& scratch, Found& found, Content& content) const;
+  base::Result<void> read_any(const Wish& wish, base::Scratch& scratch, Found& found, Content& content) const;
   base::Result<PackEntry> find_in_window(const Found& found, Content& content) const;
-  void read_window(const PackSlot& slot, PackScratch& scratch, Content& content) const;
-  base::Result<PackEntry> read_found(const Found& found, Reach reach, PackScratch& scratch, Content& content) const;
+  void read_window(const PackSlot& slot, base::Scratch& scratch, Content& content) const;
+  base::Result<PackEntry> read_found(const Found& found, Reach reach, base::Scratch& scratch, Content& content) const;
   // The same, damage and all.
-  base::Result<void> read_as_it_is(const Wish& wish, PackScratch& scratch, Found& found, Content& content) const;
+  base::Result<void> read_as_it_is(const Wish& wish, base::Scratch& scratch, Found& found, Content& content) const;
   // What the program is told, after the last look at the pack: EIO where that is damaged, or another by now.
   base::Result<void> as_seen(const base::Result<void>& result) const;
   base::Result<void> look_up(Found& found, bool wants_entry) const;
@@ -118,8 +117,7 @@ class PackMounts {
   // The same packs, for threads with an fd table of their own, where the numbers of these mean nothing: to be called there, and
   // used by nobody else. One that is another file by now is left out. Allocates.
   std::unique_ptr<PackMounts> opened_anew() const;
-  // The stat of a path as a program sees it, links followed; of the kernel where no pack has the place.
-  base::Result<FileStat> stat(std::string_view key, const char* path) const;
+  const std::vector<std::unique_ptr<PackMount>>& all() const { return mounts_; }
   // Null: none has it.
   const PackMount* of(std::string_view path) const {
     for (const auto& mount : mounts_) {

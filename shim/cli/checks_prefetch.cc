@@ -12,7 +12,7 @@ namespace {
 
 // Nothing is submitted.
 struct NoClient final : prefetch::FetchClient {
-  prefetch::Room room_for(prefetch::Fetch&, const prefetch::OpenedFile&) override { return prefetch::Room::decline(0); }
+  prefetch::Room room_for(prefetch::Fetch&, const cache::FileAtOrigin&) override { return prefetch::Room::decline(0); }
   void ended(prefetch::Fetch&, const prefetch::FetchResult&) override {}
 };
 

@@ -29,7 +29,7 @@ FileLook look_at(const PlannedFile& file, const SurveyPlace& place) {
     const auto pin = place.cache->find({.key = file.path, .path = file.path.c_str()});
     if (pin) return {.is_cached = true, .size = pin->data_size};
   }
-  const auto stat = place.packs->stat(file.path, file.path.c_str());
+  const auto stat = place.origins->of(file.path).stat(file.path, file.path.c_str());
   const auto refuse = [](Refused why, int error = 0) { return FileLook{.is_refused = true, .why = why, .error = error}; };
   if (!stat) {
     const int error = stat.error().value;

@@ -18,7 +18,7 @@ struct SurveyCounts {
 
 struct SurveyPlace {
   cache::FileCache* cache = nullptr;  // null: nothing is cached
-  const cache::PackMounts* packs = nullptr;
+  const cache::Origins* origins = nullptr;
   std::uint64_t max_file = 0;  // bytes
 };
 

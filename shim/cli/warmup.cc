@@ -32,7 +32,7 @@ std::vector<std::string> prefixes_or_all(const base::Config& config) {
 void look(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report) {
   Progress progress(warmup.progress);
   report.what = warmup.check ? WarmupReport::What::check : WarmupReport::What::dry_run;
-  report.found = survey(paths, {target.cache, target.packs, target.parsed.config.max_file}, skipped, progress);
+  report.found = survey(paths, {target.cache, target.origins, target.parsed.config.max_file}, skipped, progress);
 }
 
 bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report,
@@ -74,7 +74,7 @@ int warmup(Warmup& warmup) {
   const std::uint64_t began = base::monotonic_ns();
   std::unique_ptr<NamedPaths> paths;
   if (warmup.input.prepare(prefixes_or_all(target.parsed.config), why)) {
-    for (auto& list : warmup.input.lists) list.packs = target.packs;
+    for (auto& list : warmup.input.lists) list.origins = target.origins;
     paths = NamedPaths::open(warmup.input, why);
   }
   bool is_well = paths != nullptr;

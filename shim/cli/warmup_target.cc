@@ -51,7 +51,7 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
   base::Config& config = target.parsed.config;
   const bool has_own_packs = settings.given().contains("CUBESHIM_PACKS") || std::getenv("CUBESHIM_PACKS") != nullptr;
   if (target.job.leader.pid != 0 && !has_own_packs) find_packs_of(target.job, config.packs);
-  target.packs = cache::PackMounts::open(config.packs, target.parsed.errors).release();
+  target.origins = cache::Origins::open(config.packs, target.parsed.errors).release();
   if (!target.parsed.errors.empty()) return target;
   const bool is_running = target.job.is_there();
   if (!is_running && !config.ram_keep && !(only_look && region != nullptr)) {
@@ -64,7 +64,7 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
   const auto cache = cache::FileCache::attach(config, job, /*create=*/!is_running && !only_look, target.why);
   if (cache) {
     target.cache = *cache;
-    if (!target.packs->is_empty()) target.cache->use_packs(target.packs);
+    target.cache->use_origins(target.origins);
   } else {
     target.is_broken = !target.why.empty();
     if (!target.is_broken) target.why = nothing_to_load_into(config, false);

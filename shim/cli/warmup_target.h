@@ -13,8 +13,8 @@ namespace cube::cli {
 struct WarmupTarget {
   base::ParsedConfig parsed;  // what is not given here is as the running job has it
   RunningJob job;
-  const cache::PackMounts* packs = nullptr;  // as the job sees them; never freed, for the cache goes on looking at them
-  cache::FileCache* cache = nullptr;         // null: there is none, see `why`
+  const cache::Origins* origins = nullptr;  // as the job sees them; never freed, for the cache goes on looking at them
+  cache::FileCache* cache = nullptr;        // null: there is none, see `why`
   std::string why;
   bool is_broken = false;  // something is there that cannot be used
 

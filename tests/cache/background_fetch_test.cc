@@ -30,7 +30,7 @@ struct BackgroundFetchTest : testing::Test {
   // What an engine does between begin and publish. False: not accepted.
   static bool read(BackgroundFetch& fetch, const std::string& path) {
     const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
-    if (!stat || fetch.accept(*stat, true) != Fetch::Next::read) return false;
+    if (!stat || fetch.accept({*stat, true}) != Fetch::Next::read) return false;
     const int fd = open(path.c_str(), O_RDONLY);
     const bool whole = ::read(fd, fetch.room(), stat->size) == static_cast<ssize_t>(stat->size);
     close(fd);
@@ -188,7 +188,7 @@ TEST_F(BackgroundFetchTest, FetchedByTheProgramMeanwhileIsADuplicate) {
   const OpenOutcome outcome = cache->open(request_for(path));
   EXPECT_TRUE(outcome.pin);
   const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
-  EXPECT_EQ(fetch.accept(*stat, true), Fetch::Next::done);
+  EXPECT_EQ(fetch.accept({*stat, true}), Fetch::Next::done);
   EXPECT_TRUE(fetch.was_fetched_twice());
 }
 
@@ -198,7 +198,7 @@ TEST_F(BackgroundFetchTest, AFileThatHasChangedIsFetchedAnew) {
   ASSERT_TRUE(tests::TempDir::write_file(path, std::string(70'000, 'n')));
   BackgroundFetch fetch(*cache.cache, path, false);
   const auto now = stat_path(AT_FDCWD, path.c_str(), 0);
-  EXPECT_EQ(fetch.accept(*now, true), Fetch::Next::read);
+  EXPECT_EQ(fetch.accept({*now, true}), Fetch::Next::read);
   EXPECT_FALSE(cache->find(request_for(path)));
   EXPECT_EQ(cache.count(Counter::prefetch_early), 0U);
 }

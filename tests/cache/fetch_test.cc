@@ -36,7 +36,7 @@ struct FetchTest : testing::Test {
   }
   Fetch::Next accept(const FileStat& stat, ConsistencyKind kind = ConsistencyKind::immutable, bool* looks_again = nullptr) {
     Fetch fetch(tier, {.max_file = 1 << 20, .consistency = kind}, "/mnt/data/f");
-    const Fetch::Next next = fetch.accept(stat, true);
+    const Fetch::Next next = fetch.accept({stat, true});
     if (looks_again != nullptr) *looks_again = fetch.wants_second_look();
     return next;
   }
@@ -87,7 +87,7 @@ TEST_F(FetchTest, FetchesBesideChangesOfNamesLeaveNothing) {
   const FileStat stat = stat_of(1000, k_year, k_year);
   const auto fetch_beside = [&](std::uint64_t changes) {
     Fetch fetch(tier, {.max_file = 1 << 20}, "/mnt/data/f");
-    if (fetch.accept(stat, true) != Fetch::Next::read) return false;
+    if (fetch.accept({stat, true}) != Fetch::Next::read) return false;
     std::memset(fetch.room(), 'x', stat.size);
     region->header().name_changes.fetch_add(changes);
     return fetch.publish();
@@ -114,7 +114,7 @@ TEST_F(FetchTest, ARecordThatIsNeverConfirmedIsDeadAndFoundAtNoTime) {
     CHILD_CHECK(mine != nullptr);
     RamTier own_tier(*mine);
     Fetch fetch(own_tier, {.max_file = 1 << 20}, "/mnt/data/f");
-    CHILD_CHECK(fetch.accept(stat, true) == Fetch::Next::read);
+    CHILD_CHECK(fetch.accept({stat, true}) == Fetch::Next::read);
     std::memset(fetch.room(), 'x', stat.size);
     raise(SIGSTOP);
     return fetch.publish() ? 10 : 20;

@@ -148,7 +148,7 @@ TEST(Consistency, OpenLooksAtWhatAFetchBringsThatBeganBefore) {
   {
     BackgroundFetch fetch(*cache.cache, path, false);
     ASSERT_EQ(fetch.begin(), BackgroundFetch::Begin::fetch);
-    ASSERT_EQ(fetch.accept(*stat_path(AT_FDCWD, path.c_str(), 0), true), Fetch::Next::read);
+    ASSERT_EQ(fetch.accept({*stat_path(AT_FDCWD, path.c_str(), 0), true}), Fetch::Next::read);
     std::memcpy(fetch.room(), "one", 3);
     write_old(path, "three");
     const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
@@ -170,7 +170,7 @@ TEST(Consistency, APrefetchNotesTheTimeBeforeItsLook) {
   ASSERT_EQ(fetch.begin(), BackgroundFetch::Begin::fetch);
   const auto look = stat_path(AT_FDCWD, path.c_str(), 0);
   const std::uint64_t looked = base::boot_ns();
-  ASSERT_EQ(fetch.accept(*look, true), Fetch::Next::done);
+  ASSERT_EQ(fetch.accept({*look, true}), Fetch::Next::done);
   EXPECT_LT(outcome.pin->verified_ns.load(), looked);
 }
 

@@ -264,13 +264,13 @@ TEST_F(LeftFileTest, ItsStatIsLookedAtAgainByWhoFindsItWrittenNoMore) {
   Fetch fetch(tier, rules, path);
   FileStat old = stat;
   old.modified.seconds = old.changed.seconds = 1;
-  ASSERT_EQ(fetch.accept(old, /*physical=*/true, file->get()), Fetch::Next::read);
+  ASSERT_EQ(fetch.accept({old, true}, file->get()), Fetch::Next::read);
   EXPECT_TRUE(fetch.wants_second_look());
   EXPECT_TRUE(fetch.is_unchanged()) << "by its own finding";
   ASSERT_TRUE(other.watch(stat, file->get())) << "nobody writes it by now";
   EXPECT_FALSE(other.is_unchanged()) << "its stat is from before";
   Fetch next(tier, rules, path);
-  ASSERT_EQ(next.accept(old, /*physical=*/true, file->get()), Fetch::Next::read);
+  ASSERT_EQ(next.accept({old, true}, file->get()), Fetch::Next::read);
   EXPECT_FALSE(next.wants_second_look());
 }
 

@@ -65,7 +65,7 @@ void look_around(const std::string& file) {
     const std::string_view data(reinterpret_cast<const char*>(content.data), content.stat.size);
     FUZZ_CHECK(at == expected.end() || data == at->second, "other bytes: %s", std::string(path).c_str());
   };
-  PackScratch scratch;
+  base::Scratch scratch;
   for (const auto& [path, data] : expected) {
     PackMount::Content content, neighbour;
     if (mount->read(path, 1 << 20, scratch, content, PackMount::Reach::window) && content.data != nullptr) check(path, content);

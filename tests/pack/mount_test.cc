@@ -29,7 +29,7 @@ struct PackMountTest : testing::Test {
     return result ? 0 : result.error().value;
   }
   int read(const std::string& path) const {
-    PackScratch scratch;
+    base::Scratch scratch;
     PackMount::Content content;
     const auto result = mount->read(mount->prefix() + "/" + path, 1 << 20, scratch, content);
     return result ? 0 : result.error().value;

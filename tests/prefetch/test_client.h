@@ -23,7 +23,7 @@ struct Order : Fetch {
   explicit Order(std::string at) : text(std::move(at)) { path = text.c_str(); }
 
   std::string text, room;
-  OpenedFile file;
+  cache::FileAtOrigin file;
   FetchResult result;
   int asked = 0, times_ended = 0;
   bool guard_is_whole = true;
@@ -39,7 +39,7 @@ class Client : public FetchClient {
   std::function<void(Order&)> when_asked, when_ended;
   static constexpr int k_too_large = 7, k_not_regular = 8;
 
-  Room room_for(Fetch& fetch, const OpenedFile& file) override {
+  Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) override {
     auto& order = static_cast<Order&>(fetch);
     order.file = file;
     ++order.asked;

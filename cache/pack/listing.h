@@ -13,10 +13,10 @@
 
 namespace cube::cache {
 
-class PackDirectory {
+class Listing {
  public:
   // ENOENT, ENOTDIR, EIO. `with_names`: else there are no entries. To be ended by release().
-  static base::Result<PackDirectory*> open(const PackMount& mount, std::string_view path, bool follows, bool with_names);
+  static base::Result<Listing*> open(const PackMount& mount, std::string_view path, bool follows, bool with_names);
   void release();
 
   const FileStat& stat() const { return stat_; }
@@ -36,7 +36,7 @@ class PackDirectory {
   std::uint64_t end_of(std::uint64_t position, std::size_t n);
 
  private:
-  PackDirectory() = default;
+  Listing() = default;
 
   FileStat stat_{};
   const PackMount* mount_ = nullptr;

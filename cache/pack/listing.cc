@@ -1,4 +1,4 @@
-#include "cache/pack/pack_directory.h"
+#include "cache/pack/listing.h"
 
 #include <atomic>
 #include <cstring>
@@ -87,8 +87,8 @@ void ask_for_directories(const PackMount& mount, std::string_view path, std::str
 
 }  // namespace
 
-base::Result<PackDirectory*> PackDirectory::open(const PackMount& mount, std::string_view path, bool follows, bool with_names) {
-  PackScratch scratch;
+base::Result<Listing*> Listing::open(const PackMount& mount, std::string_view path, bool follows, bool with_names) {
+  base::Scratch scratch;
   PackMount::Found found;
   PackMount::Content content;
   const auto read = mount.read_listing(path, follows, scratch, found, content);
@@ -106,14 +106,14 @@ base::Result<PackDirectory*> PackDirectory::open(const PackMount& mount, std::st
   const std::size_t length = mount.prefix().size() + (found.length == 0 ? 0 : 1 + found.length);
   if (length >= PATH_MAX) return base::fail(ENAMETOOLONG);
   // A whole dirent at the end, for programs that copy the structure and not the name.
-  const std::uint64_t mapped = sizeof(PackDirectory) + bytes + sizeof(struct ::dirent);
+  const std::uint64_t mapped = sizeof(Listing) + bytes + sizeof(struct ::dirent);
   const long at = sys::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (sys::failed(at)) return base::fail(static_cast<int>(-at));
-  auto* const directory = new (reinterpret_cast<void*>(at)) PackDirectory;
+  auto* const directory = new (reinterpret_cast<void*>(at)) Listing;
   directory->stat_ = content.stat;
   directory->mount_ = &mount;
   directory->mapped_ = mapped;
-  directory->begin_ = sizeof(PackDirectory);
+  directory->begin_ = sizeof(Listing);
   std::memcpy(directory->path_, mount.prefix().data(), mount.prefix().size());
   directory->path_[mount.prefix().size()] = '/';
   std::memcpy(directory->path_ + mount.prefix().size() + 1, found.path.data(), found.length);
@@ -140,15 +140,15 @@ base::Result<PackDirectory*> PackDirectory::open(const PackMount& mount, std::st
   return directory;
 }
 
-void PackDirectory::release() { sys::munmap(this, mapped_); }
+void Listing::release() { sys::munmap(this, mapped_); }
 
-std::uint64_t PackDirectory::round_up(std::uint64_t position) {
+std::uint64_t Listing::round_up(std::uint64_t position) {
   std::uint64_t here = 0;
   while (here < position && here < end_) here += at(here)->d_reclen;
   return here;
 }
 
-std::uint64_t PackDirectory::end_of(std::uint64_t position, std::size_t n) {
+std::uint64_t Listing::end_of(std::uint64_t position, std::size_t n) {
   std::uint64_t here = position;
   while (here < end_ && here + at(here)->d_reclen - position <= n) here += at(here)->d_reclen;
   return here;

@@ -1,5 +1,5 @@
-// Room for a record that is read, from the kernel and not from the heap, for a program's signal handler may open files. One
-// piece is kept for the next who needs it.
+// Room for bytes that are read. It comes from the kernel and not from the heap, because a signal handler may open files. One
+// piece is kept for the next user.
 // Thread safety: an object belongs to one thread.
 #pragma once
 
@@ -10,14 +10,14 @@
 
 #include "cache/base/sys.h"
 
-namespace cube::cache {
+namespace cube::base {
 
-class PackScratch {
+class Scratch {
  public:
-  PackScratch() = default;
-  PackScratch(const PackScratch&) = delete;
-  PackScratch& operator=(const PackScratch&) = delete;
-  ~PackScratch() { give_back(); }
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { give_back(); }
 
   // What was there before is lost. Null: there is no memory.
   std::byte* reserve(std::size_t bytes) {
@@ -29,8 +29,8 @@ class PackScratch {
       bytes_ = bytes;
       if (data_ != nullptr) return data_;
     }
-    const long at = base::sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base::sys::failed(at)) return nullptr;
+    const long at = sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (sys::failed(at)) return nullptr;
     data_ = reinterpret_cast<std::byte*>(at);
     bytes_ = bytes;
     return data_;
@@ -43,7 +43,7 @@ class PackScratch {
     std::byte* none = nullptr;
     // Pairs with the acquire in reserve: whoever takes it may write to it.
     if (bytes_ == k_kept && g_kept.compare_exchange_strong(none, data, std::memory_order_release)) return;
-    base::sys::munmap(data, bytes_);
+    sys::munmap(data, bytes_);
   }
 
   static constexpr std::size_t k_kept = 1 << 20;
@@ -52,4 +52,4 @@ class PackScratch {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace cube::cache
+}  // namespace cube::base

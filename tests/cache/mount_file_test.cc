@@ -1,5 +1,5 @@
 // What is asked of the origin, and what is made of files that are not what their stat says.
-#include "cache/origin.h"
+#include "cache/origin/mount_file.h"
 
 #include <gtest/gtest.h>
 
@@ -20,12 +20,12 @@ struct Origin : testing::Test {
   tests::TempDir dir;
   std::unique_ptr<base::Stats> stats = std::make_unique<base::Stats>();
 
-  base::Result<OriginFile> open(const std::string& path, int flags = O_RDONLY) {
-    return OriginFile::open(path.c_str(), flags, *stats);
+  base::Result<MountFile> open(const std::string& path, int flags = O_RDONLY) {
+    return MountFile::open(path.c_str(), flags, *stats);
   }
   std::uint64_t count(Counter counter) const { return stats->counters[static_cast<std::size_t>(counter)].load(); }
   // The bytes, or what a guard byte behind them shows.
-  static bool read(const OriginFile& file, std::string& to, base::Stats& stats) {
+  static bool read(const MountFile& file, std::string& to, base::Stats& stats) {
     to.assign(file.stat().size + 1, '#');
     const bool whole = file.read_whole(reinterpret_cast<std::byte*>(to.data()), stats).has_value();
     EXPECT_EQ(to.back(), '#') << "wrote beyond the size";

@@ -1,4 +1,4 @@
-#include "cache/origin.h"
+#include "cache/origin/mount_file.h"
 
 #include <fmt/core.h>
 #include <linux/openat2.h>
@@ -50,9 +50,9 @@ bool may_be_refused(long error) { return error == -ENOSYS || error == -EPERM || 
 
 }  // namespace
 
-base::Result<OriginFile> OriginFile::open(const char* path, int flags, base::Stats& stats) {
+base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats& stats) {
   stats.count(Counter::origin_opens);
-  OriginFile file;
+  MountFile file;
   long fd = -ENOSYS;
   const bool has_openat2 = g_has_openat2.load(std::memory_order_relaxed);
   if (has_openat2) {
@@ -74,7 +74,7 @@ base::Result<OriginFile> OriginFile::open(const char* path, int flags, base::Sta
   return file;
 }
 
-base::Result<void> OriginFile::read_whole(std::byte* to, base::Stats& stats) const {
+base::Result<void> MountFile::read_whole(std::byte* to, base::Stats& stats) const {
   const std::uint64_t size = stat_.size;
   ask_for_all(fd_.get(), stat_);
   std::uint64_t got = 0;
@@ -94,13 +94,13 @@ base::Result<void> OriginFile::read_whole(std::byte* to, base::Stats& stats) con
   }
 }
 
-bool OriginFile::is_unchanged(base::Stats& stats) const {
+bool MountFile::is_unchanged(base::Stats& stats) const {
   stats.count(Counter::origin_stats);
   const auto now = stat_fd(fd_.get());
   return now && fd_.is_own() && now->is_unchanged_since(stat_);
 }
 
-bool OriginFile::is_physical(std::string_view absolute_path) const {
+bool MountFile::is_physical(std::string_view absolute_path) const {
   if (links_ != Links::unknown) return links_ == Links::none;
   char link[64];
   *fmt::format_to_n(link, sizeof link - 1, "/proc/thread-self/fd/{}", fd_.get()).out = '\0';

@@ -10,9 +10,9 @@
 
 namespace cube::cache {
 
-class OriginFile {
+class MountFile {
  public:
-  static base::Result<OriginFile> open(const char* path, int flags, base::Stats& stats);
+  static base::Result<MountFile> open(const char* path, int flags, base::Stats& stats);
 
   const FileStat& stat() const { return stat_; }
   int fd() const { return fd_.get(); }

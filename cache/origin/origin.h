@@ -1,0 +1,142 @@
+// The seam between the cache and the one who holds the truth of a prefix: a mounted file system, or a pack. The cache never
+// learns which of them it asks. Where its way depends on that, it looks at the traits. Ownership: an Opened lives in the
+// OpenedPlace of its caller, on the stack. Thread safety: an Origin is constant and serves any number of threads. An Opened
+// belongs to one thread. All of it is async-signal-safe, uses raw system calls, and allocates nothing by malloc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "cache/base/result.h"
+#include "cache/base/scratch.h"
+#include "cache/base/stats.h"
+#include "cache/file_stat.h"
+#include "cache/record.h"
+
+namespace cube::cache {
+
+class Listing;
+
+// A file as its origin shows it, before its bytes are taken.
+struct FileAtOrigin {
+  FileStat stat{};
+  bool is_physical = false;  // no part of the path is a symbolic link
+  OriginId origin = k_mounts;
+  bool is_immutable = false;  // see Origin::Traits
+};
+
+// One open file of an origin.
+class Opened {
+ public:
+  Opened() = default;
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  virtual ~Opened() = default;
+
+  const FileAtOrigin& file() const { return file_; }
+  // The kernel's fd of it, open for reading, or -1.
+  virtual int fd() const { return -1; }
+  // Copies the whole file to `to`, which has room for file().stat.size bytes. ESTALE: the file is not what the stat said; EINTR:
+  // a signal ended the wait; else the origin's error. The fd stays at offset 0.
+  virtual base::Result<void> read_whole(std::byte* to) = 0;
+  // xxh3 of the bytes, if the origin has checked them by it.
+  virtual std::optional<std::uint64_t> data_hash() const { return std::nullopt; }
+  // Asks the origin again: is it still the file and the content of file()?
+  virtual bool is_unchanged() = 0;
+  // A kernel fd with these bytes, which is the program's from now on. `flags` are the program's.
+  virtual base::Result<int> hand_over(int flags) = 0;
+
+  // A file that came with this one. Good until the next call.
+  struct Neighbour {
+    std::string_view key;
+    FileAtOrigin file;
+    const std::byte* data = nullptr;
+    std::uint64_t data_hash = 0;
+  };
+  virtual bool next_neighbour(Neighbour& /*neighbour*/) { return false; }
+
+ protected:
+  FileAtOrigin file_;
+};
+
+// Room for one Opened, and for the bytes that come with it. A second open takes the place of the first one; the memory is kept.
+class OpenedPlace {
+ public:
+  OpenedPlace() = default;
+  OpenedPlace(const OpenedPlace&) = delete;
+  OpenedPlace& operator=(const OpenedPlace&) = delete;
+  ~OpenedPlace() { clear(); }
+
+  // Null: nothing has been opened.
+  Opened* opened() const { return opened_; }
+  template <typename T, typename... Arguments>
+  T& make(Arguments&&... arguments) {
+    static_assert(sizeof(T) <= sizeof room_ && alignof(T) <= k_alignment);
+    clear();
+    T* const made = new (room_) T(std::forward<Arguments>(arguments)...);
+    opened_ = made;
+    return *made;
+  }
+  base::Scratch& scratch() { return scratch_; }
+
+ private:
+  void clear() {
+    if (Opened* const opened = std::exchange(opened_, nullptr); opened != nullptr) opened->~Opened();
+  }
+
+  static constexpr std::size_t k_alignment = 16;
+  alignas(k_alignment) std::byte room_[1024];
+  Opened* opened_ = nullptr;
+  base::Scratch scratch_;
+};
+
+struct OriginOpen {
+  std::string_view key;        // absolute, normalised path of the file
+  const char* path = nullptr;  // the same with a terminating zero
+  int flags = 0;               // the program's
+  std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
+  bool with_neighbours = false;
+  base::Stats* stats = nullptr;  // counts what the origin is asked; null: nobody counts
+};
+
+class Origin {
+ public:
+  struct Traits {
+    // A file is the same for as long as the origin has this id: no time stamp and no second look says more.
+    bool is_immutable = false;
+    // False: a name that it does not have (ENOENT) may be one of the mounts.
+    bool knows_all_names = true;
+    // False: a file that is not served is handed over as a copy.
+    bool has_kernel_fd = true;
+    // open() has read the bytes of a file, too.
+    bool is_whole_in_one_read = false;
+  };
+
+  constexpr Origin(OriginId id, const Traits& traits) : id_(id), traits_(traits) {}
+  Origin(const Origin&) = delete;
+  Origin& operator=(const Origin&) = delete;
+
+  OriginId id() const { return id_; }
+  const Traits& traits() const { return traits_; }
+
+  // The stat of a path as the program sees it, links followed. `path`: the key with a terminating zero.
+  virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
+  // EISDIR: it is no regular file, and the file() of what was opened says what it is. After any other error only the neighbours
+  // of what was opened may be asked for, if anything was.
+  virtual base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const = 0;
+  // A directory with its names, to be ended by release(). ENOENT: it is the kernel's to list.
+  virtual base::Result<Listing*> list(std::string_view key) const = 0;
+
+ protected:
+  ~Origin() = default;
+
+ private:
+  OriginId id_;
+  Traits traits_;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,46 @@
+// All origins of a process: the packs of CUBESHIM_PACKS at their prefixes, and the mounts everywhere else.
+// Thread safety: nothing changes after it was made. open() and reopened() allocate.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/base/config.h"
+#include "cache/origin/mount_origin.h"
+#include "cache/origin/pack_origin.h"
+
+namespace cube::cache {
+
+class Origins {
+ public:
+  // The packs that can be opened; a sentence for each other.
+  static std::unique_ptr<Origins> open(const std::vector<base::PackSetting>& settings, std::vector<std::string>& errors);
+  // The same origins for threads with an fd table of their own, where the fds of these mean nothing. It is called there, and used
+  // by nobody else. A pack that is another file by now is left out.
+  std::unique_ptr<Origins> reopened() const;
+
+  const Origin& of(std::string_view path) const {
+    for (const auto& place : places_) {
+      if (place.mount->covers(path)) return *place.origin;
+    }
+    return mount_origin();
+  }
+  bool has_only_mounts() const { return places_.empty(); }
+  // The size of all records of the packs together, in bytes.
+  std::uint64_t packed_bytes() const { return packs_->record_bytes(); }
+  const PackMounts& packs() const { return *packs_; }
+
+ private:
+  explicit Origins(std::unique_ptr<PackMounts> packs);
+
+  struct Place {
+    const PackMount* mount;
+    std::unique_ptr<const PackOrigin> origin;
+  };
+  std::unique_ptr<PackMounts> packs_;
+  std::vector<Place> places_;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,26 @@
+// The origin of a prefix that is a pack. A file comes with its bytes by one read, which may bring its neighbours in the pack,
+// too. Limits: whatever the pack does not have is the kernel's to answer (ENOENT). A file that cannot be served is handed over as
+// a copy. Thread safety: as Origin.
+#pragma once
+
+#include <memory>
+
+#include "cache/origin/origin.h"
+#include "cache/pack/pack_mount.h"
+
+namespace cube::cache {
+
+class PackOrigin final : public Origin {
+ public:
+  // `pack` must outlive this.
+  explicit PackOrigin(const PackMount& pack);
+
+  base::Result<FileStat> stat(std::string_view key, const char* path) const override;
+  base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const override;
+  base::Result<Listing*> list(std::string_view key) const override;
+
+ private:
+  const PackMount* pack_;
+};
+
+}  // namespace cube::cache
