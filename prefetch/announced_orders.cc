@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cache/base/path.h"
 #include "prefetch/list_paths.h"
 
 namespace cube::prefetch {
@@ -94,7 +95,8 @@ bool AnnouncedOrders::accept(Client& client, PlannedFile& file) {
     refusals_.count(Refusal::too_long, path);
     return false;
   }
-  if (std::none_of(prefixes_.begin(), prefixes_.end(), [&](const std::string& prefix) { return is_within(whole, prefix); })) {
+  if (std::none_of(prefixes_.begin(), prefixes_.end(),
+                   [&](const std::string& prefix) { return base::is_at_or_below(whole, prefix); })) {
     refusals_.count(Refusal::outside, whole);
     return false;
   }

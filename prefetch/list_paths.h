@@ -12,11 +12,6 @@ enum class Folded { ok, empty, too_long };
 // same file is known to the cache, unless a symbolic link stands before a "..".
 Folded fold_path(std::string_view base, std::string_view text, std::string& path);
 
-// The same path, or one below it.
-inline bool is_within(std::string_view path, std::string_view directory) {
-  return path.starts_with(directory) && (path.size() == directory.size() || path[directory.size()] == '/');
-}
-
 // Paths that are left out, with all below them.
 class Exclusions {
  public:

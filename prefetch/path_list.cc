@@ -5,6 +5,7 @@
 #include <climits>
 
 #include "cache/base/log.h"
+#include "cache/base/path.h"
 
 namespace cube::prefetch {
 
@@ -113,7 +114,7 @@ base::Result<cache::FileStat> PathList::look() const {
 
 bool PathList::is_covered(std::string_view path) const {
   return std::any_of(options_.prefixes.begin(), options_.prefixes.end(),
-                     [&](const std::string& prefix) { return is_within(path, prefix); });
+                     [&](const std::string& prefix) { return base::is_at_or_below(path, prefix); });
 }
 
 PathList::Verdict PathList::take_path(std::string_view text) {

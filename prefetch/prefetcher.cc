@@ -7,6 +7,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/path.h"
 
 namespace cube::prefetch {
 namespace {
@@ -140,7 +141,8 @@ bool Prefetcher::is_blocked() {
 
 std::uint32_t Prefetcher::origin_of(const std::string& path) const {
   const auto& prefixes = options_.prefixes;
-  const auto at = std::find_if(prefixes.begin(), prefixes.end(), [&](const std::string& p) { return path.starts_with(p); });
+  const auto at =
+      std::find_if(prefixes.begin(), prefixes.end(), [&](const std::string& p) { return base::is_at_or_below(path, p); });
   return static_cast<std::uint32_t>(at - prefixes.begin());
 }
 

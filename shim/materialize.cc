@@ -9,6 +9,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/lifted_fd_limit.h"
+#include "cache/base/path.h"
 #include "cache/job_report.h"
 #include "shim/process.h"
 
@@ -308,8 +309,7 @@ void materialize_below(std::string_view path) {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const OpenFileRef file = g_fds.acquire(fd);
     if (!file) continue;
-    const std::string_view own = file->record->path();
-    if (own.starts_with(path) && (own.size() == path.size() || own[path.size()] == '/')) materialize_slow(fd, "rename");
+    if (base::is_at_or_below(file->record->path(), path)) materialize_slow(fd, "rename");
   }
 }
 

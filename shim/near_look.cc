@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "cache/base/path.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
 
@@ -59,8 +60,7 @@ void take_line(std::string_view line, std::string_view path, Way& way) {
   }
   std::memcpy(point, escaped.data(), escaped.size());
   const std::string_view mount(point, unescape(point, escaped.size()));
-  const bool is_above = mount == "/" || (path.starts_with(mount) && (path.size() == mount.size() || path[mount.size()] == '/'));
-  if (!is_above) return;
+  if (!base::is_at_or_below(path, mount)) return;
   way.mount_length = std::max(way.mount_length, mount.size());
   if (!device.starts_with("0:")) return;
   const std::size_t dash = line.find(" - ");

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cache/base/aside.h"
+#include "cache/base/path.h"
 #include "shim/directory_paths.h"
 #include "shim/fd_table.h"
 #include "shim/mappings.h"
@@ -99,14 +100,9 @@ constinit WorkingDirectory g_directories[2]{};
 constinit std::atomic<const WorkingDirectory*> g_directory{nullptr};
 constinit std::atomic<unsigned> g_turn{0};
 
-bool is_inside(std::string_view path, std::string_view prefix) {
-  if (prefix == "/") return path.size() > 1;
-  return path.size() > prefix.size() && path[prefix.size()] == '/' && path.starts_with(prefix);
-}
-
 bool covered_by_prefix(std::string_view path) {
   for (const auto& prefix : process::config().prefixes) {
-    if (is_inside(path, prefix)) return true;
+    if (base::is_below(path, prefix)) return true;
   }
   return false;
 }
@@ -143,14 +139,14 @@ const WorkingDirectory* last_seen_directory() {
 }
 
 bool may_share(std::string_view directory, std::string_view prefix) {
-  return directory == "/" || directory == prefix || is_inside(directory, prefix) || is_inside(prefix, directory);
+  return directory == "/" || directory == prefix || base::is_below(directory, prefix) || base::is_below(prefix, directory);
 }
 
 // May "directory/relative", without "..", be covered? Text only.
 bool may_cover(std::string_view directory, std::string_view relative) {
   for (const auto& prefix : process::config().prefixes) {
-    if (prefix == "/" || directory == prefix || is_inside(directory, prefix)) return true;
-    if (directory != "/" && !is_inside(prefix, directory)) continue;
+    if (prefix == "/" || directory == prefix || base::is_below(directory, prefix)) return true;
+    if (directory != "/" && !base::is_below(prefix, directory)) continue;
     // The directory lies above the prefix: the path must begin with what is between them, or be oddly written.
     const std::string_view rest = std::string_view(prefix).substr(directory == "/" ? 1 : directory.size() + 1);
     if (relative.starts_with(rest) || relative.starts_with("./") || has_odd_parts(relative)) return true;
@@ -289,7 +285,7 @@ bool covers_directory(int dir, const char* path, CoveredPath& covered) {
   if (!builder.append(text, false)) return false;
   const auto& prefixes = process::config().prefixes;
   return std::any_of(prefixes.begin(), prefixes.end(),
-                     [&](const auto& prefix) { return covered.key() == prefix || is_inside(covered.key(), prefix); });
+                     [&](const auto& prefix) { return covered.key() == prefix || base::is_below(covered.key(), prefix); });
 }
 
 bool spells_up(int dir, const char* path, CoveredPath& spelled) {
@@ -333,7 +329,7 @@ bool find_prefix(int dir, const char* path, bool or_below, std::string_view& pre
   }
   if (!builder.fold(path)) return false;
   for (const auto& candidate : process::config().prefixes) {
-    if (candidate != whole.key() && !(or_below && is_inside(candidate, whole.key()))) continue;
+    if (candidate != whole.key() && !(or_below && base::is_below(candidate, whole.key()))) continue;
     prefix = candidate;
     return true;
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/base/path.h"
 #include "cache/base/unique_fd.h"
 #include "cache/job_report.h"
 #include "shim/c_result.h"
@@ -47,7 +48,7 @@ Directory directory_of_prefix(const std::string& prefix) {
 }
 
 bool lies_below(std::string_view path, std::string_view directory) {
-  return !directory.empty() && path.size() > directory.size() && path.starts_with(directory) && path[directory.size()] == '/';
+  return !directory.empty() && base::is_below(path, directory);
 }
 
 struct Kind {

@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "cache/base/path.h"
+
 namespace cube::base {
 namespace {
 
@@ -46,12 +48,9 @@ bool share_or_bytes(std::string_view text, std::uint64_t most_percent, std::uint
 // A prefix within another adds nothing: the wider one covers it.
 void keep_outermost(config_types::Prefixes& value) {
   std::sort(value.begin(), value.end());
-  const auto inside = [](const std::string& outer, const std::string& inner) {
-    return inner == outer || (inner.starts_with(outer) && (outer == "/" || inner[outer.size()] == '/'));
-  };
   config_types::Prefixes kept;
   for (auto& prefix : value) {
-    const bool covered = std::any_of(kept.begin(), kept.end(), [&](const auto& k) { return inside(k, prefix); });
+    const bool covered = std::any_of(kept.begin(), kept.end(), [&](const auto& k) { return is_at_or_below(prefix, k); });
     if (!covered) kept.push_back(std::move(prefix));
   }
   value = std::move(kept);

@@ -15,6 +15,7 @@
 
 #include "cache/base/aside.h"
 #include "cache/base/config.h"
+#include "cache/base/path.h"
 #include "cache/base/scratch.h"
 #include "cache/pack/pack_reader.h"
 #include "cache/pack/pack_window.h"
@@ -31,9 +32,7 @@ class PackMount {
   // Null: `why` is a sentence.
   static std::unique_ptr<PackMount> open(const base::PackSetting& setting, std::string& why);
 
-  bool covers(std::string_view path) const {
-    return path.starts_with(prefix_) && (path.size() == prefix_.size() || path[prefix_.size()] == '/');
-  }
+  bool covers(std::string_view path) const { return base::is_at_or_below(path, prefix_); }
 
   struct Found {
     PackEntry entry;  // its stat as the program sees it

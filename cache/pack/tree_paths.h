@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/base/path.h"
+
 namespace cube::cache {
 
 class TreePaths {
@@ -35,15 +37,12 @@ class TreePaths {
   Range below(std::string_view path, Range range) const {
     const auto begin = places_.begin() + static_cast<long>(range.from), end = places_.begin() + static_cast<long>(range.to);
     const auto first = std::partition_point(begin, end, [&](std::uint64_t p) { return is_before(at(p), path); });
-    const auto last = std::partition_point(first, end, [&](std::uint64_t p) { return is_within(at(p), path); });
+    const auto last = std::partition_point(first, end, [&](std::uint64_t p) { return base::is_at_or_below(at(p), path); });
     return {static_cast<std::size_t>(first - places_.begin()), static_cast<std::size_t>(last - places_.begin())};
   }
 
  private:
   std::string_view at(std::uint64_t place) const { return text_.data() + place; }
-  static bool is_within(std::string_view path, std::string_view directory) {
-    return path.starts_with(directory) && (path.size() == directory.size() || path[directory.size()] == '/');
-  }
   // A slash goes before all other bytes, so that a directory's paths stand together.
   static bool is_before(std::string_view a, std::string_view b) {
     const auto rank = [](char c) { return c == '/' ? 0 : static_cast<int>(static_cast<unsigned char>(c)); };

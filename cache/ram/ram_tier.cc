@@ -6,6 +6,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/base/path.h"
 #include "cache/ram/ram_window.h"
 #include "cache/ram/segments.h"
 
@@ -267,9 +268,7 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
     if (record == nullptr) return;
     const Pin held(counter, record);
     if (record->stale.load(std::memory_order_acquire) == Record::k_changed) return;
-    const std::string_view path = record->path();
-    const bool below =
-        directory == "/" || (path.starts_with(directory) && path.size() > directory.size() && path[directory.size()] == '/');
+    const bool below = base::is_below(record->path(), directory);
     // A path through a link may lead below it without saying so.
     if (!below && record->is_physical()) return;
     if (mark_changed(*record)) ++marked;

@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "cache/base/path.h"
 #include "cache/file_stat.h"
 #include "prefetch/list_paths.h"
 
@@ -45,7 +46,7 @@ std::string absolute(const std::string& text, const std::vector<std::string>& pr
   for (const auto& directory : names_of_working_directory()) {
     if (prefetch::fold_path(directory, text, path) != prefetch::Folded::ok) continue;
     if (first.empty()) first = path;
-    if (std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& p) { return prefetch::is_within(path, p); })) return path;
+    if (std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& p) { return base::is_at_or_below(path, p); })) return path;
   }
   return first.empty() ? text : first;
 }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/base/clock.h"
+#include "cache/base/path.h"
 #include "cache/pack/pack_builder.h"
 #include "prefetch/list_paths.h"
 #include "shim/cli/census.h"
@@ -105,7 +106,7 @@ bool take_list(const NamedInput& input, const std::vector<std::string>& roots, c
   prefetch::PlannedFile file;
   while (interrupted_by() == 0 && named->next(file)) {
     const std::string_view path = file.path;
-    const auto root = std::find_if(roots.begin(), roots.end(), [&](const auto& r) { return prefetch::is_within(path, r); });
+    const auto root = std::find_if(roots.begin(), roots.end(), [&](const auto& r) { return base::is_at_or_below(path, r); });
     const std::size_t skipped = root == roots.end() ? 1 : root->size() + 1;
     paths.add(path.size() > skipped ? path.substr(skipped) : std::string_view());
   }

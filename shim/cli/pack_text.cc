@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "cache/base/path.h"
 #include "prefetch/list_paths.h"
 
 namespace cube::cli {
@@ -38,7 +39,7 @@ std::string path_in_pack(const std::string& text) {
 }
 
 bool is_below(std::string_view path, std::string_view directory) {
-  return directory.empty() || prefetch::is_within(path, directory);
+  return directory.empty() || base::is_at_or_below(path, directory);
 }
 
 std::string printable(std::string_view name) {

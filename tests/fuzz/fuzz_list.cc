@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cache/base/path.h"
 #include "prefetch/path_list.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -81,7 +82,7 @@ void check_paths(const std::string& list, std::string_view text, bool look_at_ea
   PathList::Next next;
   while ((next = paths->next(entry)) == PathList::Next::entry) {
     const std::string path = entry.path;
-    FUZZ_CHECK(is_within(path, prefix()) && path.size() < PATH_MAX, "%s", path.c_str());
+    FUZZ_CHECK(base::is_at_or_below(path, prefix()) && path.size() < PATH_MAX, "%s", path.c_str());
     FUZZ_CHECK((path + "/").find("/../") == std::string::npos && path.find("//") == std::string::npos, "%s", path.c_str());
     FUZZ_CHECK(entry.sequence == given++, "%llu", static_cast<unsigned long long>(entry.sequence));
     struct ::stat st {};

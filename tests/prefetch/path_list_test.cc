@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "cache/base/path.h"
 #include "tests/prefetch/list_fixture.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"
@@ -19,6 +20,14 @@ TEST_F(Lists, GiveTheFilesInTheirOrder) {
   EXPECT_EQ(refused(), 0U);
   EXPECT_EQ(last, PathList::Next::end);
   EXPECT_TRUE(rest().empty()) << "the end stays the end";
+}
+
+TEST_F(Lists, TakeEveryPathWhereThePrefixIsTheRoot) {
+  make("a");
+  write(in("a") + "\n");
+  ASSERT_TRUE(open({"/"}));
+  EXPECT_EQ(rest(), (Names{"a"}));
+  EXPECT_EQ(refused(), 0U);
 }
 
 TEST_F(Lists, PassOverCommentsAndEmptyLines) {
@@ -240,7 +249,7 @@ TEST_F(Lists, GarbageIsCountedAndDoesNoHarm) {
     ASSERT_TRUE(open());
     for (const auto& path : rest()) {
       const std::string whole = path.starts_with('/') ? path : in(path);
-      ASSERT_TRUE(is_within(whole, prefix)) << whole;
+      ASSERT_TRUE(base::is_at_or_below(whole, prefix)) << whole;
       ASSERT_EQ(whole.find("//"), std::string::npos);
       ASSERT_FALSE((whole + "/").find("/../") != std::string::npos || (whole + "/").find("/./") != std::string::npos);
     }
