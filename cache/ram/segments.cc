@@ -57,11 +57,14 @@ std::uint32_t resident_segments(const Region& region) {
   return total - std::min(region.header().ring_segments.load(std::memory_order_relaxed), total);
 }
 
+// A segment that was leased before the ring was made may lie among the ring's. It is not the ring's, which would never use it.
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
-  for (std::uint32_t i = 0, n = resident_segments(region); i < n; ++i) {
+  for (std::uint32_t i = 0, n = region.layout().segment_count; i < n; ++i) {
     SegmentRow& row = region.segment_row(i);
     const SegmentWord before = word_of(row);
     if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
+    // The ring marks a segment while it has the lease, so the mark holds for this word, and the swap below looks at that.
+    if (row.is_ring.load(std::memory_order_relaxed) != 0) continue;
     if (region.layout().segment_bytes - row.fill.load(std::memory_order_relaxed) < bytes) continue;
     if (swap_word(row, before, {SegmentState::open, region.own_slot(), before.generation})) return i;
   }

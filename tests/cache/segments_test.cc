@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/ram/process_slots.h"
+#include "cache/ram/ring.h"
 #include "cache/ram/robust_lock.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
@@ -212,6 +213,35 @@ TEST(Segments, OfTheDeadMayBeLeasedAgainAndTheirRecordsStay) {
   EXPECT_EQ(word(region, 0).owner, k_no_owner);
   EXPECT_EQ(*lease_segment(*region, 1000), 0U);
   EXPECT_EQ(region->segment_row(0).fill.load(), 4096U);
+}
+
+// Once a bug: the ring takes no segment that others have leased, and those who lease left out all places of the ring.
+TEST(Segments, OneOfTheDeadThatLiesAmongTheRingsIsLeasedAgainAndOneOfTheRingIsNot) {
+  const TestRegion region(32 * k_mib);
+  Ring ring(*region);
+  const std::uint32_t last = region->layout().segment_count - 1;
+  const int status = tests::run_in_child([&] {
+    Region* const mine = tests::attach(region.options);
+    CHILD_CHECK(mine != nullptr && lease_free(*mine, last));
+    mine->segment_row(last).fill.store(4096);
+    Ring(*mine).make(8 * k_mib);
+    const auto passing = Ring(*mine).lease();
+    CHILD_CHECK(passing && *passing == Ring(*mine).first_segment());
+    mine->segment_row(*passing).fill.store(4096);
+    raise(SIGKILL);
+    return 0;
+  });
+  ASSERT_EQ(status, -SIGKILL);
+  reap(*region);
+  ASSERT_LT(ring.first_segment(), last);
+  EXPECT_EQ(word(region, last).owner, k_no_owner);
+  EXPECT_EQ(word(region, ring.first_segment()).owner, k_no_owner);
+  EXPECT_EQ(*lease_segment(*region, 1000), last);
+  EXPECT_EQ(region->segment_row(last).fill.load(), 4096U);
+  EXPECT_FALSE(ring.owns(last));
+  // The next is a free one: what the ring has filled stays the ring's.
+  EXPECT_EQ(*lease_segment(*region, 1000), 0U);
+  EXPECT_TRUE(ring.owns(ring.first_segment()));
 }
 
 // Once a bug: the segment is taken first and gets its memory then; whoever takes over after a death in between writes into a

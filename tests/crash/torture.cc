@@ -299,20 +299,36 @@ class Torture {
     fill(region, survivor.tier());
   }
 
-  // All room that no record has can be had. The ring's segments are left out: one that a process had leased before the ring was
-  // made, and left when it was killed, stays unused until the region goes (SEMANTICS).
+  // All room that no record has can be had.
   void fill(tests::TestRegion& region, cache::RamTier& tier) {
     const std::string data(10'000, 'x');
     for (int i = 0; tests::put(tier, "/fill/" + std::to_string(i), data); ++i) {
     }
     tier.release_lease();
-    for (std::uint32_t s = 0; s < cache::Ring(*region).first_segment(); ++s) {
+    fill_ring(region);
+    const bool is_index_full = region->header().index_full == cache::RegionHeader::k_for_good;
+    for (std::uint32_t s = 0; s < region->layout().segment_count; ++s) {
       const auto& row = region->segment_row(s);
       const auto word = cache::SegmentWord::unpack(row.word);
+      const bool is_ours = word.state == cache::SegmentState::open && word.owner == region->own_slot();
       const bool has_room = word.state == cache::SegmentState::free ||
                             (word.state == cache::SegmentState::open && region->layout().segment_bytes - row.fill > 40'000);
-      if (!has_room || region->header().index_full == cache::RegionHeader::k_for_good) continue;
+      if (is_ours || (row.is_ring == 0 && (!has_room || is_index_full))) continue;
+      std::printf("segment %u: state %u, fill %u, of the ring %u\n", s, static_cast<unsigned>(word.state), row.fill.load(),
+                  row.is_ring.load());
       complain("a segment cannot be filled", totals_.left_over);
+    }
+  }
+
+  // Leases each segment of the ring, when nobody waits any more for what is in it.
+  static void fill_ring(tests::TestRegion& region) {
+    cache::Ring ring(*region);
+    region->header().disk_alive_ns = 0;
+    region->header().ring_filling = 0;
+    for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {
+      if (ring.owns(s)) ring.give_up(s);
+    }
+    while (ring.lease()) {
     }
   }
 
