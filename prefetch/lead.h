@@ -41,7 +41,7 @@ class Lead {
   void note_listed();
   void end_round(std::uint64_t now);
   void listen();
-  std::string socket_path() const { return cache_.region().path() + ".sock"; }
+  std::string socket_path() const { return cache::Region::socket_path_of(cache_.region().path()); }
   bool feed();
   void adapt_depth(std::uint64_t now);
   void free_ring(std::uint64_t now);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "cache/base/mapping.h"
 #include "cache/base/unique_fd.h"
@@ -50,8 +51,10 @@ class Region {
   base::Result<void> retire();
   // The same where all who used it were killed, and neither is it to be kept nor its report due. Whether it was.
   bool retire_if_left();
-  // The same for all regions of this user in a directory, whatever their names.
+  // The same for all regions of this user in a directory, whatever their names, and for sockets on which nobody listens.
   static void sweep_regions(const std::string& directory);
+  // Where the leader of its prefetching listens.
+  static std::string socket_path_of(const std::string& region_path) { return region_path + std::string(k_socket_suffix); }
   // Gives the slot back unless pins are held; takes the name away if nobody else is left.
   // The mappings stay: other threads may still be reading.
   void detach();
@@ -111,6 +114,7 @@ class Region {
 
  private:
   enum class Joined { yes, no, gone };
+  static constexpr std::string_view k_socket_suffix = ".sock";
 
   Region() = default;
   // Claims a slot, unless this region has ended or is to end now.
@@ -120,6 +124,7 @@ class Region {
   std::uint32_t claim_view(std::uint64_t view);
   bool is_named() const;
   void remove_name();
+  static void sweep_name(RegionOptions& options, std::string_view name);
   template <typename T>
   T* at(std::uint64_t offset) const {
     return reinterpret_cast<T*>(control_.data() + offset);

@@ -1,5 +1,7 @@
 // Who uses a region, and when its name goes.
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,6 +24,35 @@ namespace sys = base::sys;
 
 // So long one is left to those who have made it, whatever its locks say.
 constexpr std::uint64_t k_young_ns = 60'000'000'000;
+
+bool is_own_socket(const std::string& path, struct ::stat& st) {
+  return !sys::failed(sys::fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW)) && S_ISSOCK(st.st_mode) &&
+         st.st_uid == sys::geteuid();
+}
+
+// Its maker is listening by now, unless it is dead.
+bool is_old_socket(const std::string& path) {
+  struct ::stat st {};
+  if (!is_own_socket(path, st)) return false;
+  const std::uint64_t made_ns =
+      static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
+  return base::wall_ns() - made_ns >= k_young_ns;
+}
+
+// A leader that died has left it. Only if nobody listens there, and only this very file: a new leader may be quicker.
+void remove_dead_socket(const std::string& path) {
+  sockaddr_un address{};
+  struct ::stat before {
+  }, now{};
+  if (path.size() >= sizeof address.sun_path || !is_own_socket(path, before)) return;
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  const long fd = sys::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (sys::failed(fd)) return;
+  const base::UniqueFd client(static_cast<int>(fd));
+  if (sys::connect(client.get(), &address, sizeof address) != -ECONNREFUSED || !is_own_socket(path, now)) return;
+  if (now.st_dev == before.st_dev && now.st_ino == before.st_ino) sys::unlink(path.c_str());
+}
 
 }  // namespace
 
@@ -163,6 +194,24 @@ void Region::detach() {
   life_.reset();
 }
 
+void Region::sweep_name(RegionOptions& options, std::string_view name) {
+  options.name = name;
+  std::string why;
+  // A region may have the name of another's socket.
+  const std::string path = path_of(options.directory, options.name);
+  const bool is_socket = name.ends_with(k_socket_suffix) && is_old_socket(path);
+  if (is_socket) options.name.resize(name.size() - k_socket_suffix.size());
+  const auto found = look(options, why);
+  const std::unique_ptr<Region> region(found ? *found : nullptr);
+  if (!is_socket) {
+    if (region != nullptr) region->retire_if_left();
+    return;
+  }
+  // While somebody uses the region, a leader may listen, whom a connection would disturb; and the next leader replaces the file.
+  const bool is_left = region != nullptr ? region->count_processes() == 0 : found.error().value == ENOENT;
+  if (is_left) remove_dead_socket(path);
+}
+
 void Region::sweep_regions(const std::string& directory) {
   constexpr std::size_t k_block = 16 << 10;
   const auto fd = base::open_fd(directory.c_str(), O_RDONLY | O_DIRECTORY);
@@ -179,12 +228,7 @@ void Region::sweep_regions(const std::string& directory) {
       at += entry->length;
       const std::string_view name(reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name));
       if (!name.starts_with(prefix)) continue;
-      options.name = name.substr(prefix.size());
-      std::string why;
-      const auto found = look(options, why);
-      if (!found) continue;
-      const std::unique_ptr<Region> region(*found);
-      region->retire_if_left();
+      sweep_name(options, name.substr(prefix.size()));
     }
   }
 }

@@ -62,7 +62,7 @@ Done clear_region(const base::Config& config, bool force) {
 
 // On which the job announced what it would read. Whoever was killed has left it.
 Done clear_socket(const base::Config& config) {
-  const std::string path = cache::Region::path_of(config.ram_dir, config.name) + ".sock";
+  const std::string path = cache::Region::socket_path_of(cache::Region::path_of(config.ram_dir, config.name));
   sockaddr_un address{};
   struct ::stat st {};
   if (path.size() >= sizeof address.sun_path || lstat(path.c_str(), &st) != 0 || !S_ISSOCK(st.st_mode) || st.st_uid != geteuid())

@@ -1,5 +1,9 @@
 // What killed processes have left is taken away by the next job of the user, whatever its name.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 
 #include <csignal>
 
@@ -86,6 +90,88 @@ TEST(RegionSweep, SparesOneWhoseReportIsDue) {
             -SIGKILL);
   begin_a_job();
   EXPECT_TRUE(tests::exists(name.path()));
+}
+
+// The socket beside a region, as a leader makes it: without a listener, it looks like one that a dead leader has left.
+struct Socket {
+  std::string path;
+  int fd = -1;
+
+  Socket(const RegionName& name, Age age) : path(Region::socket_path_of(name.path())) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const timespec times[2] = {{1, 0}, {1, 0}};
+    EXPECT_TRUE(age == Age::young || utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() {
+    close(fd);
+    unlink(path.c_str());
+  }
+};
+
+// Once a bug: it stayed in memory until a job of the same name came.
+TEST(RegionSweep, TakesAwayASocketThatADeadLeaderHasLeft) {
+  const RegionName name;
+  const Socket socket(name, Age::old);
+  begin_a_job();
+  EXPECT_FALSE(tests::exists(socket.path));
+}
+
+// Of a region that all have left, but that stays.
+TEST(RegionSweep, TakesAwayTheSocketBesideARegionThatIsToBeKept) {
+  RegionName name;
+  name.options.keep = true;
+  leave_behind(name, Age::old);
+  const Socket socket(name, Age::old);
+  begin_a_job();
+  EXPECT_TRUE(tests::exists(name.path()));
+  EXPECT_FALSE(tests::exists(socket.path));
+}
+
+TEST(RegionSweep, SparesASocketOnWhichSomebodyListens) {
+  const RegionName name;
+  const Socket socket(name, Age::old);
+  ASSERT_EQ(listen(socket.fd, 1), 0);
+  begin_a_job();
+  EXPECT_TRUE(tests::exists(socket.path));
+}
+
+TEST(RegionSweep, SparesASocketWhoseMakerMayBeAboutToListen) {
+  const RegionName name;
+  const Socket socket(name, Age::young);
+  begin_a_job();
+  EXPECT_TRUE(tests::exists(socket.path));
+}
+
+TEST(RegionSweep, SparesTheSocketOfARegionThatSomebodyUsesAndConnectsToNone) {
+  const RegionName name;
+  const Child user = tests::attached_child(name.options, [](Region&) {});
+  const Socket socket(name, Age::old);
+  ASSERT_EQ(listen(socket.fd, 1), 0);
+  begin_a_job();
+  EXPECT_TRUE(tests::exists(socket.path));
+  EXPECT_EQ(accept4(socket.fd, nullptr, nullptr, SOCK_NONBLOCK), -1);
+}
+
+TEST(RegionSweep, SparesWhatIsNoSocketOrAnothers) {
+  const RegionName name;
+  const std::string path = Region::socket_path_of(name.path());
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  close(fd);
+  begin_a_job();
+  EXPECT_TRUE(tests::exists(path));
+  unlink(path.c_str());
+  if (geteuid() != 0) return;
+  const Socket socket(name, Age::old);
+  ASSERT_EQ(lchown(path.c_str(), 12345, 12345), 0);
+  begin_a_job();
+  EXPECT_TRUE(tests::exists(path));
 }
 
 }  // namespace
