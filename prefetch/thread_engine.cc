@@ -57,7 +57,7 @@ class ThreadCore final : public EngineCore {
   void fetch_one(Worker& worker, cache::OpenedPlace& place);
   // False: it is not of an origin that is read whole by an open.
   bool fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result);
-  void fetch_opened(Worker& worker, int fd, Links links, FetchResult& result);
+  void fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result);
 
   std::unique_ptr<cache::Origins> origins_;  // of the threads' table; made before there is any of them
   std::mutex mutex_;
@@ -182,7 +182,7 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
 
 void ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
   FetchResult result;
-  Links links = Links::unknown;
+  cache::LinksOnWay links = cache::LinksOnWay::unknown;
   base::Result<int> fd = base::fail(ENOENT);
   if (!fetch_by_open(worker, place, result)) {
     result.opens = 1;
@@ -205,7 +205,7 @@ void ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
   if (is_ours) queue.one_is_over();
 }
 
-void ThreadCore::fetch_opened(Worker& worker, int fd, Links links, FetchResult& result) {
+void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result) {
   const auto fail = [&](int error) {
     result.ending = Ending::failed;
     result.error = error;
@@ -213,7 +213,8 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, Links links, FetchResult& 
   result.stats = 1;
   const auto stat = cache::stat_fd(fd);
   if (!stat) return fail(stat.error().value);
-  const cache::FileAtOrigin file{*stat, links == Links::unknown ? has_no_links(fd, worker.path) : links == Links::none};
+  const cache::FileAtOrigin file{
+      *stat, links == cache::LinksOnWay::unknown ? cache::has_path(fd, worker.path) : links == cache::LinksOnWay::none};
   if (!worker.gate.enter()) return;
   const Room room = client.room_for(*worker.fetch, file);
   result.has_room = worker.has_room = room.is_given;

@@ -170,7 +170,7 @@ void UringCore::start(io_uring_sqe* sqe, std::uint64_t index, const Flight& flig
 }
 
 void UringCore::open_name(std::uint64_t index, Flight& flight) {
-  const bool first = flight.links != Links::some;
+  const bool first = flight.links != cache::LinksOnWay::some;
   flight.stage = first ? Stage::naming : Stage::naming_with_links;
   flight.how = {};
   flight.how.flags = k_name_flags;
@@ -249,7 +249,7 @@ void UringCore::end(std::uint64_t index, Flight& flight, Ending ending, int erro
 void UringCore::land(Flight& flight) {
   flight.fd = -1;
   flight.stage = Stage::free;
-  flight.links = Links::unknown;
+  flight.links = cache::LinksOnWay::unknown;
   --in_flight_;
   if (flight.is_over) queue.one_is_over();
 }
@@ -259,7 +259,7 @@ void UringCore::ask_for_room(std::uint64_t index, Flight& flight) {
   if (!gate_.enter()) return end(index, flight, Ending::cancelled);
   origins_.learn(flight.fetch->origin, flight.stat.device_major);
   flight.is_local = flight.stat.device_major != 0;
-  flight.room = client.room_for(*flight.fetch, {flight.stat, flight.links == Links::none});
+  flight.room = client.room_for(*flight.fetch, {flight.stat, flight.links == cache::LinksOnWay::none});
   flight.has_room = flight.result.has_room = flight.room.is_given;
   gate_.leave();
   flight.result.reason = flight.room.reason;
@@ -286,7 +286,7 @@ void UringCore::advance(std::uint64_t index, int result) {
   Flight& flight = *flights_[index];
   if (flight.stage == Stage::closing) return land(flight);
   if (flight.stage == Stage::naming && result == -ELOOP) {
-    flight.links = Links::some;
+    flight.links = cache::LinksOnWay::some;
     return open_name(index, flight);
   }
   const bool is_naming = flight.stage == Stage::naming || flight.stage == Stage::naming_with_links;
@@ -302,7 +302,7 @@ void UringCore::advance(std::uint64_t index, int result) {
   if (result == -EINTR && flight.stage == Stage::reading) return read(index, flight);
   if (result < 0) return end(index, flight, Ending::failed, -result);
   switch (flight.stage) {
-    case Stage::naming: flight.links = Links::none; [[fallthrough]];
+    case Stage::naming: flight.links = cache::LinksOnWay::none; [[fallthrough]];
     case Stage::naming_with_links: return sort(index, flight);
     case Stage::sorting:
       if (!S_ISREG(flight.statx.stx_mode)) {

@@ -12,7 +12,7 @@ enum class Stage : std::uint8_t { free, naming, naming_with_links, sorting, open
 
 struct Flight {
   Stage stage = Stage::free;
-  Links links = Links::unknown;
+  cache::LinksOnWay links = cache::LinksOnWay::unknown;
   int fd = -1;            // of the name alone until it is open
   bool is_local = false;  // nothing of it waits for a server (origin_kinds.h)
   bool is_over = false;   // ended, and only to be closed

@@ -7,14 +7,13 @@
 #include <climits>
 #include <cstring>
 
+#include "cache/origin/links_on_way.h"
 #include "prefetch/io_engine.h"
 
 namespace cube::prefetch {
 
 // O_NONBLOCK: should there be a FIFO nevertheless, it is not waited for.
 inline constexpr int k_open_flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
-
-enum class Links { unknown, none, some };
 
 // The client's path may go while the kernel is asked. One that is too long stays so.
 inline void keep_path(char (&to)[PATH_MAX + 1], const char* path) {
@@ -34,9 +33,7 @@ void path_of_fd(int fd, FdPath& to);
 
 // Both steps. Opens without symbolic links first, so that is_physical costs nothing. Of what is no regular file the fd is of the
 // name alone.
-base::Result<int> open_for_fetch(const char* path, Links& links);
-// Where openat2 was not to be had.
-bool has_no_links(int fd, const char* path);
+base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links);
 
 // The parts of a read of what is missing of a file, and of one byte that should not be there.
 struct ReadParts {

@@ -1,12 +1,8 @@
 #include "cache/origin/mount_file.h"
 
-#include <fmt/core.h>
-#include <linux/openat2.h>
 #include <sys/uio.h>
 
-#include <atomic>
 #include <cerrno>
-#include <climits>
 
 namespace cube::cache {
 
@@ -14,20 +10,6 @@ namespace sys = base::sys;
 using base::Counter;
 
 namespace {
-
-// What openat takes and openat2 would refuse.
-constexpr int k_openat2_flags =
-    O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | O_DIRECTORY | O_DIRECT | O_NOATIME | O_ASYNC;
-
-// An open that fails with ELOOP where a component is a symbolic link.
-long open_without_links(const char* path, int flags) {
-  struct ::open_how how {};
-  how.flags = static_cast<std::uint64_t>(flags & k_openat2_flags);
-  how.resolve = RESOLVE_NO_SYMLINKS;
-  return sys::raw(SYS_openat2, AT_FDCWD, sys::arg(path), sys::arg(&how), sizeof how);
-}
-
-constinit std::atomic<bool> g_has_openat2{true};
 
 // The kernel asks FUSE and NFS for that much at a time, and for the next part when the one before is there.
 constexpr std::uint64_t k_one_readahead = 128 << 10;
@@ -45,26 +27,12 @@ void ask_for_all(int fd, const FileStat& stat) {
     sys::raw(SYS_readahead, fd, static_cast<long>(at), static_cast<long>(k_one_readahead));
 }
 
-// What a sandbox may say to a call that it does not know, or the file system to this file.
-bool may_be_refused(long error) { return error == -ENOSYS || error == -EPERM || error == -EACCES; }
-
 }  // namespace
 
 base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats& stats) {
   stats.count(Counter::origin_opens);
   MountFile file;
-  long fd = -ENOSYS;
-  const bool has_openat2 = g_has_openat2.load(std::memory_order_relaxed);
-  if (has_openat2) {
-    fd = open_without_links(path, flags);
-    file.links_ = fd == -ELOOP ? Links::some : Links::none;
-  }
-  if (fd == -ELOOP || may_be_refused(fd)) {
-    if (fd != -ELOOP) file.links_ = Links::unknown;
-    const bool refused = may_be_refused(fd);
-    fd = sys::open(path, flags);
-    if (has_openat2 && refused && !sys::failed(fd)) g_has_openat2.store(false, std::memory_order_relaxed);
-  }
+  const long fd = open_noting_links(path, flags, file.links_);
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   file.fd_ = Fd(static_cast<int>(fd));
   stats.count(Counter::origin_stats);
@@ -101,12 +69,7 @@ bool MountFile::is_unchanged(base::Stats& stats) const {
 }
 
 bool MountFile::is_physical(std::string_view absolute_path) const {
-  if (links_ != Links::unknown) return links_ == Links::none;
-  char link[64];
-  *fmt::format_to_n(link, sizeof link - 1, "/proc/thread-self/fd/{}", fd_.get()).out = '\0';
-  char target[PATH_MAX];
-  const long n = sys::readlink(link, target, sizeof target);
-  return !sys::failed(n) && std::string_view(target, static_cast<std::size_t>(n)) == absolute_path;
+  return links_ == LinksOnWay::unknown ? has_path(fd_.get(), absolute_path) : links_ == LinksOnWay::none;
 }
 
 }  // namespace cube::cache

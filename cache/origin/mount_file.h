@@ -7,6 +7,7 @@
 #include "cache/base/stats.h"
 #include "cache/fetch_scope.h"
 #include "cache/file_stat.h"
+#include "cache/origin/links_on_way.h"
 
 namespace cube::cache {
 
@@ -61,7 +62,7 @@ class MountFile {
   };
   Fd fd_;
   FileStat stat_{};
-  enum class Links { unknown, none, some } links_ = Links::unknown;
+  LinksOnWay links_ = LinksOnWay::unknown;
 };
 
 }  // namespace cube::cache

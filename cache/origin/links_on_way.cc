@@ -1,0 +1,62 @@
+#include "cache/origin/links_on_way.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <linux/openat2.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+
+#include "cache/base/sys.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+// An openat takes any flag and passes over those that it does not know. An openat2 refuses them.
+constexpr int k_openat2_flags = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | O_DIRECTORY |
+                                O_DIRECT | O_NOATIME | O_ASYNC | O_PATH;
+
+constinit std::atomic<bool> g_has_openat2{true};
+
+// It fails with ELOOP where a component is a symbolic link.
+long open_without_links(const char* path, int flags) {
+  struct ::open_how how {};
+  how.flags = static_cast<std::uint64_t>(flags & k_openat2_flags);
+  how.resolve = RESOLVE_NO_SYMLINKS;
+  return sys::raw(SYS_openat2, AT_FDCWD, sys::arg(path), sys::arg(&how), sizeof how);
+}
+
+// A sandbox may say this of a call that it does not know, and a file system of this file.
+bool may_be_refused(long error) { return error == -ENOSYS || error == -EPERM || error == -EACCES; }
+
+}  // namespace
+
+long open_noting_links(const char* path, int flags, LinksOnWay& links) {
+  links = LinksOnWay::unknown;
+  if (!g_has_openat2.load(std::memory_order_relaxed)) return sys::open(path, flags);
+  long fd = open_without_links(path, flags);
+  if (fd == -ELOOP) {
+    links = LinksOnWay::some;
+    return sys::open(path, flags);
+  }
+  if (!may_be_refused(fd)) {
+    links = LinksOnWay::none;
+    return fd;
+  }
+  fd = sys::open(path, flags);
+  if (!sys::failed(fd)) g_has_openat2.store(false, std::memory_order_relaxed);
+  return fd;
+}
+
+bool has_path(int fd, std::string_view absolute_path) {
+  char link[64];
+  *fmt::format_to_n(link, sizeof link - 1, "/proc/thread-self/fd/{}", fd).out = '\0';
+  char target[PATH_MAX];
+  const long n = sys::readlink(link, target, sizeof target);
+  return !sys::failed(n) && std::string_view(target, static_cast<std::size_t>(n)) == absolute_path;
+}
+
+}  // namespace cube::cache
