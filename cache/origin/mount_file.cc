@@ -27,22 +27,26 @@ void ask_for_all(int fd, const FileStat& stat) {
     sys::raw(SYS_readahead, fd, static_cast<long>(at), static_cast<long>(k_one_readahead));
 }
 
+void count(base::Stats* stats, Counter counter, std::uint64_t n = 1) {
+  if (stats != nullptr) stats->count(counter, n);
+}
+
 }  // namespace
 
-base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats& stats) {
-  stats.count(Counter::origin_opens);
+base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats* stats) {
+  count(stats, Counter::origin_opens);
   MountFile file;
   const long fd = open_noting_links(path, flags, file.links_);
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   file.fd_ = Fd(static_cast<int>(fd));
-  stats.count(Counter::origin_stats);
+  count(stats, Counter::origin_stats);
   const auto stat = stat_fd(file.fd_.get());
   if (stat) file.stat_ = *stat;
   if (!stat && stat.error().value == EINTR) return base::fail(EINTR);  // see FileCache::fetch
   return file;
 }
 
-base::Result<void> MountFile::read_whole(std::byte* to, base::Stats& stats) const {
+base::Result<void> MountFile::read_whole(std::byte* to, base::Stats* stats) const {
   const std::uint64_t size = stat_.size;
   ask_for_all(fd_.get(), stat_);
   std::uint64_t got = 0;
@@ -50,11 +54,11 @@ base::Result<void> MountFile::read_whole(std::byte* to, base::Stats& stats) cons
     // One byte more than there should be: a file that has grown, and one whose size is a lie, show themselves.
     std::byte beyond{};
     const struct ::iovec parts[2] = {{to + got, size - got}, {&beyond, 1}};
-    stats.count(Counter::origin_reads);
+    count(stats, Counter::origin_reads);
     const long n = sys::raw(SYS_preadv, fd_.get(), sys::arg(parts), 2, static_cast<long>(got));
     if (!fd_.is_own()) return base::fail(EINTR);
     if (sys::failed(n)) return base::fail(static_cast<int>(-n));
-    stats.count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
+    count(stats, Counter::origin_bytes, static_cast<std::uint64_t>(n));
     got += static_cast<std::uint64_t>(n);
     if (got > size) return base::fail(ESTALE);
     if (got == size) return {};
@@ -62,8 +66,8 @@ base::Result<void> MountFile::read_whole(std::byte* to, base::Stats& stats) cons
   }
 }
 
-bool MountFile::is_unchanged(base::Stats& stats) const {
-  stats.count(Counter::origin_stats);
+bool MountFile::is_unchanged(base::Stats* stats) const {
+  count(stats, Counter::origin_stats);
   const auto now = stat_fd(fd_.get());
   return now && fd_.is_own() && now->is_unchanged_since(stat_);
 }

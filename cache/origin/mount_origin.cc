@@ -10,7 +10,7 @@ namespace {
 
 class OpenedOfMount final : public Opened {
  public:
-  OpenedOfMount(MountFile&& file, std::string_view key, base::Stats& stats) : kernel_file_(std::move(file)), stats_(stats) {
+  OpenedOfMount(MountFile&& file, std::string_view key, base::Stats* stats) : kernel_file_(std::move(file)), stats_(stats) {
     file_.stat = kernel_file_.stat();
     file_.is_physical = kernel_file_.is_physical(key);
   }
@@ -26,7 +26,7 @@ class OpenedOfMount final : public Opened {
 
  private:
   MountFile kernel_file_;
-  base::Stats& stats_;
+  base::Stats* stats_;
 };
 
 class MountOrigin final : public Origin {
@@ -36,9 +36,9 @@ class MountOrigin final : public Origin {
   base::Result<FileStat> stat(std::string_view /*key*/, const char* path) const override { return stat_path(AT_FDCWD, path, 0); }
 
   base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const override {
-    auto file = MountFile::open(wish.path, wish.flags, *wish.stats);
+    auto file = MountFile::open(wish.path, wish.flags, wish.stats);
     if (!file) return base::fail(file.error().value);
-    place.make<OpenedOfMount>(std::move(*file), wish.key, *wish.stats);
+    place.make<OpenedOfMount>(std::move(*file), wish.key, wish.stats);
     return {};
   }
 

@@ -75,7 +75,8 @@ class OpenedPlace {
   Opened* opened() const { return opened_; }
   template <typename T, typename... Arguments>
   T& make(Arguments&&... arguments) {
-    static_assert(sizeof(T) <= sizeof room_ && alignof(T) <= k_alignment);
+    static_assert(sizeof(T) <= k_room);
+    static_assert(alignof(T) <= k_alignment);
     clear();
     T* const made = new (room_) T(std::forward<Arguments>(arguments)...);
     opened_ = made;
@@ -88,8 +89,8 @@ class OpenedPlace {
     if (Opened* const opened = std::exchange(opened_, nullptr); opened != nullptr) opened->~Opened();
   }
 
-  static constexpr std::size_t k_alignment = 16;
-  alignas(k_alignment) std::byte room_[1024];
+  static constexpr std::size_t k_room = 1024, k_alignment = 16;
+  alignas(k_alignment) std::byte room_[k_room];
   Opened* opened_ = nullptr;
   base::Scratch scratch_;
 };
