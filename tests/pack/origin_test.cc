@@ -1,0 +1,140 @@
+// A pack and a mount behind one interface, and what of theirs the cache serves to whom.
+#include "cache/origin/origin.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+
+#include "cache/file_cache.h"
+#include "cache/origin/origins.h"
+#include "tests/pack/sample_tree.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+using tests::SampleTree;
+
+constexpr std::uint64_t k_most = 64 << 10;
+
+struct OriginsTest : testing::Test {
+  SampleTree tree;
+  std::unique_ptr<Origins> origins;
+  base::Stats stats;
+
+  // The pack is seen where its tree lies, which may change afterwards.
+  void pack_it() {
+    ASSERT_EQ(tree.make(), "");
+    std::vector<std::string> errors;
+    origins = Origins::open({{.prefix = tree.root, .file = tree.pack}}, errors);
+    ASSERT_TRUE(errors.empty()) << errors.front();
+  }
+  std::string in(const std::string& name) const { return tree.root + "/" + name; }
+  base::Result<void> open(const std::string& path, OpenedPlace& place) {
+    return origins->of(path).open({.key = path, .path = path.c_str(), .flags = O_RDONLY, .most = k_most, .stats = &stats}, place);
+  }
+  std::uint64_t count(Counter counter) const { return stats.counters[static_cast<std::size_t>(counter)].load(); }
+  static std::string bytes_of(Opened& opened) {
+    std::string bytes(opened.file().stat.size, '\0');
+    return opened.read_whole(reinterpret_cast<std::byte*>(bytes.data())) ? bytes : "not read";
+  }
+  static std::string bytes_of(int fd) {
+    const base::UniqueFd own(fd);
+    std::string bytes(1 << 20, '\0');
+    const ssize_t n = read(own.get(), bytes.data(), bytes.size());
+    return bytes.substr(0, n > 0 ? static_cast<std::size_t>(n) : 0);
+  }
+};
+
+TEST_F(OriginsTest, AreThePackAtItsPrefixAndTheMountsElsewhere) {
+  tree.write("f", "in the pack");
+  pack_it();
+  const Origin& pack = origins->of(in("f"));
+  EXPECT_NE(pack.id(), k_mounts);
+  EXPECT_EQ(&origins->of(tree.root), &pack);
+  EXPECT_TRUE(pack.traits().is_immutable);
+  EXPECT_EQ(&origins->of(tree.root + "2/f"), &mount_origin());
+  EXPECT_EQ(mount_origin().id(), k_mounts);
+  EXPECT_FALSE(mount_origin().traits().is_immutable);
+  const auto again = origins->reopened();
+  EXPECT_EQ(again->of(in("f")).id(), pack.id()) << "the same file";
+}
+
+TEST_F(OriginsTest, GiveTheBytesOfAFileAndAFdOfIt) {
+  tree.write("f", "in the pack");
+  pack_it();
+  tree.write("f", "on the mount");
+  OpenedPlace place;
+  ASSERT_TRUE(open(in("f"), place));
+  EXPECT_EQ(place.opened()->file().origin, origins->of(in("f")).id());
+  EXPECT_EQ(bytes_of(*place.opened()), "in the pack");
+  EXPECT_EQ(count(Counter::origin_reads), 1U);
+  EXPECT_EQ(count(Counter::origin_opens), 0U);
+  const auto copy = place.opened()->hand_over(O_RDONLY);
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(bytes_of(*copy), "in the pack");
+
+  const std::string path = in("f");
+  ASSERT_TRUE(mount_origin().open({.key = path, .path = path.c_str(), .flags = O_RDONLY, .stats = &stats}, place));
+  EXPECT_EQ(place.opened()->file().origin, k_mounts);
+  EXPECT_EQ(bytes_of(*place.opened()), "on the mount");
+  EXPECT_EQ(count(Counter::origin_opens), 1U);
+  const auto fd = place.opened()->hand_over(O_RDONLY);
+  ASSERT_TRUE(fd);
+  EXPECT_EQ(bytes_of(*fd), "on the mount");
+}
+
+TEST_F(OriginsTest, SayWhatIsNoFileAndWhatIsNotThere) {
+  tree.write("d/f", "1");
+  tree.write("large", std::string(4 * k_most, 'x'));
+  pack_it();
+  OpenedPlace place;
+  const auto directory = open(in("d"), place);
+  ASSERT_FALSE(directory);
+  EXPECT_EQ(directory.error().value, EISDIR);
+  EXPECT_TRUE(S_ISDIR(place.opened()->file().stat.mode));
+  EXPECT_EQ(open(in("none"), place).error().value, ENOENT);
+  EXPECT_FALSE(origins->of(in("none")).traits().knows_all_names) << "the kernel may have it";
+  ASSERT_TRUE(open(in("large"), place));
+  std::string room(4 * k_most, '\0');
+  EXPECT_EQ(place.opened()->read_whole(reinterpret_cast<std::byte*>(room.data())).error().value, EFBIG);
+  const auto copy = place.opened()->hand_over(O_RDONLY);
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(bytes_of(*copy), tree.files["large"]);
+}
+
+TEST_F(OriginsTest, AreAskedByNobodyWhoCountsToo) {
+  tree.write("f", "in the pack");
+  pack_it();
+  const std::string path = in("f");
+  OpenedPlace place;
+  for (const Origin* origin : {&origins->of(path), &mount_origin()}) {
+    ASSERT_TRUE(origin->open({.key = path, .path = path.c_str(), .most = k_most}, place));
+    EXPECT_EQ(bytes_of(*place.opened()), "in the pack");
+    EXPECT_TRUE(place.opened()->is_unchanged());
+  }
+}
+
+TEST_F(OriginsTest, EachServesItsOwnRecordsAlone) {
+  tree.write("f", "in the pack");
+  pack_it();
+  tree.write("f", "on the mount");
+  tests::TestCache cache;
+  const auto served = [&] {
+    const OpenOutcome outcome = cache->open(tests::request_for(in("f")));
+    return outcome.pin ? std::string(tests::bytes_of(*outcome.pin)) : "not served";
+  };
+  for (int round = 0; round < 3; ++round) {
+    cache->use_origins(origins.get());
+    EXPECT_EQ(served(), "in the pack") << round;
+    EXPECT_EQ(served(), "in the pack") << round;
+    cache->use_origins(nullptr);
+    EXPECT_EQ(served(), "on the mount") << round;
+    EXPECT_EQ(served(), "on the mount") << round;
+  }
+  EXPECT_GE(cache.count(Counter::hits_ram), 6U) << "the second of each pair";
+}
+
+}  // namespace
+}  // namespace cube::cache
