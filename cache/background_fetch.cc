@@ -55,7 +55,7 @@ Fetch::Next BackgroundFetch::accept(const FileAtOrigin& file) {
 }
 
 bool BackgroundFetch::publish() {
-  // Where turns collide, another may have been quicker: the second record would be read by nobody.
+  // Another fetch may have been quicker, if two turns collided. Nobody would read the second record.
   if (const Pin found = cache_->ram_.find(key_, hash_); found && cache_->needs_no_look(*found)) {
     fetched_twice_ = true;
     return false;

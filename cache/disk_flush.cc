@@ -28,13 +28,13 @@ int DiskFlush::write(std::uint32_t segment) {
   const bool is_ring = row.is_ring.load(std::memory_order_acquire) != 0;
   Pin claim;
   std::uint32_t generation = word_of(row).generation;
-  // What is resident stays.
+  // A resident record stays.
   if (is_ring && !cache_.ram().hold(segment, generation, claim)) return 0;
   Note& note = notes_[segment];
   if (note.generation != generation) note = {.generation = generation, .seen = 0, .written = {}};
   // Before the look at the records, so that what comes later is seen by the next pass.
   const std::uint32_t fresh = row.fresh.load(std::memory_order_acquire);
-  // What was sealed a moment ago may still get what is on its way.
+  // A segment that was sealed a moment ago may still get records that are on their way.
   const bool grows = is_ring || word_of(row).state == SegmentState::open;
   std::vector<std::uint64_t> offsets, written;
   cache_.ram().visit_segment(segment, [&](std::uint64_t offset, const Record& record) {

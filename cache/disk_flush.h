@@ -15,7 +15,7 @@ namespace cube::cache {
 
 class DiskFlush {
  public:
-  // Of a cache that has a disk.
+  // For a cache that has a disk.
   explicit DiskFlush(FileCache& cache) : cache_(cache), notes_(cache.region().layout().segment_count) {}
 
   // Writes all that is new until may_go_on() says no. How many records were left; the errno of what ended it: the rest is for a

@@ -43,7 +43,7 @@ bool FileCache::open_from_disk(const OpenRequest& request, Lane lane, OpenOutcom
       has_asked = true;
       is_physical = record.is_physical();
       stats().count(Counter::origin_stats);
-      // What was no link must not have become one, for lstat is answered from the record.
+      // A path that was no link must not have become one, because lstat is answered from the record.
       stat = stat_path(AT_FDCWD, request.path, is_physical ? AT_SYMLINK_NOFOLLOW : 0);
     }
     if (!stat || record.is_physical() != is_physical) return Verdict::refused;

@@ -29,7 +29,7 @@ class DiskTier {
     refused,  // there may be an older one that fits
     outdated  // it leaves the disk
   };
-  // What there is of this path, newest first, until judge(record) takes one. False: it has taken none.
+  // Shows the records of this path, newest first, until judge(record) takes one. False: it has taken none.
   template <typename Judge>
   bool visit(std::string_view key, Judge&& judge) {
     for (const DiskPlace& place : store_->find(base::hash_path(key))) {

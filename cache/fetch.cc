@@ -13,7 +13,7 @@ using base::Counter;
 
 // A file that was written this recently may be written again within the grain of its mtime, or by a clock that differs.
 constexpr std::uint64_t k_recent_seconds = 60;
-// What an origin may need several requests for, between which the file can change: FUSE and the page cache read 128 KiB at
+// A larger file may take several requests, between which it can change: FUSE and the page cache read 128 KiB at
 // a time. Such a mixture would be kept for the whole job.
 constexpr std::uint64_t k_one_request = 128 << 10;
 
@@ -49,7 +49,7 @@ Fetch::Next Fetch::accept(const FileAtOrigin& file, int fd) {
   pin_ = tier_->adopt(content_, base::hash_path(content_.path));
   if (pin_) return Next::done;
   if (tier_->has_many_names(stat)) return refused(Counter::bypassed_names);
-  // Where changes are expected, a file may be written twice within the grain of its mtime: then it is not for caching yet.
+  // If changes are expected, a file may be written twice within the grain of its mtime: then it is not cached yet.
   const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_immutable_;
   if (may_change && is_recent(stat.modified, began_ns_, static_cast<std::uint64_t>(k_racy_seconds)))
     return refused(Counter::bypassed_busy);

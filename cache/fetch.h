@@ -1,5 +1,5 @@
-// One fetch of one file, in the steps that are the cache's own. Who does the I/O is another's business: a program's open,
-// one step after the other, or an engine in the background with many fetches under way.
+// One fetch of one file, in the steps that are the cache's own. Its user does the I/O: a program's open, one step after the
+// other, or an engine in the background with many fetches under way.
 //   Fetch made -> (the file is opened) -> accept -> (its bytes are read to room()) -> (looked at again) -> publish
 // Thread safety: one thread at a time. Dropped before publish, it leaves nothing behind.
 #pragma once
@@ -18,8 +18,8 @@ struct FetchRules {
   base::ConsistencyKind consistency = base::ConsistencyKind::immutable;
 };
 
-// Who waits for it, and whether it may go to the ring where nothing else has room. In the background what is fetched is noted as
-// such.
+// The one that waits for the fetch, and whether it may go to the ring if nothing else has room. In the background what is fetched
+// is noted as such.
 enum class Lane : std::uint8_t { demand, demand_with_ring, background, background_with_ring };
 
 class Fetch {
@@ -45,14 +45,14 @@ class Fetch {
   RamTier& tier() const { return *tier_; }
   // In a forked child: the room is the parent's.
   void abandon() { reservation_.abandon(); }
-  // What room() holds was checked by this hash.
+  // The bytes in room() were checked by this hash.
   void note_hash(std::uint64_t data_hash) { content_.data_hash = data_hash; }
   // The same, and it has come from the disk tier.
   void note_from_disk(std::uint64_t data_hash) {
     content_.from_disk = true;
     note_hash(data_hash);
   }
-  // Must the file be found unchanged after the read? Where its times, or the way in which it is read, prove nothing.
+  // Must the file be found unchanged after the read? It must if its times, or the way in which it is read, prove nothing.
   bool wants_second_look() const;
   // Shows it to all. False: refused after all.
   bool publish();
@@ -61,7 +61,7 @@ class Fetch {
   void lose_room() { reservation_.lose(); }
 
   base::Counter reason() const { return reason_; }
-  // Whatever it sees of the origin is not older; base::boot_ns.
+  // Nothing that it sees of the origin is older; base::boot_ns.
   std::uint64_t looked_ns() const { return content_.verified_ns; }
   Pin& pin() { return pin_; }
 

@@ -60,7 +60,7 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
   }
   disk_ = *disk;
   disk_->tell(header);
-  // What has no room in memory passes through it, from the disk or on its way there.
+  // Files that have no room in memory pass through the ring, from the disk or on their way there.
   make_ring(config.ring);
   if (!ram_.ring().is_made())
     base::log(base::LogLevel::info, "CUBESHIM_RAM is too small for a ring: the disk serves and gets what fits into memory");
@@ -94,7 +94,7 @@ bool FileCache::needs_no_look(const Record& record) const {
   }
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   switch (consistency_.kind) {
-    // What was fetched or checked since this job began is good for this job.
+    // A record that was fetched or checked since this job began is good for this job.
     case ConsistencyKind::immutable: return verified >= job_start_ns_;
     case ConsistencyKind::ttl: {
       const std::uint64_t now = base::boot_ns();
@@ -162,7 +162,7 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   SingleFlight::Ticket ticket;
   OpenOutcome outcome;
   bool waited_for_prefetch = false;
-  // Who asks not to wait may be opening a FIFO, and who has the turn may be waiting in its open.
+  // A caller that asks not to wait may be opening a FIFO, and the holder of the turn may be waiting in its open.
   const bool may_wait = (request.flags & O_NONBLOCK) == 0;
   const SingleFlight::Turn turn = flights_.begin(hash, ticket, &waited_for_prefetch, may_wait);
   if (turn == SingleFlight::Turn::too_long) return open_uncached(request, Counter::bypassed_busy);
@@ -181,7 +181,7 @@ OpenOutcome FileCache::open_missing(const OpenRequest& request, std::uint64_t ha
   if (!has_room) note_miss(*region_, hash);
   if ((has_room || has_ring) && open_from_disk(request, has_ring ? Lane::demand_with_ring : Lane::demand, outcome))
     return outcome;
-  // What nobody would write to the disk need not pass through the ring.
+  // A file that nobody would write to the disk need not pass through the ring.
   const bool may_pass = has_ring && ram_.ring().has_disk_writer();
   if (!has_room && !may_pass) {
     // It is not going to be there for those who wait for their turn: they need not open it one after the other.
@@ -333,7 +333,7 @@ void FileCache::keep_neighbour(const Opened::Neighbour& neighbour) {
   const std::uint64_t hash = base::hash_path(key);
   if (const Pin there = ram_.find(key, hash)) {
     if (has_right_origin(*there)) return;
-    // Of a pack that was replaced: an open of it would find that out, and would have to read it alone.
+    // It is a record of a pack that was replaced: an open of it would find that out, and would have to read it alone.
     ram_.mark_stale(key);
   }
   SingleFlight::Ticket ticket;

@@ -1,4 +1,4 @@
-// What the origin said of a file, in the fixed form in which a record keeps it, and back into the kernel's structures.
+// The origin's stat of a file, in the fixed form in which a record keeps it, and back into the kernel's structures.
 // Thread safety: plain values.
 #pragma once
 
@@ -31,8 +31,8 @@ struct FileStat {
   static FileStat from(const struct ::statx& x);
   static FileStat from(const struct ::stat& st);
   void copy_to(struct ::stat& st) const;
-  // Can a statx with this mask be answered as the kernel would? Where neither of these times is asked for, newer kernels
-  // leave them out, and older ones do not.
+  // Can a statx with this mask be answered as the kernel would? If neither of these times is asked for, newer kernels leave them
+  // out, and older ones do not.
   static bool answers(unsigned requested) {
     constexpr unsigned k_times = STATX_MTIME | STATX_CTIME;
     return (requested & ~k_request) == 0 && (requested & k_times) == k_times;
@@ -45,7 +45,7 @@ struct FileStat {
   bool same_file(const FileStat& other) const { return inode == other.inode && device() == other.device(); }
   // The same file with the same attributes, but for what differs from mount to mount and from read to read.
   bool looks_like(FileStat other) const;
-  // Who may read it, and by how many names.
+  // Do both have the same readers, and as many names?
   bool same_rights(const FileStat& other) const {
     return mode == other.mode && user == other.user && group == other.group && links == other.links;
   }

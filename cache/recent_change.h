@@ -14,7 +14,7 @@ inline constexpr std::int64_t k_racy_seconds = 2;
 inline bool has_coarse_clock(const FileStat& stat) { return stat.changed.nanoseconds % 1'000'000 == 0; }
 
 // Looked at at `wall_ns`: did the last step of the clock begin so late that another change may fall into it? A time in the future
-// is of a clock that runs ahead. Of two clocks that differ the other way nothing can be known.
+// is of a clock that runs ahead. Nothing can be known of two clocks that differ the other way.
 inline bool is_within_step(const FileTime& time, std::uint64_t wall_ns) {
   return static_cast<std::int64_t>(wall_ns / 1'000'000'000ULL) - time.seconds < k_racy_seconds;
 }

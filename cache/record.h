@@ -79,7 +79,7 @@ struct Record {
 static_assert(sizeof(Record) == 256 && offsetof(Record, stat) == 64 && std::is_standard_layout_v<Record>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// Where a record would lie that is added behind `fill` bytes of a segment; offsets are from the segment's start.
+// The place of a record that is added behind `fill` bytes of a segment; offsets are from the segment's start.
 struct RecordPlan {
   std::uint64_t start = 0, data = 0, end = 0;
   bool mappable = false;

@@ -40,7 +40,7 @@ struct Claimed {
   std::uint64_t seen = 0;      // who else has the turn; 0: it is ours
 };
 
-// Who has the turn, but for `but`.
+// The holder of the turn, but for `but`.
 Claimed find_turn(const Region& region, std::uint64_t hash, const FlightSlot* but) {
   for (std::uint32_t way = 0; way < k_ways; ++way) {
     FlightSlot& slot = slot_of(region, hash, way);
@@ -137,7 +137,7 @@ SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& 
   Claimed turn = claim_turn(*region_, hash, mine);
   // Without a turn then.
   if (turn.slot == nullptr) return Prefetch::mine;
-  // What a killed leader was fetching is taken over: else demand would have to find out that it is dead, file by file.
+  // The fetches of a killed leader are taken over: else demand would have to find out that it is dead, file by file.
   if (turn.seen != 0 &&
       !(is_owner_gone(turn.seen) && turn.slot->word.compare_exchange_strong(turn.seen, mine, std::memory_order_acq_rel))) {
     return (turn.seen & k_is_prefetch) != 0 ? Prefetch::prefetched : Prefetch::demanded;
@@ -163,7 +163,7 @@ SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool*
     const bool is_overdue = is_stuck || slot.waiting.load(std::memory_order_relaxed) == k_overdue;
     if (waited_for_prefetch != nullptr && (turn.seen & k_is_prefetch) != 0) *waited_for_prefetch = true;
     const bool is_in_parts = (turn.seen & k_in_parts) != 0;
-    // Of this process it may be the same thread that would have to read on.
+    // In this process it may be the same thread that would have to read on.
     const bool is_own = (turn.seen & k_owner_mask) == (mine & k_owner_mask);
     if (!may_wait || (is_in_parts && is_own)) return Turn::too_long;
     const std::uint64_t now = base::monotonic_ns();

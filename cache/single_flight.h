@@ -1,9 +1,9 @@
 // One fetch for each path on a node: the first process to miss fetches, the others wait for it, a second at most.
 // When the fetcher dies, a waiter takes over. When one has waited a second in vain, the turn is overdue: nobody waits for it
 // any more. Nor for any other turn of that process, until it has begun or ended one: it may be stopped. A turn is held in one of
-// four slots that follow from the path's hash, so that other paths with the same slots are not waited for. Where all four are
-// taken by others, a path is fetched without a turn, which costs a duplicate at worst. Thread safety: all of it. A thread that is
-// fetching must not ask again (FileCache sees to that).
+// four slots that follow from the path's hash, so that other paths with the same slots are not waited for. If others have all
+// four, a path is fetched without a turn, which costs a duplicate at worst. Thread safety: all of it. A thread that is fetching
+// must not ask again (FileCache sees to that).
 #pragma once
 
 #include "cache/ram/region.h"
@@ -28,7 +28,7 @@ class SingleFlight {
       Hold copy = *this;
       copy.end();
     }
-    // Of a fetch in parts. Has somebody waited since the last progress?
+    // For a fetch in parts. Has somebody waited since the last progress?
     bool is_waited_for() const;
     void tell_progress() const;
   };
@@ -55,7 +55,7 @@ class SingleFlight {
     Hold hold_;
   };
 
-  // Who waits looks that often whether the fetcher still lives, and waits that long.
+  // A waiter looks that often whether the fetcher still lives, and waits that long.
   struct Patience {
     std::uint64_t look_again_ns = 50'000'000, longest_ns = 1'000'000'000;
     // So long without a part of a fetch that comes in parts is too long.
@@ -76,14 +76,14 @@ class SingleFlight {
   Hold take(FlightSlot* slot, std::uint64_t word) const;
   // Null: nobody can be the owner.
   ProcessSlot* owner_of(std::uint64_t word) const;
-  // Who holds this turn has died, or is another program by now.
+  // The holder of this turn has died, or is another program by now.
   bool is_owner_gone(std::uint64_t word) const;
 
   Region* region_;
   Patience patience_;
 };
 
-// Of a process that is gone: its turns are over. Those who wait for one look again. (One that waits takes it over, too.)
+// For a process that is gone: its turns are over. Its waiters look again. (One that waits takes it over, too.)
 void forget_flights_of(Region& region, std::uint32_t process);
 
 }  // namespace cube::cache

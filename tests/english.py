@@ -65,7 +65,7 @@ def main():
             for sentence in sentences(text):
                 count += 1
                 if RIDDLE.match(sentence.lstrip("\"'*`(")) and not sentence.endswith("?"):
-                    riddles.append(f"{name}:{line}: {sentence[:120]}")
+                    riddles.append(f"{name}:{line}: {sentence}")
     if options.list:
         print("\n".join(riddles))
     share = 100 * len(riddles) / max(count, 1)

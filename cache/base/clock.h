@@ -24,7 +24,7 @@ struct ClockShifts {
 extern constinit ClockShifts g_clock_shifts;
 // At the start of the process; later calls do nothing.
 void find_clock_shifts();
-// Lines as of /proc/self/timens_offsets. What is not understood shifts nothing.
+// Lines as of /proc/self/timens_offsets. A line that is not understood shifts nothing.
 ClockShifts parse_clock_shifts(std::string_view text);
 
 inline timespec read_clock(clockid_t id) {

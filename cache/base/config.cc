@@ -156,7 +156,7 @@ struct Parse {
   }
 };
 
-// What a variable holds, fit for one line: no control characters, and not so long that the rest is cut off.
+// The value of a variable, made fit for one line: it has no control characters, and a long one is cut.
 std::string for_a_line(std::string_view text) {
   constexpr std::size_t k_longest = 200;
   std::string line(text.substr(0, k_longest));

@@ -1,5 +1,5 @@
-// RLIMIT_FSIZE: to write or grow a file beyond it brings SIGXFSZ, which ends the program, not an error. Whatever of ours makes a
-// file in a thread of the program asks here first. Thread safety: all of it; async-signal-safe.
+// RLIMIT_FSIZE: to write or grow a file beyond it brings SIGXFSZ, which ends the program, not an error. Our code asks here before
+// it makes a file in a thread of the program. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <sys/resource.h>

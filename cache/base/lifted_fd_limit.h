@@ -12,7 +12,7 @@
 namespace cube::base {
 
 // Room above the program's limit of fds, for as long as this lives: it may have lowered the limit below what it has open.
-// Where the hard limit is as low, an unprivileged process has no such room.
+// An unprivileged process has no such room if its hard limit is as low.
 class LiftedFdLimit {
  public:
   LiftedFdLimit() {

@@ -16,7 +16,8 @@ bool log_enabled(LogLevel level);
 void remember_stderr();
 // Text of ours to stderr, as one write.
 void write_to_stderr(std::string_view text);
-// One write, without the signals that a reader who has gone or a file at its limit would bring. What the kernel says.
+// One write, without the signals that a reader who has gone or a file at its limit would bring. Returns the result of the
+// kernel's write.
 long write_quietly(int fd, std::string_view text);
 // For a thread with an fd table of its own, where there is no stderr: its lines are kept, a few at a time, until another
 // thread logs something or asks for them.

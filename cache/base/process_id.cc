@@ -36,7 +36,7 @@ bool read_stat_line(const char* path, StatLine& line) {
     if (field + 1 == 20) std::from_chars(rest.data(), rest.data() + rest.size(), line.threads);
   }
   if (std::from_chars(rest.data(), rest.data() + rest.size(), line.start_time).ec != std::errc{}) return false;
-  // Of our time namespace, not of that of the process.
+  // The offset is that of our time namespace, not of the process's.
   constexpr std::int64_t k_tick_ns = 10'000'000;
   line.start_time -= static_cast<std::uint64_t>(static_cast<std::int64_t>(g_clock_shifts.boot_ns) / k_tick_ns);
   return true;
@@ -60,7 +60,7 @@ std::uint64_t own_pid_namespace() {
 // No start time has this bit.
 constexpr std::uint64_t k_first_asked = 1ULL << 63;
 
-// Where /proc cannot be read: two containers have the same pids, one after the other, and must not be one job.
+// For a /proc that cannot be read: two containers have the same pids, one after the other, and must not be one job.
 std::uint64_t first_asked(std::uint32_t pid) {
   static constinit std::atomic<std::uint64_t> time{0};
   static constinit std::atomic<std::uint32_t> asked_by{0};

@@ -19,7 +19,7 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { give_back(); }
 
-  // What was there before is lost. Null: there is no memory.
+  // The bytes that were there before are lost. Null: there is no memory.
   std::byte* reserve(std::size_t bytes) {
     if (data_ != nullptr && bytes <= bytes_) return data_;
     give_back();

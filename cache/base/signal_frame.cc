@@ -29,7 +29,7 @@ constinit std::atomic<std::uintptr_t> g_first_thread{0};
 
 std::uintptr_t own_thread() { return reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer()); }
 
-// Where this thread's stack begins: behind the strings of the program, or at the thread's own control block.
+// The begin of this thread's stack: behind the strings of the program, or at the thread's own control block.
 std::uintptr_t stack_begin() {
   return own_thread() == g_first_thread.load(std::memory_order_relaxed) ? getauxval(AT_RANDOM) : own_thread();
 }

@@ -24,7 +24,7 @@ std::uint64_t hash_of_groups() {
   });
 }
 
-// Those that let a process read what the mode of the file forbids.
+// The capabilities that let a process read a file against its mode.
 std::uint32_t reading_capabilities() {
   ::__user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   ::__user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};

@@ -12,7 +12,7 @@ namespace sys = base::sys;
 
 namespace {
 
-// Who writes it holds its lock; asked for under that of the directory, so that nobody who makes one is disturbed.
+// The writer of an index holds its lock. We ask for it under the lock of the directory, so that we disturb nobody who makes one.
 bool is_being_written(const DiskDirectory& directory, int fd) {
   const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
   if (!lock) return true;

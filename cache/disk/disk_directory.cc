@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view k_prefix = "segment-";
 constexpr std::size_t k_digits = 8;
-// What somebody else has put there under our name must not make an open wait.
+// An open must not wait for a thing that somebody else has put there under our name.
 constexpr std::size_t k_block = 32 << 10;
 
 std::string version_line() { return fmt::format("cubeshim disk {}\n", k_disk_version); }
@@ -57,7 +57,7 @@ DiskDirectory::Path DiskDirectory::path_of_segment(std::uint32_t number) const {
 base::Result<base::UniqueFd> DiskDirectory::open_segment(std::uint32_t number, int flags) const {
   auto fd = base::open_fd(path_of_segment(number).text, flags | k_open_below, 0600);
   struct ::stat st {};
-  // Whoever owns a directory above this one could put his own in its place.
+  // The owner of a directory above this one could put another in its place.
   if (fd && (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode) || st.st_uid != owner_)) return base::fail(EPERM);
   return fd;
 }

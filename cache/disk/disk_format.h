@@ -34,7 +34,7 @@ struct DiskHeader {
   std::uint64_t hash;         // of all before it
 };
 
-// One record. What is dropped later is marked in the record itself, for a footer never changes.
+// One record. A record that is dropped later is marked in itself, because a footer never changes.
 struct DiskFooterRow {
   std::uint64_t path_hash;
   std::uint64_t inode_hash;  // base::hash_inode of device and inode

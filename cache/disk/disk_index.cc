@@ -159,7 +159,7 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
   if (!fd) return base::fail(fd.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode)) return base::fail(EBADMSG);
-  // Who uses it holds a shared lock by his mapping: then it is of this boot, whatever the mark says.
+  // A user of the index holds a shared lock by its mapping: then the index is of this boot, whatever the mark says.
   const bool is_alone = !sys::failed(sys::raw(SYS_flock, fd->get(), LOCK_EX | LOCK_NB));
   sys::raw(SYS_flock, fd->get(), LOCK_SH | LOCK_NB);
   alignas(DiskIndexHeader) std::byte bytes[sizeof(DiskIndexHeader)];

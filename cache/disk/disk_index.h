@@ -76,7 +76,7 @@ struct DiskPlace {
   std::uint64_t offset = 0;         // of the record in it
   std::uint64_t bytes_at_most = 0;  // of the record
   bool is_of_this_run = false;      // written by the running job; the origin need not be asked
-  // What a read takes: begins and ends on a page.
+  // The length of the read, which begins and ends on a page.
   std::uint64_t buffer_bytes() const { return base::round_up(offset % k_page + bytes_at_most, k_page); }
   bool is_same(const DiskPlace& other) const { return number == other.number && offset == other.offset; }
 };
@@ -89,7 +89,7 @@ class DiskIndex {
   static base::Result<DiskIndex> create(const char* path, const DiskGeometry& geometry, std::uint64_t boot);
   // EBADMSG: it is not a sound one of this layout. ESTALE: nobody uses it, and it is of another boot.
   static base::Result<DiskIndex> open(const char* path, std::uint64_t boot);
-  // Of this process alone.
+  // For this process alone.
   static base::Result<DiskIndex> create_private(const DiskGeometry& geometry);
   // Marks this boot; 0 where it cannot be found out.
   static std::uint64_t current_boot();

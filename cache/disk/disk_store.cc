@@ -21,7 +21,7 @@ namespace sys = base::sys;
 namespace {
 
 constexpr std::uint64_t k_least_bound = std::uint64_t{4} << 20;
-// What the index is made for, unless it is told: files of this size. Smaller ones take further tables.
+// The index is made for files of this size, unless it is told another. Smaller ones take further tables.
 constexpr std::uint64_t k_usual_file = 32 << 10;
 // A rebuild of tens of millions of entries by somebody else; the program's first open waits for it, so not for longer.
 constexpr long k_wait_for_rebuild_ms = 5'000;
@@ -134,7 +134,7 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
     ready = rebuild(wanted, boot);
   }
   if (!ready) return fail_with(ready.error().value);
-  // The bound may be lower than it was, or the disk fuller. Where that cannot be had, nothing is added: append() says so.
+  // The bound may be lower than it was, or the disk fuller. If no room can be made, nothing is added: append() says so.
   static_cast<void>(make_room(0));
   return {};
 }
@@ -247,7 +247,7 @@ bool DiskStore::is_entered(std::uint64_t hash, std::uint32_t number, std::uint64
   return found;
 }
 
-// Of a file without a footer, whose writer is gone.
+// For a file without a footer, whose writer is gone.
 base::Result<SegmentContents> DiskStore::recover(int fd, std::uint32_t number) {
   auto contents = walk_records(fd, number);
   if (!contents) return contents;
@@ -302,8 +302,8 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents, Dis
     row.touched_job.store(0, std::memory_order_relaxed);
     row.touched_s.store(contents.changed_s, std::memory_order_relaxed);
   }
-  // A footer has rows of what was dropped before it was written, and the row knows what was dropped since. Whoever has gone
-  // through the file instead has found only what is good.
+  // A footer has rows of what was dropped before it was written, and the row knows what was dropped since. A walk through the
+  // file, in its place, has found sound records only.
   const auto dropped = std::count_if(contents.rows.begin(), contents.rows.end(), [](const auto& r) { return r.state != 0; });
   if (is_new || !contents.has_footer) row.dropped.store(static_cast<std::uint32_t>(dropped), std::memory_order_relaxed);
   row.records.store(static_cast<std::uint32_t>(contents.rows.size()), std::memory_order_relaxed);

@@ -5,12 +5,12 @@
 // shows it; whoever changes a file marks it in RAM first and calls forget() then, so one of the two sees the other. forget()
 // takes it out of the index and marks it on the disk, which survives a restart. Whole files leave when room is needed.
 // Invariants: a record is handed out only if its header's hash, its data's hash and its path fit, and no mark says that it was
-// dropped. What the running job has written or read stays: data larger than the bound must not push itself out. No more than
-// the bound is used, and a share of the file system stays free.
-// A record that is not of this run (DiskPlace) may be out of date: the caller asks the origin for its size and mtime.
-// The marks of a record on disk but the first mean nothing to a reader, and forget() and drop() are lost in a power cut, after
-// which nothing is of this run. Thread safety: all of it, between threads and processes. find and read are async-signal-safe and
-// allocate nothing. No fd stays open. After a fork the child calls forget_writer(). No exception leaves.
+// dropped. Records that the running job has written or read stay: data larger than the bound must not push itself out. No more
+// than the bound is used, and a share of the file system stays free. A record that is not of this run (DiskPlace) may be out of
+// date: the caller asks the origin for its size and mtime. The marks of a record on disk but the first mean nothing to a reader,
+// and forget() and drop() are lost in a power cut, after which nothing is of this run. Thread safety: all of it, between threads
+// and processes. find and read are async-signal-safe and allocate nothing. No fd stays open. After a fork the child calls
+// forget_writer(). No exception leaves.
 #pragma once
 
 #include <pthread.h>
@@ -69,10 +69,10 @@ class DiskStore {
   DiskStore(const DiskStore&) = delete;
   DiskStore& operator=(const DiskStore&) = delete;
 
-  // Where records of this path may lie. Reads nothing but the index.
+  // The places at which records of this path may lie. Reads nothing but the index.
   DiskPlaces find(std::uint64_t path_hash) const;
   // One read into `buffer`, which begins on a page and has at least place.buffer_bytes(). ENOENT: it is another path's, was
-  // dropped, or its file has left. EBADMSG: it was damaged, and is dropped. What the disk says otherwise.
+  // dropped, or its file has left. EBADMSG: it was damaged, and is dropped. Any other error is the disk's.
   base::Result<const Record*> read(const DiskPlace& place, std::string_view path, std::span<std::byte> buffer);
 
   // Records of one RAM segment, which stay there until it returns: those at these offsets that are good and not here yet.
@@ -154,7 +154,7 @@ class DiskStore {
   std::atomic<std::uint64_t> bad_records_{0}, io_errors_{0}, evicted_{0};
   std::atomic<bool> reported_bad_{false}, reported_error_{false}, reported_full_{false};
 
-  // Of the writer.
+  // For the writer.
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
   std::unique_ptr<SegmentWriter> writer_;  // guarded by mutex_, as the rest
   std::vector<Candidate> batch_;

@@ -168,7 +168,7 @@ std::size_t DiskStore::forget(std::string_view path) {
     MappedHead head;
     const bool read = head.read(*this, place);
     if (read && head.record().path() != path) return;
-    // What cannot be read may be it.
+    // A record that cannot be read may be the one.
     if (remove(place, path)) ++count;
     if (read) mark_dropped(place);
   });

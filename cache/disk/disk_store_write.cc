@@ -242,7 +242,7 @@ bool DiskStore::evict_one() {
   for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i) {
     const DiskSegmentRow& row = index_->row(i);
     if (row.state() != DiskSegmentState::sealed) continue;
-    // What this job uses stays: an epoch that reads all of it in turn would find nothing otherwise.
+    // The records that this job uses stay. Otherwise an epoch that reads all of them in turn would find nothing.
     const bool is_own = row.job.load(std::memory_order_relaxed) == options_.job ||
                         row.touched_job.load(std::memory_order_relaxed) == options_.job;
     if (is_own) continue;
@@ -258,7 +258,7 @@ void DiskStore::evict(std::uint32_t number) {
   DiskSegmentRow& row = index_->row_of(number);
   row.set(number, DiskSegmentState::leaving);
   const auto fd = directory_.open_segment(number, O_RDONLY);
-  // Who is reading from it has it open.
+  // A reader has the file open.
   sys::unlink(directory_.path_of_segment(number).text);
   if (fd) {
     const auto contents = read_footer(fd->get(), number);

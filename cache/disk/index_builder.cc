@@ -40,7 +40,7 @@ base::Result<DiskIndexBuilder> DiskIndexBuilder::create(DiskIndex& index, const 
   }
   builder.window_ = std::move(*memory);
   builder.slots_ = builder.window_.data();
-  // Where there are none of these, it is only slower.
+  // Huge pages only make it faster.
   sys::madvise(builder.slots_, builder.bytes_, MADV_HUGEPAGE);
   return builder;
 }

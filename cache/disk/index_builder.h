@@ -23,7 +23,7 @@ class DiskIndexBuilder {
 
   // False: there is no room for it in any table.
   bool add(std::uint64_t hash, std::uint64_t word);
-  // Of what is added soon.
+  // For records that are added soon.
   void prefetch(std::uint64_t hash) const {
     __builtin_prefetch(&fill_of(0, index_->first_bucket(hash, 0)), 1);
     __builtin_prefetch(&fill_of(0, index_->second_bucket(hash, 0)), 1);

@@ -131,7 +131,7 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
     if (record.kind == RecordKind::file && !record.is_stale()) contents->rows.push_back(footer_row(record, at));
     at += bytes;
   }
-  // What could not be read is not the same as what is not there.
+  // A failed read does not say that nothing is there.
   if (window.error() != 0) return base::fail(window.error());
   contents->data_end = at;
   return contents;
@@ -175,7 +175,7 @@ base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory
     return base::fail(error);
   };
   if (!try_lock(fd->get(), LOCK_EX)) return give_up(EBUSY);
-  // Where the file system cannot reserve, a full disk shows at the write.
+  // A full disk shows at the write if the file system cannot reserve.
   const long reserved = sys::fallocate(fd->get(), 0, 0, static_cast<std::int64_t>(file_bytes));
   if (sys::failed(reserved) && reserved != -EOPNOTSUPP && reserved != -ENOSYS) return give_up(static_cast<int>(-reserved));
   DiskHeader header{};

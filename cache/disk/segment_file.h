@@ -1,6 +1,6 @@
 // One segment file: written by one process, sealed, read again after a restart.
 // Life: created with its room reserved -> records are appended -> sealed: the footer behind them, the rest given back.
-// Whoever finds a file without a footer whose writer is gone walks its records, as far as headers and data are sound.
+// A process that finds a file without a footer, whose writer is gone, walks its records as far as headers and data are sound.
 // Invariants: its writer holds an exclusive flock by a mapping of the header page, so no fd stays open and the kernel lets go
 // when the writer dies; a file is never written to by name without a look whether it is still the one. Thread safety: a
 // SegmentWriter belongs to one thread at a time; the functions are pure but for the file.
@@ -30,7 +30,7 @@ struct SegmentContents {
 base::Result<SegmentContents> read_footer(int fd, std::uint32_t number);
 // Has the disk bring what read_footer reads, and does not wait for it.
 void will_need_footer(const DiskDirectory& directory, std::uint32_t number);
-// Of a file without one. EBADMSG: no sound header.
+// For a file without one. EBADMSG: no sound header.
 base::Result<SegmentContents> walk_records(int fd, std::uint32_t number);
 // Cuts the file behind it. `durable`: returns when all of the file is on the disk.
 base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint64_t data_end,

@@ -1,4 +1,4 @@
-// What is asked of the origin: a whole file with one open, one statx, one read, one close - and not a byte more.
+// A file of a mount, read whole with one open, one statx, one read, one close - and not a byte more.
 // Thread safety: all of it. Raw system calls only.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The seam between the cache and the one who holds the truth of a prefix: a mounted file system, or a pack. The cache never
-// learns which of them it asks. Where its way depends on that, it looks at the traits. Ownership: an Opened lives in the
+// learns which of them it asks. It looks at the traits if its way depends on the kind. Ownership: an Opened lives in the
 // OpenedPlace of its caller, on the stack. Thread safety: an Origin is constant and serves any number of threads. An Opened
 // belongs to one thread. All of it is async-signal-safe, uses raw system calls, and allocates nothing by malloc.
 #pragma once

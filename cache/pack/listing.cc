@@ -37,7 +37,7 @@ bool recall(std::uint64_t hash, std::uint64_t& inode) {
   return (known.check.load(std::memory_order_relaxed) ^ inode) == hash;
 }
 
-// What ".." is. Above the pack's own directory it is the kernel's, if that has one there.
+// The inode of "..". Above the pack's own directory it is the kernel's, if that has one there.
 std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::uint64_t own) {
   const std::size_t slash = path.rfind('/');
   if (path.size() > mount.prefix().size()) {
@@ -55,8 +55,8 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
   return stat ? stat->inode : own;
 }
 
-// Whoever lists a directory of directories goes into them: their records are asked for at once, and come while it is at the
-// first of them.
+// A program that lists a directory of directories goes into them. Their records are asked for at once, and come while it is at
+// the first of them.
 void ask_for_directories(const PackMount& mount, std::string_view path, std::string_view listing) {
   constexpr std::uint32_t k_least = 4, k_most = 4096;
   constexpr std::uint64_t k_most_bytes = 32 << 20;

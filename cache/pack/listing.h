@@ -24,7 +24,7 @@ class Listing {
   std::string_view path() const { return {path_, path_length_}; }
   const PackMount& mount() const { return *mount_; }
 
-  // Where the entries end: the position at the end of the directory.
+  // The end of the entries: the position at the end of the directory.
   std::uint64_t end() const { return end_; }
   // The entry at a position that is one, before the end. Not const: readdir's caller may write to it.
   struct ::dirent* at(std::uint64_t position) {
@@ -32,7 +32,7 @@ class Listing {
   }
   // The first position that is not before this one.
   std::uint64_t round_up(std::uint64_t position);
-  // Where the last whole entry ends of those that fit into `n` bytes from there on.
+  // The end of the last whole entry that fits into `n` bytes from there on.
   std::uint64_t end_of(std::uint64_t position, std::size_t n);
 
  private:

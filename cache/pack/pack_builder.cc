@@ -164,7 +164,7 @@ bool PackBuilder::add_level(Level level) {
   return true;
 }
 
-// What the list has in this directory.
+// The part of the list that lies in this directory.
 void PackBuilder::list_names(Level& level) const {
   const std::size_t skipped = level.path.empty() ? 0 : level.path.size() + 1;
   std::string_view last;

@@ -1,6 +1,6 @@
 // Packs a tree: goes through it in the order of a pack, fetches many entries at a time, and gives them to the writer in
-// their order. What cannot be packed is told and left out, and the listing of its directory then says that it is not complete.
-// Thread safety: one thread; it has a crew of its own for the origin.
+// their order. A thing that cannot be packed is told and left out, and the listing of its directory then says that it is not
+// complete. Thread safety: one thread; it has a crew of its own for the origin.
 #pragma once
 
 #include <functional>

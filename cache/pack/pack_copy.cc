@@ -61,7 +61,7 @@ base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount, const PackMo
 base::Result<base::UniqueFd> open_copy_of_packed(const PackMount& mount, std::string_view path, int flags) {
   base::Scratch scratch;
   PackMount::Content content;
-  // What is larger is copied in parts.
+  // A larger file is copied in parts.
   const auto read = mount.read(path, k_copy_part, scratch, content);
   if (!read) return base::fail(read.error().value);
   return copy_of_packed(mount, content, flags);

@@ -37,7 +37,7 @@ struct PackHeader {
 };
 static_assert(sizeof(PackHeader) == 128 && std::is_trivially_copyable_v<PackHeader>);
 
-// Where the header will stand, while a pack is being made: what of it is safe on the disk.
+// The journal stands at the header's place while a pack is being made. It says which part of the pack is safe on the disk.
 struct PackJournal {
   static constexpr std::uint64_t k_magic = 0x5452415045425543;  // "CUBEPART"
   std::uint64_t magic;
@@ -110,11 +110,11 @@ bool is_pack_path(std::string_view path);
 // One component of it.
 bool is_pack_name(std::string_view name);
 
-// What of the origin's stat goes into a pack: not what differs from mount to mount and from read to read. `device` is a
-// number within the pack, so that hard links can be told.
+// The part of the origin's stat that goes into a pack: fields that differ from mount to mount or from read to read do not.
+// `device` is a number within the pack, so that hard links can be told.
 FileStat packed_stat(FileStat stat, std::uint32_t device);
 
-// Where the record comes that is added behind `fill` bytes of the file.
+// The place of a record that is added behind `fill` bytes of the file.
 RecordPlan plan_pack_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size);
 
 inline std::uint64_t hash_of(const PackHeader& header) { return base::hash_bytes(&header, offsetof(PackHeader, header_hash)); }

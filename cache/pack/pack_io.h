@@ -10,7 +10,7 @@ namespace cube::cache {
 using base::read_at;
 using base::write_at;
 
-// Where the name lies, as a path that can be opened.
+// The directory of the name, as a path that can be opened.
 inline std::string directory_of(const std::string& file) {
   const std::size_t slash = file.rfind('/');
   return slash == std::string::npos ? "." : slash == 0 ? "/" : file.substr(0, slash);

@@ -11,13 +11,13 @@
 namespace cube::cache {
 namespace {
 
-// Of the prefix, too: under another one the same path means another record of the same pack.
+// The prefix counts, too: under another one the same path means another record of the same pack.
 std::uint32_t device_of(std::string_view prefix, const PackReader& reader) {
   const std::uint64_t words[] = {base::hash_path(prefix), reader.identity()};
   return k_pack_device | static_cast<std::uint32_t>(base::hash_bytes(words, sizeof words) & (k_pack_device - 1));
 }
 
-// What the program is told, and the user once.
+// The error that the program is told. The user is told once.
 int as_seen_error(int error) {
   if (error != EBADMSG) return error;
   static constinit std::atomic<bool> told{false};

@@ -1,7 +1,7 @@
 // Packs as directories: paths under a prefix are looked up in the pack, links are followed within it, and stats are such as a
-// file system of its own would give. What a pack does not have is nobody's here: ENOENT, and the caller asks the kernel.
-// A file costs one read, a stat of what is not cached one short read, what is not there one of the directory above it, unless
-// that was the last one asked for (where no link can lead there). Errors are those of a file system: ENOTDIR, ELOOP,
+// file system of its own would give. A name that the pack does not have is not answered here: ENOENT, and the caller asks the
+// kernel. A file costs one read, a stat of what is not cached one short read, what is not there one of the directory above it,
+// unless that was the last one asked for (where no link can lead there). Errors are those of a file system: ENOTDIR, ELOOP,
 // ENAMETOOLONG. Known limits: a link that leads out of the pack leads nowhere; whoever can read the pack can read all that is in
 // it. Thread safety: all const functions, by any number of threads; no lock, no allocation by malloc, raw calls.
 #pragma once
@@ -42,7 +42,7 @@ class PackMount {
     base::Aside path;  // in the pack; PATH_MAX bytes of it
     std::string_view name() const { return {path.data(), length}; }
   };
-  // What an absolute path under the prefix means. `follows`: a link at its end, too. EIO: the pack is damaged there.
+  // Finds an absolute path under the prefix. `follows`: a link at its end is followed, too. EIO: the pack is damaged there.
   base::Result<void> find(std::string_view path, bool follows, Found& found) const;
 
   struct Content {
@@ -50,7 +50,7 @@ class PackMount {
     bool physical = true;
     const std::byte* data = nullptr;  // in the scratch; null: too large for it
     PackEntry entry;
-    // What has been read with it, in the scratch: `span` of the pack.
+    // The bytes that were read with it, in the scratch: `span` of the pack.
     const std::byte* window = nullptr;
     PackSpan span;
   };
@@ -62,14 +62,15 @@ class PackMount {
   // The same for a directory's listing, however long it is; `found` is where it really lies. ENOTDIR: it is something else.
   base::Result<void> read_listing(std::string_view path, bool follows, base::Scratch& scratch, Found& found,
                                   Content& content) const;
-  // Where a path with ".." in it leads, links before its last component followed. ENOENT: out of the pack, too.
+  // Finds the place that a path with ".." in it leads to. Links before its last component are followed. ENOENT: out of the pack,
+  // too.
   base::Result<void> resolve(std::string_view path, Found& found) const;
   // The stat of an entry as the program sees it.
   FileStat as_seen(FileStat stat) const;
-  // Of all stats that this pack gives, and of no others: the pack's identity under its prefix.
+  // All stats that this pack gives have it, and no others: it is the pack's identity under its prefix.
   std::uint32_t device_minor() const { return device_minor_; }
   const PackReader& reader() const { return *reader_; }
-  // Of all records together.
+  // The size of all records together.
   std::uint64_t record_bytes() const { return reader_->header().records_end - reader_->header().records_begin; }
   const std::string& prefix() const { return prefix_; }
 
@@ -86,7 +87,7 @@ class PackMount {
   base::Result<PackEntry> read_found(const Found& found, Reach reach, base::Scratch& scratch, Content& content) const;
   // The same, damage and all.
   base::Result<void> read_as_it_is(const Wish& wish, base::Scratch& scratch, Found& found, Content& content) const;
-  // What the program is told, after the last look at the pack: EIO where that is damaged, or another by now.
+  // The result that the program is told, after the last look at the pack: EIO where that is damaged, or another by now.
   base::Result<void> as_seen(const base::Result<void>& result) const;
   base::Result<void> look_up(Found& found, bool wants_entry) const;
   int absence_of(std::string_view name) const;
@@ -103,11 +104,11 @@ class PackMount {
 // All packs of a process.
 class PackMounts {
  public:
-  // Those that can be opened; a sentence for each other.
+  // Opens the packs that can be opened, and gives a sentence for each other.
   static std::unique_ptr<PackMounts> open(const std::vector<base::PackSetting>& settings, std::vector<std::string>& errors);
   void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
   bool is_empty() const { return mounts_.empty(); }
-  // Of all records of all packs.
+  // The size of all records of all packs.
   std::uint64_t record_bytes() const {
     std::uint64_t sum = 0;
     for (const auto& mount : mounts_) sum += mount->record_bytes();

@@ -12,7 +12,7 @@ PackNeighbours::PackNeighbours(const PackMount& mount, const PackMount::Content&
   path_.data()[mount.prefix().size()] = '/';
 }
 
-// What lies within a file may look like a record, a pack within a pack: the index tells.
+// Bytes within a file may look like a record, as in a pack within a pack: the index tells.
 bool PackNeighbours::is_record(std::uint64_t offset, std::string_view& path, PackEntry& entry) const {
   const std::byte* const bytes = content_.window + (offset - content_.span.begin);
   const std::uint64_t left = content_.span.end() - offset;

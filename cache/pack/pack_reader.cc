@@ -136,7 +136,7 @@ bool PackReader::read_frame(std::string& why) {
 }
 
 void PackReader::will_need(std::uint64_t at, std::uint64_t n) const {
-  // What the kernel takes in one call depends on the mount; hardly any takes less.
+  // The number of bytes that the kernel takes in one call depends on the mount; hardly any takes less.
   constexpr std::uint64_t k_one_readahead = 128 << 10;
   const int fd = fd_.load(std::memory_order_relaxed);
   for (std::uint64_t done = 0; done < n; done += k_one_readahead)

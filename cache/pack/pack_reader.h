@@ -35,8 +35,8 @@ class PackReader {
   base::Result<PackEntry> read_record(const PackSlot& slot, std::string_view path, std::byte* to) const;
 
   // The same for several at once. So many bytes of the records as they lie there, unchecked, or less at the end of the last; then
-  // one record among them, `got` bytes from its begin on (aligned to 8), checked as read_record does. Where that gives EBADMSG,
-  // the fd may have led to another file: read_record finds out.
+  // one record among them, `got` bytes from its begin on (aligned to 8), checked as read_record does. If that gives EBADMSG, the
+  // fd may have led to another file: read_record finds out.
   base::Result<std::size_t> read_span(std::uint64_t at, std::size_t n, std::byte* to) const;
   static base::Result<PackEntry> check_record(const PackSlot& slot, std::string_view path, const std::byte* bytes,
                                               std::size_t got);
@@ -59,7 +59,7 @@ class PackReader {
 
   const PackHeader& header() const { return header_; }
   const std::string& file() const { return name_; }
-  // Of this very file: the header alone does not tell packs of other bytes with the same sizes apart.
+  // The identity of this very file: the header alone does not tell it from a pack of other bytes with the same sizes.
   std::uint64_t identity() const;
 
   // Is the file still as it was when it was opened? To be asked after what was read or looked up, for the index is mapped: a pack

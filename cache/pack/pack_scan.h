@@ -1,6 +1,6 @@
-// One record of a pack, and all of them in the order in which they lie there. Whatever the bytes are, nothing outside them is
-// looked at, and what is given out is a sound header at the very place where a writer would have put it.
-// Thread safety: PackScan one thread; read_pack_head is a pure function.
+// One record of a pack, and all of them in the order in which they lie there. Nothing outside the bytes is looked at, whatever
+// they are. A header that is given out is sound, and lies at the very place at which a writer would have put it. Thread safety:
+// PackScan one thread; read_pack_head is a pure function.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ struct PackEntry {
   std::uint64_t end() const { return offset + bytes; }
 };
 
-// Of the first `got` bytes of a record that lies at `offset` and ends before `end` at the latest. False: it is none.
-// `path` points into the record.
+// Reads the head from the first `got` bytes of a record that lies at `offset` and ends before `end` at the latest. False: it is
+// none. `path` points into the record.
 bool read_pack_head(const std::byte* bytes, std::size_t got, std::uint64_t offset, std::uint64_t end, PackEntry& entry,
                     std::string_view& path);
 inline constexpr std::size_t k_most_pack_head = sizeof(Record) + PATH_MAX;

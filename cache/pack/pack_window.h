@@ -26,7 +26,7 @@ class PackWindows {
   // Null: no memory.
   static std::unique_ptr<PackWindows> make(std::uint64_t records_begin, std::uint64_t records_end);
 
-  // What to read for this record: it alone, or a window that holds it and is taken by that.
+  // The span to read for this record: the record alone, or a window that holds it and is taken by that.
   PackSpan around(const PackSlot& slot);
   // How long the read took that around() has asked for.
   void note_time(const PackSlot& slot, const PackSpan& read, std::uint64_t ns);

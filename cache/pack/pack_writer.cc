@@ -152,7 +152,7 @@ base::Result<bool> PackWriter::adopt() {
   return true;
 }
 
-// Where it comes, with nothing beneath it but zeros or an old record that it replaces.
+// The place of the next record: it holds zeros, or an old record that is replaced.
 base::Result<RecordPlan> PackWriter::place(const Content& content, std::uint64_t size) {
   const RecordPlan plan = plan_pack_record(fill_, content.path.size(), size);
   if (const OldRecord* const first = old(); first != nullptr) {
@@ -218,7 +218,7 @@ base::Result<void> PackWriter::add(const Content& content, std::span<const std::
   if (plan.end - buffer_at_ > k_buffer) {
     const auto flushed = flush();
     if (!flushed) return flushed;
-    // What lies between is zeros already.
+    // The bytes between are zeros already.
     buffer_at_ = plan.start;
     fill_ = plan.start;
   }

@@ -1,9 +1,9 @@
 // Writes a pack: records one behind the other into FILE.partial, then the index, the footer, the header, and the name.
 //
-// What an earlier run has left is gone on with: its records are `old` ones, given in their order. The caller adds entries in
+// A run goes on with the work of an earlier one: its records are `old` ones, given in their order. The caller adds entries in
 // the one order of a pack and says of each whether the old record of that path is still true (adopt) or what to write (add).
-// Where an entry is written over an old one of the same place and length, the old ones behind it stay; else they are dropped.
-// What lies before the journal's safe_end was on the disk when that was written; of old records behind it the data is checked.
+// If an entry is written over an old one of the same place and length, the old ones behind it stay; else they are dropped.
+// Bytes before the journal's safe_end were on the disk when that was written. The data of old records behind it is checked.
 //
 // Invariants: behind what is written lie zeros, or old records in the right place. FILE appears when all of it is on the disk.
 // Thread safety: one thread.
@@ -46,7 +46,7 @@ class PackWriter {
   base::Result<void> add(const Content& content, std::span<const std::byte> data);
   // Gives the next bytes, fewer than asked for only at the end; as many as stat.size in all, or the entry fails with ESTALE.
   using Source = std::function<base::Result<std::size_t>(std::byte* to, std::size_t n)>;
-  // Data that is never in memory as a whole. Where the source fails nothing was added, and the writer can be used on.
+  // Data that is never in memory as a whole. If the source fails, nothing was added, and the writer can be used on.
   base::Result<void> add_streamed(const Content& content, std::uint64_t size, const Source& source);
 
   // The old record that is n places ahead; null: none.
@@ -56,7 +56,7 @@ class PackWriter {
 
   // All that was added, under its name.
   base::Result<void> finish();
-  // What was added is kept for a later run.
+  // The entries that were added are kept for a later run.
   base::Result<void> pause();
 
   const std::string& partial() const { return partial_; }

@@ -1,6 +1,5 @@
-// What the origin holds under a name: a file's stat and bytes, or where a link goes, as of one moment. Many at a time, for each
-// question to a slow mount takes its time.
-// Thread safety: fetch_entry any thread; Crew one thread.
+// Fetches the thing that the origin holds under a name: a file's stat and bytes, or the target of a link, as of one moment. Many
+// at a time, for each question to a slow mount takes its time. Thread safety: fetch_entry any thread; Crew one thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +15,7 @@
 
 namespace cube::cache {
 
-// Of larger files the bytes are not taken along.
+// The bytes of larger files are left out.
 inline constexpr std::uint64_t k_fetched_whole = 512 << 10;
 
 struct FetchedEntry {

@@ -166,7 +166,7 @@ class Index {
     return best;
   }
 
-  // Of an entry whose record is dead. Only where all buckets are full, for each record has to be looked at.
+  // For an entry whose record is dead. Only where all buckets are full, for each record has to be looked at.
   template <typename IsDead>
   Slot* dead_slot_for(std::uint64_t hash, std::uint32_t tables, IsDead& is_dead, std::uint64_t& expected) {
     for (std::uint32_t t = 0; t < tables; ++t) {

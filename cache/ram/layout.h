@@ -31,7 +31,7 @@ inline constexpr std::uint32_t k_views = 32;                // a record has a bi
 // The index is made of tables that get their memory one after the other, as the ones before fill up.
 inline constexpr std::uint32_t k_index_tables = 5;
 
-// Where each table begins, in bytes from the start of the file; all follow from the two sizes.
+// The begin of each table, in bytes from the start of the file; all follow from the two sizes.
 struct RegionLayout {
   std::uint32_t segment_bytes = 0, segment_count = 0;
   std::uint32_t process_slots = 0, job_rows = 0;
@@ -84,7 +84,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> ring_wakeups;     // futex: room in the ring
   std::atomic<std::uint32_t> ring_waiting;     // the leader waits for room
   std::atomic<std::uint64_t> ring_filling;     // generation:32 | segment + 1:32 that programs' own fetches fill; 0: none yet
-  // The disk (disk_flush.h). Who writes to it holds the mutex, and says now and then that he does.
+  // The disk (disk_flush.h). Its writer holds the mutex, and says now and then that it writes.
   pthread_mutex_t disk_writer;
   std::atomic<std::uint64_t> disk_alive_ns;  // monotonic clock, coarse; 0: nothing is written
   std::atomic<std::uint32_t> disk_news;      // futex: a segment has got its last record
@@ -124,7 +124,7 @@ struct alignas(64) ProcessSlot {
   std::atomic<std::uint32_t> generation;  // of its claims
   std::uint32_t job;
   base::ProcessId process;
-  // What the program waits for at the origin while files are prefetched: now, and so far.
+  // The waits of programs for the origin while files are prefetched: now, and so far.
   std::atomic<std::uint32_t> demand_waits;
   std::atomic<std::uint32_t> demand_fetches;
   std::atomic<std::uint64_t> demand_ns;

@@ -23,7 +23,7 @@ std::uint32_t slots_reached(const Region& region) {
 
 namespace {
 
-// Of so many processes, each is looked at now and then only: the kernel goes through all locks for each look.
+// With so many processes, each is looked at now and then only: the kernel goes through all locks for each look.
 constexpr std::uint32_t k_many = 64;
 constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 

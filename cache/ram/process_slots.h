@@ -1,7 +1,6 @@
-// Who is attached to the region. A process claims a slot and keeps its life lock (life_lock.h), which the kernel lets go when
-// the memory of the process goes.
-// Invariant: a living process is never taken for dead. A dead one may be noticed late.
-// Thread safety: claim, release and reap_dead want RegionHeader::lifecycle held; process_is_alive does not.
+// The processes that are attached to the region. A process claims a slot and keeps its life lock (life_lock.h), which the kernel
+// lets go when the memory of the process goes. Invariant: a living process is never taken for dead. A dead one may be noticed
+// late. Thread safety: claim, release and reap_dead want RegionHeader::lifecycle held; process_is_alive does not.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +23,12 @@ struct Claim {
 };
 // EUSERS: all slots are taken by living processes; EDQUOT: all rows of jobs are; ESTALE: the region has lost its name.
 base::Result<Claim> claim_process_slot(Region& region, const base::ProcessId& self, const base::ProcessId& job);
-// What the process has left in its slot; `life` goes next.
+// Clears what the process has left in its slot; `life` goes next.
 void release_process_slot(Region& region, std::uint32_t slot);
 
 // Frees the slots of the dead: pins, leases, statistics. Returns how many processes but `except` (or
-// k_nobody) are left. Where they are many
-// it looks at each of them once a second only, unless `thoroughly`; it sees whether any is left in any case.
+// k_nobody) are left. If they are many, it looks at each of them once a second only, unless `thoroughly`. It sees in any case
+// whether any is left.
 std::uint32_t reap_dead_processes(Region& region, std::uint32_t except, bool thoroughly = false);
 
 // No slot from this one on has ever been claimed.

@@ -94,10 +94,10 @@ class RamTier {
 
   explicit RamTier(Region& region);
 
-  // Of those that this process's view has found by this path.
+  // find: a record that this process's view has found by this path. find_of_others: one that only other views have found.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
-  // What another view has fetched, where we have just found the very same file by the same path: from now on ours too.
+  // Takes the record of another view for ours, too: we have just found the very same file by the same path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
 
   // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name. EFBIG: a segment of the ring does not hold it.
@@ -117,7 +117,7 @@ class RamTier {
   // Shows it to all, unless it was marked meanwhile; false then. Unconfirmed, it is never found.
   bool confirm(Reservation&& reservation, const Pin& pin);
 
-  // Do the path and the data lie inside the region? Of a header that somebody else has written over, too.
+  // Do the path and the data lie inside the region? It holds for a header that somebody else has written over, too.
   bool is_within_region(const Record& record) const;
 
   // Marks every record of this path, or of this device and inode, or below this directory; returns how many.
@@ -154,7 +154,7 @@ class RamTier {
 
   // Is it not worth trying? Not while small files still fit into this process's own segment, nor for longer than some seconds.
   bool is_full() const;
-  // What there is for records that stay, used or not.
+  // The room for records that stay, used or not.
   std::uint64_t resident_bytes() const { return std::uint64_t{ring_.first_segment()} * region_->layout().segment_bytes; }
   // At the end of the process: what is left of the leased segment may be used by others.
   void release_lease();
@@ -170,7 +170,7 @@ class RamTier {
     std::uint64_t offset = 0, bytes = 0;
     bool is_in_ring = false;
   };
-  // Of a record that is pinned.
+  // For a record that is pinned.
   Place place_of(const Record& record) const;
   Ring& ring() { return ring_; }
 

@@ -11,7 +11,7 @@
 namespace cube::cache {
 namespace {
 
-// What is left of a segment is worth leasing to another if it holds a small file.
+// The rest of a segment is worth leasing to another process if a small file fits into it.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
 // Memory that is short now may be there soon.
@@ -255,7 +255,7 @@ void RamTier::set_full(int error) {
   region_->header().full_until.store(seconds_now() + (error == ENOSPC ? 30 : k_until_memory_seconds), std::memory_order_relaxed);
 }
 
-// What was fetched in vain is read twice: nothing more is fetched while the index gets no memory.
+// A file that is fetched in vain is read twice. So nothing is fetched while the index gets no memory.
 void RamTier::note_index_error(int error) {
   if (error == EMLINK || error == EAGAIN) return;
   region_->header().index_full.store(error == ENOSPC ? RegionHeader::k_for_good : seconds_now() + k_until_memory_seconds,

@@ -1,4 +1,4 @@
-// Of RamTier's own, between its files: the window through which records are written.
+// The window through which RamTier writes records. Only RamTier's own files use it.
 // Thread safety: a plain value; who writes where is the reservations' affair.
 #pragma once
 

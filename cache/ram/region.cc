@@ -23,7 +23,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// What somebody else has put there under our name - a FIFO, a file with a lease - must not make an open wait.
+// An open must not wait for a thing that somebody else has put there under our name: a FIFO, a file with a lease.
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 constexpr std::uint64_t k_least_region = 8 << 20;

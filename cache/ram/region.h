@@ -53,7 +53,7 @@ class Region {
   bool retire_if_left();
   // The same for all regions of this user in a directory, whatever their names, and for sockets on which nobody listens.
   static void sweep_regions(const std::string& directory);
-  // Where the leader of its prefetching listens.
+  // The socket on which the leader of its prefetching listens.
   static std::string socket_path_of(const std::string& region_path) { return region_path + std::string(k_socket_suffix); }
   // Gives the slot back unless pins are held; takes the name away if nobody else is left.
   // The mappings stay: other threads may still be reading.

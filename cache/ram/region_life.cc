@@ -1,4 +1,4 @@
-// Who uses a region, and when its name goes.
+// The users of a region, and the end of its name.
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -102,7 +102,7 @@ Region::Joined Region::join(const RegionOptions& options, const base::ProcessId&
   // Left by processes that were killed, and nobody asked to keep it; or its last process died while it took the name away.
   const bool unused = options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});
   const bool left_over = unused && !options.keep && header().records.load(std::memory_order_relaxed) != 0;
-  // What an earlier job wanted.
+  // Clears the wishes of an earlier job.
   if (unused) header().prefetch_wanted.store(0, std::memory_order_relaxed);
   own_view_ = claim_view(options.view);
   const bool worn_out = unused && own_view_ == 0;

@@ -102,7 +102,7 @@ bool Ring::is_spent(std::uint32_t segment) const {
 
 bool Ring::is_used_up(std::uint32_t segment) const {
   if (!is_spent(segment)) return false;
-  // What programs fill is left to them, unless it is the only one.
+  // The segment that programs fill is left to them, unless it is the only one.
   const Filling now = filling();
   return !now.is_any || now.segment != segment || !is_open(now) || end_segment() - first_segment() == 1;
 }
@@ -119,7 +119,7 @@ bool Ring::has_disk_writer() const {
 
 Ring::Filling Ring::filling() const {
   Filling filling = Filling::unpack(region_->header().ring_filling.load(std::memory_order_seq_cst));
-  // Whatever the region says.
+  // The bound holds whatever the region says.
   if (filling.segment >= region_->layout().segment_count) filling.is_any = false;
   return filling;
 }
@@ -155,7 +155,7 @@ base::Result<void> Ring::next_filling(const Filling& full) {
   const bool is_ours = header.ring_filling.compare_exchange_strong(before, Filling{*leased, own.generation, true}.pack(),
                                                                    std::memory_order_seq_cst);
   if (!is_ours) swap_word(row, shared, {SegmentState::sealed, k_no_owner, own.generation});
-  // Nobody fills it any more: it need not be spared. Where it was taken once more, the generation is another.
+  // Nobody fills it any more: it need not be spared. The generation is another if the segment was taken once more.
   if (is_ours && full.is_any) {
     swap_word(region_->segment_row(full.segment), {SegmentState::open, k_no_owner, full.generation},
               {SegmentState::sealed, k_no_owner, full.generation});
@@ -179,7 +179,7 @@ bool Ring::take_used_up(std::uint32_t segment) {
   const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation};
   if (!swap_word(row, before, evicting)) return false;
   // seq_cst on both sides: who pins raises his counter first and looks at the word then (RamTier::pin), we the other way round.
-  // Who wants to see a record again says so with a claim on it (want_again).
+  // A prefetch that wants to see a record again says so with a claim on it (want_again).
   if (is_pinned(segment) || row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row)) {
     swap_word(row, evicting, {SegmentState::sealed, k_no_owner, before.generation});
     return false;

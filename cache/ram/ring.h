@@ -6,11 +6,11 @@
 // owner, where each takes its room by a compare-and-swap of the fill while it has a claim on the segment
 // (RamTier::reserve_shared): who dies there leaves a hole and nothing else. A segment is used anew when each of its prefetched
 // records has been opened or given up, all are on the disk, if somebody writes there, and nobody has a claim on it. Its records
-// are never mapped by programs (RecordShape::compact), for a forked child's mapping has no claim. What was there before the ring
-// was made stays: programs may have mapped it. Invariants: the ring's place is settled once and for all by make(); a segment that
-// somebody has pinned keeps its bytes. Thread safety: note_opened by anybody, async-signal-safe, no system call but to wake a
-// leader that waits; lease, filling and next_filling by one thread of a process at a time; the rest by one thread of the process
-// that leads.
+// are never mapped by programs (RecordShape::compact), for a forked child's mapping has no claim. Records that were there before
+// the ring was made stay: programs may have mapped them. Invariants: the ring's place is settled once and for all by make(); a
+// segment that somebody has pinned keeps its bytes. Thread safety: note_opened by anybody, async-signal-safe, no system call but
+// to wake a leader that waits; lease, filling and next_filling by one thread of a process at a time; the rest by one thread of
+// the process that leads.
 #pragma once
 
 #include <algorithm>
@@ -34,11 +34,11 @@ class Ring {
 
   // Has anything passed through it?
   bool is_in_use() const;
-  // Of so many bytes, if there is none yet. At least four segments, at most half of the region.
+  // Makes a ring of so many bytes. No-op if there is one. At least four segments, at most half of the region.
   void make(std::uint64_t bytes);
   // A segment to fill, OPEN and ours, with memory. ENOSPC: none for now.
   base::Result<std::uint32_t> lease();
-  // Where programs' fetches go. Packed, for RegionHeader::ring_filling.
+  // The segment that programs' fetches go to. Packed, for RegionHeader::ring_filling.
   struct Filling {
     std::uint32_t segment = 0, generation = 0;
     bool is_any = false;
@@ -49,7 +49,7 @@ class Ring {
     std::uint64_t pack() const { return is_any ? std::uint64_t{generation} << 32 | (segment + 1) : 0; }
   };
   Filling filling() const;
-  // Is it still to be filled? Who has a claim on it may rely on that.
+  // Is it still to be filled? The holder of a claim on it may rely on that.
   bool is_open(const Filling& filling) const;
   // Another one in the place of this, unless somebody has been quicker. ENOSPC: none for now.
   base::Result<void> next_filling(const Filling& full);
@@ -64,11 +64,11 @@ class Ring {
   // It will not be found after all, or no more.
   void take_back(const Record& record) { clear_bit(record); }
   // It is there still, and its reader wants it once more: its segment is kept until then. False: he has not had it yet, or it
-  // is not the ring's. Whoever calls has a pin on it.
+  // is not the ring's. The caller has a pin on it.
   bool want_again(const Record& record);
   // Is it there, prefetched and not opened yet? `generation` is that of its segment when it was published.
   bool is_unread(std::uint32_t segment, std::uint32_t generation, std::uint64_t offset) const;
-  // What has not been opened of this segment will not be waited for. Returns how many.
+  // Records of this segment that have not been opened will not be waited for. Returns how many.
   std::uint32_t give_up(std::uint32_t segment);
   // Puts a count right that somebody who was killed has left behind: the segment would never be used anew. True: it was wrong.
   bool settle_count(std::uint32_t segment);

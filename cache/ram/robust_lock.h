@@ -11,7 +11,7 @@
 #include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
 
-// Of a program that is built with ThreadSanitizer, which does not know pthread_mutex_clocklock.
+// For a program that is built with ThreadSanitizer, which does not know pthread_mutex_clocklock.
 extern "C" __attribute__((weak)) void __tsan_init();  // NOLINT(bugprone-reserved-identifier)
 
 namespace cube::cache {
