@@ -162,7 +162,7 @@ __attribute__((constructor)) void load() {
     }
     if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off") spelling::start(parsed->config, leader);
     process::start(parsed->config, job, leader);
-    pthread_atfork(process::prepare_child, process::end_fork, process::become_child);
+    pthread_atfork(process::before_libc_fork, process::after_libc_fork, process::in_libc_fork_child);
     at_quick_exit(process::leave);
   }
   errno = saved_errno;

@@ -285,7 +285,7 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags), progra
     if (packed_directory::is_below(dir, path)) answer(-ENOENT);
   } else if ((flags & k_needs_kernel) != 0) {
     if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(Counter::bypassed_flags);
-  } else if (auto* const cache = process::cache(); cache == nullptr) {
+  } else if (auto* const cache = process::is_forking() ? nullptr : process::cache(); cache == nullptr) {
     open_copy(/*may_write=*/false);
   } else if (!refuse_link()) {
     constexpr auto k_serve = [](void* who, cache::Fill& fill, int fd) {

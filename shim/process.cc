@@ -24,6 +24,7 @@ namespace cube::shim::process {
 
 constinit std::atomic<bool> g_active{false};
 constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
+constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]] = Forking::no;
 constinit std::atomic<bool> g_memory_is_shared{false};
 constinit std::atomic<const std::uint32_t*> g_fork_mark{nullptr};
 constinit std::atomic<const cache::Origins*> g_origins{nullptr};
@@ -159,8 +160,12 @@ bool owns_table_slow() {
     *const_cast<std::uint32_t*>(mark) = 1;
     g_owner.store(sys::getpid(), std::memory_order_relaxed);
     become_child();
-    // Libc does not know its own thread id there, nor the kernel its robust mutexes: nobody would learn of its death.
-    disable("a fork that passed libc by");
+    if (is_forking()) {
+      t_forking = Forking::is_child;
+    } else {
+      // Libc does not know its own thread id there, nor the kernel its robust mutexes: nobody would learn of its death.
+      disable("a fork that passed libc by");
+    }
     return true;
   }
   if (sys::getpid() != g_owner.load(std::memory_order_relaxed)) return false;
@@ -336,6 +341,22 @@ void become_child() {
   const auto was = g_attachment.load(std::memory_order_acquire);
   // A failure is not tried again.
   if (was != Attachment::failed) g_attachment.store(Attachment::none, std::memory_order_release);
+}
+
+void before_libc_fork() {
+  t_forking = Forking::begun;
+  prepare_child();
+}
+
+void after_libc_fork() {
+  end_fork();
+  t_forking = Forking::no;
+}
+
+void in_libc_fork_child() {
+  // Another handler's call may have been the first to see that this is a child.
+  if (t_forking != Forking::is_child) become_child();
+  t_forking = Forking::no;
 }
 
 namespace {

@@ -34,6 +34,37 @@ TEST(Vfork, ChildClosesAllWhileOtherThreadsRead) {
   expect_well(job.helper({"vfork-threads", job.data(), "10", cube::preload::helper_path()}));
 }
 
+TEST(Vfork, ChildClosesANumberThatAnotherThreadHasOpenedMeanwhile) {
+  Job job;
+  expect_well(job.helper({"vfork-close", job.file(6)}));
+}
+
+// The library's handlers are registered before the shim's: its `prepare` runs after the shim's, its `child` before it.
+TEST(Fork, HandlersOpenFilesAfterThePreparation) {
+  Job job;
+  job.env["LD_PRELOAD"] += ":" PRELOAD_FORK_HANDLERS;
+  job.env["FORK_HANDLER_FILE"] = job.file(6);
+  job.env["CUBESHIM_LOG"] = "info";
+  const auto o = job.python(R"(
+import ctypes
+def handlers_fd(): return ctypes.c_int.in_dll(ctypes.CDLL(None), 'fork_handlers_fd').value
+for round in range(3):
+  check(5)
+  pid = os.fork()
+  if pid == 0:
+    fd = handlers_fd()
+    assert os.read(fd, 10) == content(6)[20:30]
+    check(5)
+    grandchild = os.fork()
+    if grandchild == 0: os._exit(os.read(handlers_fd(), 100) != content(6)[20:120])
+    os._exit(os.waitpid(grandchild, 0)[1] != 0)
+  assert os.waitpid(pid, 0)[1] == 0
+  assert os.lseek(handlers_fd(), 0, os.SEEK_CUR) == 30
+)");
+  expect_well(o);
+  EXPECT_EQ(o.err.find("passed libc by"), std::string::npos) << o.err;
+}
+
 TEST(Exec, EveryFormHandsOnTheFd) {
   Job job;
   for (const char* how :

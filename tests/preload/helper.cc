@@ -242,6 +242,31 @@ int do_vfork(const Arguments& a) {
   return 0;
 }
 
+// vfork-close FILE: while a child of vfork runs, another thread opens FILE, and the child closes that number by syscall()
+int do_vfork_close(const Arguments& a) {
+  std::atomic<int> number{-1};
+  std::atomic<bool> is_child_running{false};
+  const int warm = open(a[0].c_str(), O_RDONLY);
+  CHECK(warm >= 0 && close(warm) == 0);
+  std::thread opener([&] {
+    while (!is_child_running) sched_yield();
+    number = open(a[0].c_str(), O_RDONLY);
+  });
+  const pid_t child = vfork();
+  if (child == 0) {
+    is_child_running = true;
+    while (number < 0) sched_yield();
+    // The child's own table does not have it.
+    _exit(syscall(SYS_close, static_cast<long>(number)) == 0 || errno != EBADF);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  opener.join();
+  check_fd(number, number_of(a[0]));
+  CHECK(close(number) == 0);
+  return 0;
+}
+
 // vfork-write FILE ABSENT SOURCE: the child opens FILE, and cat writes SOURCE to it; the parent has looked for ABSENT before
 int do_vfork_write(const Arguments& a) {
   CHECK(open(a[1].c_str(), O_RDONLY) < 0);
@@ -443,6 +468,7 @@ const std::map<std::string, int (*)(const Arguments&)> k_commands = {
     {"threads", do_threads},
     {"close-race", do_close_race},
     {"vfork", do_vfork},
+    {"vfork-close", do_vfork_close},
     {"vfork-write", do_vfork_write},
     {"fork-threads", do_fork_threads},
     {"signals", do_signals},
