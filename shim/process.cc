@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "cache/base/clock.h"
+#include "cache/base/lifted_fd_limit.h"
 #include "cache/base/log.h"
 #include "cache/base/signal_frame.h"
 #include "cache/job_report.h"
@@ -319,6 +320,7 @@ void become_child() {
   t_vforked = false;
   g_leader.store(false, std::memory_order_relaxed);
   cache::FileCache::forget_attaching();
+  base::LiftedFdLimit::forget();
   // What other threads opened between our preparation and the fork, while the parent's region is still mapped.
   cache::FileCache::forget_fills();
   open_files::forget_pins();

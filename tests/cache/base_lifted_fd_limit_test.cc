@@ -1,0 +1,82 @@
+// The limit belongs to the process, so each test changes it in a child.
+#include "cache/base/lifted_fd_limit.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <optional>
+
+namespace cube::base {
+namespace {
+
+constexpr rlim_t k_of_program = 64;
+
+rlim_t soft_limit() {
+  struct ::rlimit limit {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+void set_soft_limit(rlim_t value) {
+  struct ::rlimit limit {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = value;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// body() in a child whose limit is k_of_program, and what it returns.
+template <typename Body>
+int status_of(Body&& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    set_soft_limit(k_of_program);
+    _exit(body());
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(LiftedFdLimit, LastOfTwoThreadsRestoresIt) {
+  EXPECT_EQ(status_of([] {
+              std::optional<LiftedFdLimit> one, other;
+              one.emplace();
+              other.emplace();
+              one.reset();
+              if (soft_limit() <= k_of_program) return 1;
+              other.reset();
+              return soft_limit() == k_of_program ? 0 : 2;
+            }),
+            0);
+}
+
+TEST(LiftedFdLimit, LimitThatTheProgramSetsMeanwhileStays) {
+  EXPECT_EQ(status_of([] {
+              {
+                const LiftedFdLimit lifted;
+                set_soft_limit(50);
+              }
+              if (soft_limit() != 50) return 1;
+              { const LiftedFdLimit lifted; }
+              return soft_limit() == 50 ? 0 : 2;
+            }),
+            0);
+}
+
+TEST(LiftedFdLimit, ChildOfAnotherThreadsForkGetsTheProgramsOwn) {
+  EXPECT_EQ(status_of([] {
+              const LiftedFdLimit lifted;
+              const pid_t child = fork();
+              if (child == 0) {
+                LiftedFdLimit::forget();
+                _exit(soft_limit() == k_of_program ? 0 : 1);
+              }
+              int status = -1;
+              waitpid(child, &status, 0);
+              return status == 0 ? 0 : 1;
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace cube::base
