@@ -85,8 +85,8 @@ void prepare_clone(std::uint64_t flags);
 void become_child();
 
 // The same three around libc's fork, for pthread_atfork. A library that has registered its handlers before us runs its `prepare`
-// after ours, and its `child` before ours. So the thread notes that it forks: what it opens meanwhile is the kernel's, and a child
-// that shows itself before our handler is one of libc's.
+// after ours, and its `child` before ours. So the thread notes that it forks: what it opens meanwhile is the kernel's, and a
+// child that shows itself before our handler is one of libc's.
 enum class Forking : std::uint8_t { no, begun, is_child };
 extern constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]];
 inline bool is_forking() { return t_forking != Forking::no; }
