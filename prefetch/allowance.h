@@ -1,7 +1,7 @@
 // The account of a source that may have no more than so many bytes fetched: what a file is likely to have is promised when it is
-// planned, and when its fetch has ended, what it has cost takes the promise's place. What the origin was asked for in vain costs
-// what was promised, so that requests are bounded, too.
-// Thread safety: promise() and take_spent() by the source's thread, settle() by any, once for each promise.
+// planned, and when its fetch has ended, what it has cost takes the promise's place. A request to the origin that was in vain
+// costs as much as was promised, so that requests are bounded, too. Thread safety: promise() and take_spent() by the source's
+// thread, settle() by any, once for each promise.
 #pragma once
 
 #include <atomic>

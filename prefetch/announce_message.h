@@ -35,7 +35,7 @@ inline constexpr std::uint32_t k_end_drops = 1;  // what has not been handed on 
 struct ByeMessage {
   std::uint32_t type = static_cast<std::uint32_t>(MessageType::bye), zero = 0;
 };
-// What the server answers.
+// The server's answers.
 struct WelcomeMessage {
   std::uint32_t type = static_cast<std::uint32_t>(MessageType::hello);
   std::uint32_t magic = k_announce_magic, version = k_announce_version, pid = 0;

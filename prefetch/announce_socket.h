@@ -23,7 +23,7 @@ void remove_socket(const std::string& path, std::uint64_t device, std::uint64_t 
 // So that a thread that waits for clients looks up. From any fd table; nothing is sent.
 void knock(const std::string& path);
 
-// Of our own user, or of root.
+// The peer must be of our own user, or root.
 bool is_trusted_peer(int fd);
 
 // At most one message. The number of its bytes, which is more than `capacity` where it was cut off; 0 at the end, or -errno.

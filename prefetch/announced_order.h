@@ -1,5 +1,5 @@
-// What one client of the socket has announced and nobody has taken yet, in its order. It enforces the order of messages
-// and is bounded: who feeds it stops at is_full(). Thread safety: one thread at a time.
+// The paths that one client of the socket has announced and nobody has taken yet, in their order. It enforces the order of
+// messages and is bounded: who feeds it stops at is_full(). Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ class AnnouncedOrders {
   // The side of the fetching.
   bool next(PlannedFile& file);
   void settled(std::uint32_t reader, std::uint32_t files);
-  // What a client has left behind with an epoch is not wanted any more, nor what one who was killed had announced.
+  // Paths that a client has left behind with an epoch are not wanted any more, nor are those of a client that was killed.
   std::uint64_t passed(std::uint32_t reader) const;
   // A line for each reason for which paths were left out, each once.
   std::vector<std::string> take_refusals();

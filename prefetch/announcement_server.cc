@@ -17,8 +17,8 @@ namespace {
 namespace sys = base::sys;
 
 constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
-// What next() takes is seen at a tick only, for no fd of the one thread can be written to by the other. With nothing going
-// on ticks grow longer, and with nothing that is waited for there are hardly any.
+// The server sees at a tick only what next() has taken, because neither thread can write to an fd of the other. With nothing
+// going on ticks grow longer, and with nothing that is waited for there are hardly any.
 constexpr std::uint64_t k_first_tick = 20 * base::k_ns_per_ms, k_last_tick = 160 * base::k_ns_per_ms;
 // It looks whether it is to end no less often than this, for who wants that may have had no fd to knock with.
 constexpr std::uint64_t k_longest_rest = 1'000 * base::k_ns_per_ms;
@@ -106,7 +106,7 @@ bool AnnouncementServer::tell_taken(Peers& peers) {
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     if (!peers.fds[slot]) continue;
     const auto client = orders.state(slot);
-    // Who does not read is told later, and only the latest.
+    // A client that does not read is told later, and only the latest.
     if (!client.has_news || !send_message(peers.fds[slot].get(), &client.news, sizeof client.news)) continue;
     orders.told(slot, client.news);
     has_told = true;
@@ -157,7 +157,7 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
 }
 
 void AnnouncementServer::listen_to(Peers& peers, std::size_t slot, bool has_hung_up) {
-  // What is left of one that has gone is no more than a socket holds, and may end in a goodbye.
+  // The rest of a client that has gone is no more than a socket holds, and may end in a goodbye.
   for (int i = 0; has_hung_up || (i < k_messages_a_turn && !orders.state(slot).is_full); ++i) {
     const long n = receive_message(peers.fds[slot].get(), buffer_.data(), buffer_.size());
     if (n == -EAGAIN && !has_hung_up) return;

@@ -1,5 +1,5 @@
-// What the job itself tells that it will read: a socket beside the region, on which each rank announces its paths in its
-// order (doc/FORMAT.md). Only the leader of a node has one.
+// The paths that the job itself says it will read: each rank announces its paths in its order on a socket beside the region
+// (doc/FORMAT.md). Only the leader of a node has one.
 //
 // A thread of its own listens, with an fd table of its own. A client that sends what it should not, or dies, is
 // dropped; one that announces much is read no faster than its paths are taken, and one that does not read its answers

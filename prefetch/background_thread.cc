@@ -19,7 +19,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// Those that run, by their numbers; 0 is free. No more than an engine's most threads, and some.
+// The threads that run, by their numbers; 0 is free. No more than an engine's most threads, and some.
 constinit std::atomic<int> g_threads[512] = {};
 
 // On their way to their place there.

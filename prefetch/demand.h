@@ -1,4 +1,4 @@
-// What the programs of the node wait for at the origin themselves, all processes together.
+// The waits of the node's programs for the origin, all processes together.
 // Thread safety: reads atomics.
 #pragma once
 

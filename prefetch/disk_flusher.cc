@@ -43,7 +43,7 @@ struct DiskFlusher::State {
 void DiskFlusher::State::wait_for_news(std::uint32_t seen) const {
   cache::RegionHeader& header = cache.region().header();
   const timespec limit{0, k_between_passes_ns};
-  // Who is killed here leaves it too high: a few calls that wake nobody.
+  // A process that is killed here leaves it too high: a few calls that wake nobody.
   header.disk_sleeps.fetch_add(1, std::memory_order_seq_cst);
   if (!stopping()) base::sys::futex_wait(&header.disk_news, seen, &limit);
   header.disk_sleeps.fetch_sub(1, std::memory_order_relaxed);
@@ -67,7 +67,7 @@ void DiskFlusher::State::write() {
       break;
     }
     if (stopping()) continue;
-    // What comes is no reason to ask a disk again that has just refused.
+    // New records are no reason to ask a disk again that has just refused.
     if (left) {
       wait_for_news(news);
     } else {

@@ -1,4 +1,4 @@
-// What both engines have in common: what has been submitted and not begun, and how everything ends.
+// The common part of both engines: the fetches that have not begun, and the end of all fetches.
 //
 // An engine derives its core, which belongs to its threads too and so outlives them, also those that hang; engine_of() makes
 // of it what the client holds. Thread safety: submit, depth and stop as io_engine.h says; the rest by the engine's threads.
@@ -38,7 +38,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
  protected:
   virtual void run(void* place) = 0;
-  // Of one place in flight, whose gate is closed: how many that were.
+  // Ends the fetch at one place in flight, whose gate is closed. Returns how many that were.
   unsigned abandon(Fetch* fetch, bool has_room);
 
  private:

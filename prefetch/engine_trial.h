@@ -17,7 +17,7 @@ enum class Side : std::uint8_t { threads, uring };
 class EngineTrial {
  public:
   bool is_decided() const { return wins_ == k_wins || losses_ == k_losses; }
-  // Of the next batch; once decided, of all.
+  // The engine of the next batch; once decided, of all.
   Side side() const;
   bool is_between_pairs() const { return !is_second_; }
   // The batch ran on side(), one after the other.
@@ -26,7 +26,7 @@ class EngineTrial {
   void drop_pair() { is_second_ = false; }
   // Nothing will come of it: threads.
   void give_up() { losses_ = k_losses; }
-  // Of the pairs that counted.
+  // The number of pairs that counted.
   int wins() const { return wins_; }
   int losses() const { return losses_; }
   // How much faster the ring was in them; the geometric mean.

@@ -4,7 +4,7 @@
 // A fetch: open, statx by fd, room_for() of the client, one read of a byte more than the size, a second statx where the
 // client asked for one, ended(), close. Special files are never read and never waited for.
 //
-// Who may call what: submit, set_depth, cancel_waiting, drain and stop by any thread, but stop only once. The client is
+// Any thread may call submit, set_depth, cancel_waiting, drain and stop, but stop only once. The client is
 // called on the engine's threads: for one fetch never by two at a time, for several fetches at the same time (threads) or
 // one after the other (io_uring); by cancel_waiting() and stop(), also on the caller's thread. A client must not call
 // drain or stop from within.
@@ -52,7 +52,7 @@ struct FetchResult {
   Ending ending = Ending::cancelled;
   bool has_room = false;      // room_for gave room; it is the client's again, unless
   bool room_is_lost = false;  // (see above)
-  // What was asked of the origin.
+  // The number of requests to the origin.
   std::uint8_t opens = 0, stats = 0, reads = 0;
   int error = 0;   // of failed
   int reason = 0;  // of declined, as the client gave it
@@ -98,18 +98,18 @@ class IoEngine {
  public:
   virtual ~IoEngine() = default;  // stops, and waits no longer than 50 ms for what hangs
   virtual const char* name() const = 0;
-  // Of the one that fetches for this origin, where there is a choice; by any thread.
+  // The name of the engine that fetches for this origin, if there is a choice; by any thread.
   virtual const char* name_for(std::uint32_t /*origin*/) const { return name(); }
 
   virtual void submit(Fetch& fetch) = 0;
-  // From 1 to k_most_depth. What is in flight goes on.
+  // From 1 to k_most_depth. Fetches in flight go on.
   virtual void set_depth(unsigned depth) = 0;
   // Ends what has not been begun as cancelled.
   virtual void cancel_waiting() = 0;
   // Until all that was submitted has ended and its files are closed.
   virtual void drain() = 0;
   // Cancels what waits, ends what is in flight as soon as it comes back, and after `patience_ms` abandons the rest; says
-  // how many were abandoned. What is submitted later is cancelled.
+  // how many were abandoned. A fetch that is submitted later is cancelled.
   virtual unsigned stop(unsigned patience_ms) = 0;
 };
 

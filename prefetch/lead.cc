@@ -38,7 +38,7 @@ void Lead::open_list() {
   const std::uint64_t listed = region.job_row(region.own_job()).listed.load(std::memory_order_relaxed);
   std::uint64_t from = (listed & ~k_most_listed) == mark_of(config_.prefetch_list) ? listed & k_most_listed : 0;
   if (from == k_most_listed) from = ListSource::k_all;
-  // What did not all fit will be wanted again.
+  // A set that did not fit as a whole will be wanted again.
   const auto repeats = [](void* of) {
     auto& cache = *static_cast<cache::FileCache*>(of);
     return cache.is_full() || cache.ring().is_in_use();
@@ -99,7 +99,7 @@ bool Lead::begin() {
   if (cache_.origins() != nullptr) origins_ = cache_.origins()->reopened();
   plan_.use_origins(origins_.get());
   cache_.listings().begin_lead();
-  // What a former leader has left behind is for us.
+  // The rest of a former leader's work is for us.
   cache_.region().reap();
   open_list();
   listen();
@@ -159,7 +159,7 @@ void Lead::note_listed() {
   const ListSource* const list = plan_.list();
   if (list == nullptr) return;
   std::uint64_t listed = list->dealt_with();
-  // What is not fetched yet is the next leader's, and so is all after it: fetches end in any order.
+  // A file that is not fetched yet is the next leader's, and so are all after it: fetches end in any order.
   if (const auto first = prefetcher_->first_unended(ListSource::k_reader)) listed = std::min(listed, list->before(*first));
   if (has_next_ && next_.reader == ListSource::k_reader) listed = std::min(listed, list->before(next_.sequence));
   cache::Region& region = cache_.region();
@@ -208,7 +208,7 @@ void Lead::prepare_room() {
 void Lead::wait(std::uint32_t seen, std::uint64_t at_most_ns) {
   const bool is_blocked = prefetcher_->is_blocked() && cache_.ring().is_made();
   if (is_blocked && cache_.ring().wait_for_room(k_blocked_tick_ns)) return;
-  // Where there is room, it is promised to what is under way, or there is no memory for it.
+  // If there is room, it is promised to fetches under way, or there is no memory for it.
   events_.wait(seen, is_blocked ? k_blocked_tick_ns : at_most_ns);
 }
 

@@ -1,5 +1,5 @@
-// What the leader does, turn by turn: offers what the plan gives, adapts the depth to what programs wait for, and keeps the
-// ring free of what nobody will read. Thread safety: one thread, but stop().
+// The leader's work, turn by turn: it offers the files that the plan gives, adapts the depth to the programs' waits, and keeps
+// the ring free of records that nobody will read. Thread safety: one thread, but stop().
 #pragma once
 
 #include <memory>

@@ -25,7 +25,7 @@ class ListSource final : public PathSource {
   Next next(PlannedFile& file) override;
   // Nothing of what was given is on its way any more. Ends the round, if it is at its end; true then.
   bool all_is_known();
-  // Of what next() gave: a directory, whose files come next, or something that is not fetched.
+  // Says of a path that next() gave that it is a directory, whose files come next, or that it is not fetched.
   void walk(const PlannedFile& directory);
   void refuse(Refusal reason, const std::string& path, int error);
   // How far the first round is, for the next leader. A directory is begun anew: its files may come in another order.
@@ -33,7 +33,7 @@ class ListSource final : public PathSource {
   // How many entries come before the one of this sequence, in the first round.
   std::uint64_t before(std::uint64_t sequence) const { return first_round_ ? skip_ + sequence : k_all; }
   static constexpr std::uint64_t k_all = UINT64_MAX;
-  // What was left out, told once, when the first round is over.
+  // The entries that were left out, told once, when the first round is over.
   void log();
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t k_kib = 1024;
 
-// What may be fetched in any case, of what is small.
+// The amount of small files that may be fetched in any case.
 constexpr std::uint64_t k_first_bytes = 64 * k_kib;
 // Fewer files say nothing about whether a reader meets what was fetched.
 constexpr std::uint64_t k_files_that_show = 16, k_one_in = 16;
@@ -154,7 +154,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
 PathSource::Next ListingSource::next(PlannedFile& file) {
   take_posted();
   if (windows_.empty()) return Next::none_yet;
-  // What does not stay would be in the way of what is announced or listed for good reason.
+  // A file that does not stay would be in the way of files that are announced or listed.
   if (cache_.is_full()) {
     drop_all();
     return Next::none_yet;

@@ -1,8 +1,8 @@
 // Files of directories that programs have listed and now read from: as the directory has them, without what is below in
 // further directories, while the resident pool has room, and no more than follows from what is read of the directory
-// (may_be_fetched). Where they are not too many, in the order in which they are read (listing_names.h). A directory is left where
-// that is used up, and gone on with when more is read of it. At most 1,024 are in hand, the rest waits; those that nobody has
-// read from for a minute are forgotten, until somebody reads from them again. Thread safety: one thread.
+// (may_be_fetched). They come in the order in which they are read, if they are not too many (listing_names.h). A directory is
+// left where that is used up, and gone on with when more is read of it. At most 1,024 are in hand, the rest waits; those that
+// nobody has read from for a minute are forgotten, until somebody reads from them again. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace cube::prefetch {
 
-// What programs have had of a listed directory, and what was fetched of it because it was listed, in bytes.
+// The bytes that programs have had of a listed directory, and the bytes that were fetched of it because it was listed.
 struct ListingReads {
   std::uint64_t read = 0;   // files that were opened
   std::uint64_t early = 0;  // of these, those that had been fetched ahead
@@ -36,7 +36,7 @@ class ListingSource final : public PathSource {
   static constexpr std::size_t k_most_names = 65536, k_most_names_of_one = 8192;
 
   explicit ListingSource(cache::FileCache& cache) : cache_(cache), listings_(cache.listings()) {}
-  // Of the thread that calls next().
+  // For the thread that calls next().
   void use_origins(const cache::Origins* origins) { origins_ = origins; }
   // At most so many names in memory. For tests.
   void keep_names(std::size_t most) { most_names_ = most; }

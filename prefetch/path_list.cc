@@ -150,7 +150,7 @@ PathList::Verdict PathList::take_relative(std::string_view text) {
   return Verdict::none;
 }
 
-// Of path_, which is covered.
+// For path_, which is covered.
 PathList::Verdict PathList::judge(bool is_directory) {
   if (exclusions_.cover(path_)) {
     refuse_line(Refusal::excluded, path_);

@@ -56,7 +56,7 @@ class PathList {
   Next next(PathEntry& entry);
   int error() const { return reader_.error(); }
 
-  // Of an entry that was given as unknown: it is a directory, whose files come next; or it will not be fetched.
+  // An entry that was given as unknown is a directory, whose files come next; or it will not be fetched.
   void walk(std::string_view directory) { directories_.emplace_back(directory); }
   void refuse(Refusal reason, std::string_view path, int error = 0) { refusals_.count(reason, path, 0, error); }
 

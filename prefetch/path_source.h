@@ -15,7 +15,7 @@ struct PlannedFile {
   std::uint32_t reader = 0;    // whose order it belongs to: a rank of a job, or 0 where there is but one order
   bool must_stay = false;      // not worth fetching where only the ring has room
   std::uint64_t sequence = 0;  // grows with every file of one reader, who opens them about in this order
-  // Where the source may have no more than so many bytes fetched: the account, what was promised of it, and the most that this
+  // For a source that may have no more than so many bytes fetched: the account, the promised part of it, and the most that this
   // file may have.
   std::shared_ptr<Allowance> allowance = nullptr;
   std::uint64_t promised_bytes = 0, most_bytes = UINT64_MAX;
@@ -29,7 +29,7 @@ class PathSource {
   virtual Next next(PlannedFile& file) = 0;
   // So many files of this reader that next() gave are read, dropped, or not fetched after all: he is so much less ahead.
   virtual void settled(std::uint32_t /*reader*/, std::uint32_t /*files*/) {}
-  // What next() gave of this reader below this sequence number will not be read any more: he has left the epoch, or gone.
+  // The reader will not read the paths below this sequence number that next() gave: it has left the epoch, or gone.
   virtual std::uint64_t passed(std::uint32_t /*reader*/) { return 0; }
 };
 

@@ -29,7 +29,7 @@ class Plan final : public PathSource {
   std::uint64_t passed(std::uint32_t reader) override;
 
   void settle(const std::vector<Settled>& rows);
-  // What came back; directories of the list are walked.
+  // Takes a path that came back; directories of the list are walked.
   void refused(const std::vector<RefusedFile>& files);
   // Nothing of what was given is on its way any more. True: a round of the list has ended by that.
   bool all_is_known();

@@ -23,7 +23,7 @@ constexpr std::uint64_t k_first_pause_ns = 1'000'000, k_longest_pause_ns = 500'0
 // Reasons of room_for.
 constexpr int k_is_there = 1, k_no_room = 2, k_too_large = 3, k_directory = 4, k_not_a_file = 5, k_busy = 6;
 
-// What there is no memory for is not noted: a thread of an engine has nobody to throw to.
+// A note is left out if there is no memory for it: a thread of an engine has nobody to throw to.
 template <typename Do>
 bool try_to(Do&& what) noexcept {
   try {
@@ -224,7 +224,7 @@ void Prefetcher::published(const Flight& flight, std::uint64_t bytes) {
   pause_ns_ = k_first_pause_ns;
   not_before_ns_ = 0;
   if (!place.is_in_ring) is_resident_full_ = false;
-  // What is larger does not go to the ring, which must not wait for room for it.
+  // A larger file does not go to the ring, which must not wait for room for it.
   const auto of_record = std::min<std::uint64_t>(place.bytes, cache_.region().layout().segment_bytes / 4);
   average_ += (static_cast<std::int64_t>(of_record) - static_cast<std::int64_t>(average_)) / 16;
 }
@@ -242,7 +242,7 @@ bool Prefetcher::put_back(Flight& flight) {
   leave(reader, sequence);
   credit_ = 0;
   is_blocked_ = true;
-  // Whatever is_full() says of smaller ones.
+  // It is too large, even if is_full() says that smaller ones fit.
   is_resident_full_ = true;
   const std::uint64_t now = base::monotonic_ns();
   if (now < not_before_ns_) return true;

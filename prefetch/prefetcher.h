@@ -1,9 +1,9 @@
 // Fetches what it is offered into the cache, many files at a time, and no further ahead than there is room for.
 //
-// What is offered waits in a short queue; a file is begun when it leaves the queue and not before, so a program that needs a
-// file that still waits fetches it itself. A file goes to the resident pool while that has room, then to the ring; while the
-// ring is full, what is next waits. What is not fetched is handed back with the reason.
-// Thread safety: offer, set_depth, pump, counts, is_idle and stop by any thread; take_refused and look_at_ring by one.
+// A file that is offered waits in a short queue. Its fetch begins when it leaves the queue, so a program that needs a file that
+// still waits fetches it itself. A file goes to the resident pool while that has room, then to the ring; while the ring is full,
+// what is next waits. A file that is not fetched is handed back with the reason. Thread safety: offer, set_depth, pump, counts,
+// is_idle and stop by any thread; take_refused and look_at_ring by one.
 #pragma once
 
 #include <atomic>
@@ -73,7 +73,7 @@ class Prefetcher final : public FetchClient {
   EventCount& progress() { return *progress_; }
   RingWatch& ring_watch() { return watch_; }
 
-  // Cancels what waits, and after `patience_ms` abandons what hangs. Who comes second waits for the first: a process that ends
+  // Cancels what waits, and after `patience_ms` abandons what hangs. The second caller waits for the first: a process that ends
   // before the files of a ring are closed leaves the mount busy.
   void stop(unsigned patience_ms);
 

@@ -1,4 +1,4 @@
-// What of a list will not be fetched: how much for each reason, and the first example of each, for one line of log.
+// The entries of a list that will not be fetched: how many for each reason, and the first example of each, for one line of log.
 // Thread safety: one thread.
 #pragma once
 

@@ -60,7 +60,7 @@ bool RingWatch::look_at(std::uint32_t number, Segment& segment) {
 
 std::vector<Settled> RingWatch::look() {
   const std::lock_guard lock(mutex_);
-  // Of small files there are millions in a large ring: then each look goes on where the last one ended.
+  // A large ring holds millions of small files: each look goes on at the end of the last one.
   std::size_t entries = 0;
   auto at = segments_.lower_bound(next_);
   for (std::size_t left = segments_.size(); left != 0 && entries < k_entries_of_a_look; --left) {

@@ -1,9 +1,10 @@
-// What lies in the ring unread, and whose: tells how far the readers have come, and which segment they have passed by.
+// The unread records of the ring, and their readers: tells how far the readers have come, and which segment they have passed by.
 //
 // A segment that is never read to its end would be lost to the ring. It is given up
 //  - when all that is left of it was announced as not wanted any more (PathSource::passed), or
 //  - when prefetching stands still for want of room while programs fetch for themselves, and either the readers, who follow
-//    the order given, are beyond it, or next to all of it has been read. Where they do not follow the order, the latter only.
+//    the order given, are beyond it, or next to all of it has been read. If they do not follow the order, it tells the latter
+//    only.
 // Thread safety: add() by any thread, the rest by one.
 #pragma once
 
@@ -33,7 +34,7 @@ class RingWatch {
   };
   void add(const Place& place, std::uint32_t reader, std::uint64_t sequence);
 
-  // What has been opened since the last look.
+  // The records that have been opened since the last look.
   std::vector<Settled> look();
   // The files given up with the first such segment; 0: there is none. `is_stuck`: see above.
   std::uint32_t give_up(PathSource& order, bool is_stuck, std::vector<Settled>& settled);

@@ -58,7 +58,7 @@ void Sidecar::State::run() {
     if (const cache::RobustLock lock(&cache.region().header().prefetch_leader, 0); lock) {
       if (stopping()) break;
       do_lead();
-      // Where nothing can be prefetched, another process may have more luck.
+      // If this process cannot prefetch, another may have more luck.
       break;
     }
     // Not by waiting for the lock, for which one could not be stopped.
@@ -71,7 +71,7 @@ Sidecar* Sidecar::start(cache::FileCache& cache, const base::Config& config) {
   DiskFlusher* const flusher = cache.disk() != nullptr ? DiskFlusher::start(cache) : nullptr;
   if (state == nullptr && flusher == nullptr) return nullptr;
   auto* const sidecar = new (std::nothrow) Sidecar(state, flusher);
-  // What nobody could end must not go on.
+  // A thread that nobody could end must not go on.
   if (sidecar == nullptr) Sidecar(state, flusher).stop();
   return sidecar;
 }

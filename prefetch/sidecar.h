@@ -1,7 +1,7 @@
 // The thread beside the program that prefetches for the whole node, while this process leads; until then it waits for the
 // leader's end. It takes no signals, has a low priority and an fd table of its own.
 //
-// Where there is a disk, another thread fills it (disk_flusher.h), also where nothing is to be prefetched.
+// If there is a disk, another thread fills it (disk_flusher.h), even if nothing is to be prefetched.
 //
 // Life: start() once for each FileCache; stop() ends it within some tens of milliseconds, whatever hangs, and leaves the lead
 // to another process. A forked child has no such thread and must not touch the object again.

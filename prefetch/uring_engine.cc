@@ -181,7 +181,7 @@ void UringCore::open_name(std::uint64_t index, Flight& flight) {
   start(sqe, index, flight);
 }
 
-// What is not a regular file is not opened.
+// Only a regular file is opened.
 void UringCore::sort(std::uint64_t index, Flight& flight) {
   flight.stage = Stage::sorting;
   if (flight.is_local) {

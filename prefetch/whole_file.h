@@ -31,8 +31,8 @@ inline constexpr int k_name_stat_flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;  //
 using FdPath = char[64];
 void path_of_fd(int fd, FdPath& to);
 
-// Both steps. Opens without symbolic links first, so that is_physical costs nothing. Of what is no regular file the fd is of the
-// name alone.
+// Both steps. Opens without symbolic links first, so that is_physical costs nothing. The fd of anything but a regular file is of
+// the name alone.
 base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links);
 
 // The parts of a read of what is missing of a file, and of one byte that should not be there.
@@ -47,7 +47,7 @@ struct ReadParts {
 };
 
 enum class ReadState { more, whole, changed };
-// What a read that returned `n` makes of it.
+// The state after a read that returned `n`.
 inline ReadState after_read(std::uint64_t size, std::uint64_t& got, long n) {
   got += static_cast<std::uint64_t>(n);
   if (got == size) return ReadState::whole;

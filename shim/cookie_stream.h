@@ -9,7 +9,7 @@ namespace cube::shim {
 // A stream over a served file that libc does not read itself.
 bool is_cookie_stream(const FILE* stream);
 
-// What a stream was given for its wide characters, or nullptr. It is freed after the stream.
+// The table that a stream was given for its wide characters, or nullptr. It is freed after the stream.
 void* wide_part_of(const FILE* stream);
 void free_wide_part(void* part);
 

@@ -22,7 +22,7 @@ namespace {
 using Filter = int (*)(const struct ::dirent*);
 using Compare = int (*)(const struct ::dirent**, const struct ::dirent**);
 
-// What a stream is of, if that is a pack's.
+// The directory of a stream, if it is a pack's.
 shim::OpenFileRef packed_stream(DIR* directory) {
   if (shim::process::packs() == nullptr || directory == nullptr) return {};
   return packed::acquire(::dirfd(directory));

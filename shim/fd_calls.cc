@@ -68,7 +68,7 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (!process::owns_table()) return {};
   placeholder::unpark();
   const BlockSignals block;
-  // What the kernel has, too.
+  // For a file that the kernel has, too.
   const RowKind from_kind = g_fds.kind(fd);
   const bool is_kernels = from_kind == RowKind::writer || from_kind == RowKind::packed;
   OpenFileRef file = is_kernels ? g_fds.acquire_kind(fd, from_kind) : g_fds.acquire(fd);

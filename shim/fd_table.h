@@ -1,5 +1,5 @@
-// What the shim knows of each fd number: nothing (the kernel's own), a served file, a file being written, a directory
-// that may lead under a prefix, or one that lies in a pack. One 64-bit row for each number:
+// The shim's knowledge of each fd number: nothing (the kernel's own), a served file, a file being written, a directory that may
+// lead under a prefix, or one that lies in a pack. One 64-bit row for each number:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: a row holds one reference on its OpenFile; a row is cleared before its number is closed and set after its
 // number is ours; BUSY means that somebody is changing what the number is, and everybody else waits.
@@ -55,7 +55,7 @@ class FdTable {
   void set_directory(int fd);
   // The row's reference goes to the caller; the row is empty after. Waits while it is BUSY.
   OpenFileRef take(int fd);
-  // Whatever the row says, the number has become something else: forget it.
+  // The number has become something else, whatever the row says: forget it.
   void forget(int fd) {
     if (is_within(fd) && rows_[fd].load(std::memory_order_relaxed) != 0) [[unlikely]]
       take(fd);

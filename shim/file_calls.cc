@@ -147,7 +147,7 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
 // Nothing fits before a null part: an error, unless there is nothing to read either.
 long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) { return faults && at < file.size ? -EFAULT : 0; }
 
-// Where the bytes end is a hole; there is none before, unless the origin's file has fewer blocks than bytes.
+// A hole begins at the end of the bytes. There is none before, unless the origin's file has fewer blocks than bytes.
 bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < file.size; }
 
 }  // namespace
@@ -156,9 +156,9 @@ void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exe
   if (file.is_origin()) [[unlikely]]
     follow_origin(from, copy);
   if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
-  // What is copied must be the kernel file: whoever is at it may not have put it there yet.
+  // The copy must be of the kernel file: another thread that is at it may not have put it there yet.
   if (materialize_slow(from, "dup") < 0) return;
-  // Whoever made it a kernel file either saw the copy's row and has dealt with it, or has not and we do.
+  // The thread that made it a kernel file either saw the copy's row and has dealt with it, or has not, and we do.
   if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
 }
 
@@ -349,7 +349,7 @@ Answer ioctl(int fd, unsigned long request, void* argument) {
   materialize_named_fds(request, argument);
   if (g_fds.kind(fd) != RowKind::served) return not_served(fd);
   switch (request) {
-    // What a terminal is asked for; a regular file is none.
+    // The request is for a terminal; a regular file is none.
     case TCGETS:
     case k_tcgets2:
     case TIOCGWINSZ:

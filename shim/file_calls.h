@@ -45,7 +45,7 @@ Answer dup(int fd);
 // After a dup: the file may have been materialised between the look at it and the new row.
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec);
 Answer dup_to(int fd, int to, int flags, bool same_is_error);
-// What close_range(2) with these flags is about to do.
+// Prepares for a close_range(2) with these flags.
 void close_range(unsigned first, unsigned last, int flags);
 // After it.
 void range_is_closed(unsigned first);

@@ -104,7 +104,7 @@ DIR* export_opendir(const char* path) {
     directory = real::opendir(path);
     return directory != nullptr ? ::dirfd(directory) : -1;
   });
-  // Of a pack: there is only the number yet.
+  // For a file of a pack there is only the number yet.
   if (directory == nullptr && fd >= 0) {
     directory = real::fdopendir(fd);
     if (directory == nullptr) export_close(fd);
@@ -289,7 +289,7 @@ ssize_t export_readv(int fd, const struct ::iovec* parts, int count) {
   }
 CUBE_PREADV(preadv)
 CUBE_PREADV(preadv64)
-// At -1 preadv2 reads at the file's own offset. What flags there are depends on the file system.
+// At -1 preadv2 reads at the file's own offset. The file system decides which flags there are.
 #define CUBE_PREADV2(name)                                                                                             \
   ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at, int flags) {                         \
     if (flags != 0) shim::materialize(fd);                                                                             \

@@ -105,7 +105,7 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
   for (const auto& line : about_packs) base::log(base::LogLevel::error, "{}", line);
   for (const auto& line : base::unknown_variables(environ)) base::log(base::LogLevel::warn, "{}", line);
   for (const auto& prefix : parsed.config.prefixes) {
-    // Where a pack is, nothing else needs to be.
+    // The prefix of a pack need not exist.
     const auto& packs = parsed.config.packs;
     if (std::any_of(packs.begin(), packs.end(), [&](const auto& pack) { return pack.prefix == prefix; })) continue;
     const std::string line = complaint_about(prefix, parsed.config.strict);

@@ -1,7 +1,7 @@
 // Directories that the program has listed: one from which programs then read file after file is fetched ahead, in proportion to
-// what they read of it, where nothing better is known (CUBESHIM_PREFETCH). What was listed is known to all processes of the node
-// (cache/ram/listings.h). Thread safety: all of it; as async-signal-safe as an open, but for note_miss, which may start the
-// sidecar.
+// what they read of it, where nothing better is known (CUBESHIM_PREFETCH). All processes of the node know which directories were
+// listed (cache/ram/listings.h). Thread safety: all of it; as async-signal-safe as an open, but for note_miss, which may start
+// the sidecar.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ long map_once(const OpenFile& file, const mappings::MapRequest& request) {
     sys::close(fd);
     return at;
   }
-  // The number is somebody else's now. What MAP_FIXED has put there is replaced by the next try.
+  // The number is somebody else's now. The next try replaces what MAP_FIXED has put there.
   if (!sys::failed(at) && (request.flags & MAP_FIXED) == 0) sys::munmap(reinterpret_cast<void*>(at), request.length);
   return -EAGAIN;
 }

@@ -193,7 +193,7 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
   const bool is_private = type == MAP_PRIVATE;
   const bool is_shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
   const bool plain = (request.flags & ~(0x0f | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_NORESERVE)) == 0;
-  // What the kernel has an opinion of, or what reaches beyond the last page of the file, is the kernel's.
+  // A mapping is the kernel's if its flags are, or if it reaches beyond the last page of the file.
   if ((!is_private && !is_shared) || !plain || (request.protection & ~(PROT_READ | PROT_WRITE)) != 0) return MapResult::not_here;
   if (request.length == 0 || request.offset < 0 || request.offset % static_cast<std::int64_t>(k_page) != 0)
     return MapResult::not_here;
@@ -274,7 +274,7 @@ void forget_after_fork() {
     Entry& entry = g_entries[i];
     entry.pin.forget();
     entry.copy_bytes = 0;
-    // What was being filled is the work of another thread, who is not here.
+    // A copy that was being filled is the work of another thread, which is not here.
     if (entry.begin.load(std::memory_order_relaxed) > 1) {
       ++count;
     } else {

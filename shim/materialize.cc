@@ -68,7 +68,7 @@ int open_origin(const OpenFile& file, Accept accept) {
   return static_cast<int>(fd);
 }
 
-// What fstat says of a copy, as far as that can be said: not its inode, its links and its blocks.
+// Gives a copy the stat of the file, as far as that can be set: not its inode, its links and its blocks.
 int looking_like(int copy, const cache::FileStat& stat) {
   if (copy < 0) return copy;
   const auto& time = stat.modified;
@@ -190,7 +190,7 @@ void show_origin(int fd) {
   const int kernel_fd = has_moved ? -ESTALE : open_origin(*file, Accept::same_file);
   if (kernel_fd < 0) {
     g_fds.unlock(fd, own_row);
-    // Who locks is to see what others have written, and to lock the file that they lock.
+    // A program that locks must see the bytes that others have written, and lock the file that they lock.
     materialize_accepting(fd, Accept::same_file, "lock");
     return;
   }

@@ -1,8 +1,7 @@
 // A served file becomes a kernel file: the origin's own, opened by the record's path and found to be the same file, at
-// the right offset, put over every number that shares it. Where the origin has it no more, a memfd copy of the pinned
-// bytes. After that the shim knows nothing of these numbers.
-// Signals are blocked meanwhile, so that a handler cannot wait for the thread that it interrupts.
-// Thread safety: all of it; async-signal-safe.
+// the right offset, put over every number that shares it. If the origin has it no more, it is a memfd copy of the pinned bytes.
+// After that the shim knows nothing of these numbers. Signals are blocked meanwhile, so that a handler cannot wait for the thread
+// that it interrupts. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include "cache/base/block_signals.h"
@@ -19,7 +18,7 @@ inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
   placeholder::unpark_if(fd);
   return g_fds.kind(fd) == RowKind::none || g_fds.kind(fd) == RowKind::directory ? 0 : materialize_slow(fd, call);
 }
-// The same for a lock: reads are answered from memory as before, and the file may have changed since. Where the origin has it no
+// The same for a lock: reads are answered from memory as before, and the file may have changed since. If the origin has it no
 // more, it is materialised. Nothing where fd is not served.
 void show_origin(int fd);
 // The origin's own file by an fd of ours, if it is still the one that the program has opened; or -errno.
@@ -33,10 +32,10 @@ void follow_origin(int from, int copy);
 // Every served file (or only those that an exec would hand on) becomes real, and what is closed is closed for the kernel too.
 void materialize_all(bool only_inherited = false, const char* call = __builtin_FUNCTION());
 
-// Those of this path, or below it.
+// Materialises the open files of this path, or below it.
 void materialize_below(std::string_view path);
-// Those of this file, which a name change is about to move, by whichever name they were opened; all that were opened
-// through links if it is itself a directory or a link.
+// Materialises the open files of this file, which a name change is about to move, by whichever name they were opened; and all
+// that were opened through links, if it is itself a directory or a link.
 void materialize_other_names(const cache::FileStat& target);
 
 // A read-only kernel fd over the bytes of a record, or -errno; for mode real, and for mappings.
@@ -50,7 +49,7 @@ void let_writers_outlive_us();
 void let_inherited_writers_outlive_us();
 // The same of one: whoever receives it, or has it mapped, can write.
 void let_writer_outlive_us(int fd, cache::Sharing how = cache::Sharing::inherited);
-// What open files have counted so far goes to the statistics.
+// Gives the counts of open files to the statistics.
 void flush_counters();
 
 using base::BlockSignals;

@@ -155,7 +155,7 @@ int export_lio_listio64(int mode, struct ::aiocb* const* blocks, int n, struct :
   shim::materialize_all();
   return real::lio_listio64(mode, blocks, n, event);
 }
-// Of libaio, which may have been loaded where we cannot look it up: then the system call itself. It returns -errno.
+// The function of libaio; if that was loaded where we cannot look it up, the system call itself. It returns -errno.
 int export_io_submit(void* context, long n, void* blocks) {
   shim::materialize_all();
   // A write may end after the program's close.

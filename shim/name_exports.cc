@@ -23,7 +23,7 @@ using cube::shim::NameChange;
 
 namespace {
 
-// Of two names, whose paths are more than the smallest stacks hold.
+// For calls with two names, whose paths are more than the smallest stacks hold.
 template <typename Call>
 int change_both(int from_dir, const char* from, int to_dir, const char* to, Call&& call) {
   static_assert(std::is_trivially_destructible_v<NameChange>);
@@ -44,7 +44,7 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, Call
   });
 }
 
-// Of a path in a pack.
+// For a path in a pack.
 int refuse(int error = EROFS) {
   errno = error;
   return -1;
@@ -267,7 +267,7 @@ int export_fchdir(int fd) {
 
 // ---- who we are and what paths mean -----------------------------------------------------------------------------------
 
-// What this process was allowed to read before says nothing of what it may read now, or of what lies there.
+// The rights that this process had before say nothing of what it may read now, or of what lies there.
 namespace {
 
 // Nothing of ours may run beside such a call: it would fetch with the new rights, or of the new root, what others are served.

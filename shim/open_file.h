@@ -19,7 +19,7 @@ namespace cube::shim {
 struct alignas(64) OpenFile {
   static constexpr std::uint64_t k_moved = 1ULL << 63;
   enum class Kind : std::uint8_t { served, writer, directory };
-  // What the kernel has under the numbers. `copy`: a memfd, which keeps the offset and answers reads (mode real). `origin`: the
+  // The kernel's file under the numbers. `copy`: a memfd, which keeps the offset and answers reads (mode real). `origin`: the
   // origin's own file, for locks; bytes and offset are still ours, and the kernel is told the offset.
   enum class Number : std::uint8_t { placeholder, copy, origin };
 

@@ -25,7 +25,7 @@ Fill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n)
   return is_number_of(fd, file) ? file.fill->bring(fd, numbers, at, n) : Fill::Bytes::at_origin;
 }
 
-// By the number. Where another thread has closed it meanwhile, the read goes on, as in the kernel. Where the file can then not be
+// By the number. If another thread has closed it meanwhile, the read goes on, as in the kernel. If the file can then not be
 // opened again, the bytes are right only if the number has not become another file.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));

@@ -20,9 +20,9 @@ constexpr std::size_t k_alignment = 16, k_least = 32, k_most = 64 << 10, k_chunk
 constexpr std::size_t k_lists = 12;  // 32 bytes, 64, ... 64 KiB, header included
 
 struct alignas(k_alignment) Header {
-  // Of a block from a list: its number. Of a mapping: its length, which is larger than any number.
+  // For a block from a list: its number. For a mapping: its length, which is larger than any number.
   std::uint64_t kind;
-  // In a list, the next block. Of a mapping, where it begins. Read by who loses a race for the block, too.
+  // In a list, the next block. The begin of a mapping. Read by who loses a race for the block, too.
   std::atomic<std::uint64_t> link;
 };
 static_assert(sizeof(Header) == k_alignment);

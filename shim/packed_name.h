@@ -1,5 +1,5 @@
-// What a pack has under a name that is opened by O_PATH, and is no directory: a file or a link of the kernel's own, which is like
-// it. Thread safety: all of it; async-signal-safe.
+// An O_PATH open of a name in a pack that is no directory gives a file or a link of the kernel's own, which is like the packed
+// one. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <string_view>

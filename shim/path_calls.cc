@@ -31,7 +31,7 @@ constexpr int k_may_change = O_CREAT | O_TRUNC;
 
 bool opens_for_reading_only(int flags) { return (flags & O_ACCMODE) == O_RDONLY && (flags & k_may_change) == 0; }
 
-// What fcntl(F_GETFL) says of it later.
+// The flags that fcntl(F_GETFL) gives later.
 int status_flags(int flags) {
   constexpr int k_large_file = 0100000;  // the kernel sets it on every open of a 64-bit process
   constexpr int k_kept = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW;
@@ -272,7 +272,7 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags), progra
     follow_ = may_write ? Follow::stranger : Follow::outside;
     if ((flags & O_DIRECTORY) != 0 && path_filter::may_lead_under_prefix(dir, path)) {
       follow_ = Follow::directory;
-      // Who lists what lies above it has not listed the prefix.
+      // A program that lists a directory above the prefix has not listed the prefix.
       path_filter::is_prefix(dir, path, listed_);
     }
   } else if (may_write) {
@@ -296,7 +296,7 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags) : flags_(flags), progra
     const bool was_fetched = outcome.was_fetched;
     serve(std::move(outcome), flags);
     if (pack != nullptr && result_ == -EISDIR) open_directory(*pack);
-    // What cannot be opened by its whole path may be by the program's own name, or fails with its own error.
+    // A file that cannot be opened by its whole path may be by the program's own name, or fails with its own error.
     const bool is_kernels = pack == nullptr || (result_ == -ENOENT && !packed_directory::is_below(dir, path));
     if (result_ < 0 && result_ != -EINTR && path_.key() != path && is_kernels) answered_ = false;
     process::offer_sidecar(*cache);
@@ -323,7 +323,7 @@ void OpenPlan::answer(int result) {
   result_ = result;
 }
 
-// What is not a file to be read. False: it may be one.
+// Opens anything but a file to be read. False: it may be one.
 bool OpenPlan::open_packed(const cache::PackMount& pack, const char* path, bool may_write) {
   if (may_write) {
     cache::PackMount::Found found;
@@ -343,7 +343,7 @@ bool OpenPlan::open_packed(const cache::PackMount& pack, const char* path, bool 
   return answered_;
 }
 
-// Where the pack has none, the kernel may, unless it was told that a file is there.
+// If the pack has none, the kernel may, unless the pack has a file there.
 void OpenPlan::open_directory(const cache::PackMount& pack) {
   int result = packed_directory::open(pack, path_.key(), flags_);
   if (result >= 0) listings::note_listing(path_.key());
@@ -361,7 +361,7 @@ bool OpenPlan::refuse_link() {
   return true;
 }
 
-// Where the cache or the table cannot be used, the kernel could not open what only a pack has.
+// For a process that cannot use the cache or the table: the kernel could not open what only a pack has.
 void OpenPlan::open_copy(bool may_write) {
   if (!process::is_packed(path_.key()) || (flags_ & k_needs_kernel) != 0 || refuse_link()) return;
   int result = -EROFS;
@@ -371,7 +371,7 @@ void OpenPlan::open_copy(bool may_write) {
     result = copy ? copy->release() : -copy.error().value;
     if (result >= 0 && process::owns_table()) g_fds.forget(result);
   }
-  // What the pack does not have, or has as a directory.
+  // The pack has no such file, or has a directory.
   if (result == -EISDIR && process::owns_table()) open_directory(*process::packs()->of(path_.key()));
   if (result != -ENOENT && result != -EISDIR) answer(result);
 }

@@ -58,7 +58,8 @@ std::optional<long> readlink_in_pack(int dir, const char* path, char* to, std::s
 std::optional<long> access_in_pack(int dir, const char* path, int mode, bool no_follow = false);
 // The pack has no such thing there (if it had, it has been told): ENOENT, and not the kernel's.
 bool is_below_packed(int dir, const char* path);
-// Of a path that neither a pack has nor the kernel: what a file system would say. ENOENT, or what the pack knows better.
+// The error that a file system would give for a path that neither a pack has nor the kernel. ENOENT, or what the pack knows
+// better.
 int error_in_pack(int dir, const char* path, bool no_follow);
 // The kernel's answer, with that error where it has said ENOENT.
 template <typename Result>
@@ -69,12 +70,12 @@ Result as_packed(Result result, int dir, const char* path, bool no_follow) {
 }
 // The stat of what a pack has there, from the pack itself.
 bool stat_of_packed(int dir, const char* path, bool no_follow, cache::FileStat& stat);
-// Of what a pack has: without links below the prefix.
+// The path of a thing that a pack has, without links below the prefix.
 bool realpath_in_pack(const char* path, char (&to)[PATH_MAX]);
 // The file system that a pack shows: read-only, of its size. By path, or by the fd of a directory where `path` is null.
 bool statfs_of_pack(int dir, const char* path, struct ::statfs& s);
 bool statvfs_of_pack(int dir, const char* path, struct ::statvfs& s);
-// What only a pack has cannot be the working directory. Said once.
+// A directory that only a pack has cannot be the working directory. Said once.
 void tell_of_working_directory(int dir, const char* path);
 // The absolute path of an open directory of a pack.
 bool copy_path_of_packed(int fd, char (&path)[PATH_MAX]);
@@ -86,14 +87,14 @@ bool is_read_only(int dir, const char* path);
 bool is_read_only(int fd);
 
 // A call that changes what a name means or what its file holds: made before, committed after success.
-// Who may pass through a directory, for calls that may take that away: then nothing that is cached below it may be served before
-// the kernel was asked. Taken before the call. Empty: it is none, or nothing is cached.
+// The right to pass through a directory, for calls that may take it away: then nothing that is cached below it may be served
+// before the kernel was asked. Taken before the call. Empty: it is none, or nothing is cached.
 struct Passage {
   bool is_known = false, is_lost = false;
   std::uint32_t mode = 0, user = 0, group = 0;
 };
 Passage passage_of(int dir, const char* path);
-// Of an access list, which says more than the mode: taken for lost.
+// An access list says more than the mode: the right is taken for lost.
 Passage passage_by_attribute(int dir, const char* path, const char* name);
 
 class NameChange {

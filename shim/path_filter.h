@@ -1,6 +1,6 @@
 // From a path as the program gives it to an absolute, normalised one, if a prefix covers it.
 // "." and "//" are taken out by text; ".." is only ever followed by the kernel, for what lies before it may be a link.
-// What the filter does not recognise is "not covered": a path that is missed is only slow.
+// A path that the filter does not recognise is "not covered": a path that is missed is only slow.
 // Cost where no prefix covers: one pass over the path, no system call (two with ".." in a path that may lead to one).
 // Thread safety: all of it; async-signal-safe, no allocation.
 #pragma once
@@ -31,7 +31,7 @@ enum class Care { quick, thorough };
 bool covers(int dir, const char* path, CoveredPath& covered, Care care = Care::quick);
 // The same for what a call changes, thoroughly. It may be a directory whose name is spelled with a slash or a dot at its end.
 bool covers_changed(int dir, const char* path, CoveredPath& covered);
-// Of any pointer that a program may give.
+// Takes any pointer that a program may give.
 bool is_absolute(const char* path);
 // The same for a directory: the prefix itself, and what ends in a slash or a dot. For those of packs.
 bool covers_directory(int dir, const char* path, CoveredPath& covered);

@@ -1,4 +1,4 @@
-// Where an open file really lies, as the kernel tells it without asking the origin.
+// The real place of an open file, as the kernel tells it without asking the origin.
 // Thread safety: pure; async-signal-safe.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The kernel fd numbers that served files occupy: fds of a symbolic link, opened with O_PATH. Whatever slips past us gets
+// The kernel fd numbers that served files occupy: fds of a symbolic link, opened with O_PATH. A call that slips past us gets
 // EBADF on it, ENOTDIR as a directory, ELOOP through /proc/self/fd: never wrong bytes, never a silent end of file.
 //
 // One closed placeholder is parked: its number stays ours and the next served open gets it without a system call. So

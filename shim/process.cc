@@ -48,7 +48,7 @@ constinit cache::FileCache* g_former_cache = nullptr;
 constinit std::atomic<std::uint32_t> g_looks{0};
 constinit std::atomic<std::uint64_t> g_next_look_ns{0};
 
-// Of files that this process's parent has cached, plus one; 0 is none.
+// The count of files that this process's parent has cached, plus one; 0 is none.
 constinit std::uint64_t g_parents_devices[8] = {};
 
 // none -> busy -> running, or over, for good.
@@ -237,7 +237,7 @@ bool start_sidecar() {
   cache::FileCache* const cache = process::cache();
   prefetch::Sidecar* const sidecar = cache != nullptr ? prefetch::Sidecar::start(*cache, *g_config) : nullptr;
   g_sidecar = sidecar;
-  // What failed is not tried again.
+  // An attachment that failed is not tried again.
   g_sidecar_state.store(sidecar != nullptr ? SidecarState::running : SidecarState::over, std::memory_order_release);
   return sidecar != nullptr;
 }
@@ -321,7 +321,7 @@ void become_child() {
   g_leader.store(false, std::memory_order_relaxed);
   cache::FileCache::forget_attaching();
   base::LiftedFdLimit::forget();
-  // What other threads opened between our preparation and the fork, while the parent's region is still mapped.
+  // The files that other threads opened between our preparation and the fork, while the parent's region is still mapped.
   cache::FileCache::forget_fills();
   open_files::forget_pins();
   g_fds.end_busy_rows();

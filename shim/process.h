@@ -1,10 +1,9 @@
 // This process as the shim sees it: is it switched on, is the caller the process whose memory this is, which cache.
 //
-// A vforked child runs on our memory with an fd table of its own. Whoever changes what the shim knows of fds asks
-// owns_table() first. vfork leaves a mark in the thread (vfork.S), clone without CLONE_FILES leaves one in the process,
-// and after a mark getpid decides; a fork that passed us by is told by a page that the kernel wipes in the child. So a
-// hit pays for two loads, not for a system call.
-// Thread safety: all of it. attached_cache, owns_table and is_active are async-signal-safe.
+// A vforked child runs on our memory with an fd table of its own. Code that changes the shim's knowledge of fds asks owns_table()
+// first. vfork leaves a mark in the thread (vfork.S), clone without CLONE_FILES leaves one in the process, and after a mark
+// getpid decides; a fork that passed us by is told by a page that the kernel wipes in the child. So a hit pays for two loads, not
+// for a system call. Thread safety: all of it. attached_cache, owns_table and is_active are async-signal-safe.
 #pragma once
 
 #include "cache/file_cache.h"
@@ -69,7 +68,7 @@ void stop_sidecar();
 // Without any thread of ours, and then as before. Whether there were any.
 bool pause_sidecar();
 void resume_sidecar();
-// Where something is to be prefetched on this node, this process offers to lead.
+// If something is to be prefetched on this node, this process offers to lead.
 void offer_sidecar(cache::FileCache& cache);
 
 // Around vfork and clones that share memory but not fds.

@@ -30,7 +30,7 @@ class Function {
     }
     return function(arguments...);
   }
-  // What libc does not have (io_submit belongs to libaio) stays as it was.
+  // A function that libc does not have (io_submit belongs to libaio) stays as it was.
   void resolve() {
     if (void* const symbol = next_symbol(name_); symbol != nullptr) {
       function_.store(reinterpret_cast<Signature*>(symbol), std::memory_order_relaxed);
@@ -57,8 +57,8 @@ class Function {
 
 void resolve_all();
 
-// Another preloaded library behind ours answers stat in its own way (libfakeroot: other owners), so it must be asked. Those of
-// sanitizers only look on.
+// Another preloaded library behind ours answers stat in its own way (libfakeroot: other owners), so it must be asked. The
+// interceptors of sanitizers only look on.
 inline constinit std::atomic<bool> g_stat_is_anothers{false};
 inline bool stat_is_anothers() { return g_stat_is_anothers.load(std::memory_order_relaxed); }
 

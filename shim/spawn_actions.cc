@@ -76,7 +76,7 @@ void note_spawned_writers(const posix_spawn_file_actions_t* actions) {
     if (auto* const cache = process::attached_cache(); cache != nullptr) cache->tree_changed("/");
     return;
   }
-  // Where relative paths begin, behind a change of directory. The number of an fchdir is taken for ours.
+  // The directory in which relative paths begin, behind a change of directory. The number of an fchdir is taken for ours.
   int directory = AT_FDCWD;
   base::UniqueFd entered;
   for (int i = 0; i < actions->__used; ++i) {

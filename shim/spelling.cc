@@ -28,7 +28,7 @@ struct Directory {
   // Other than real: as it is spelled, for a server may have to be asked.
   enum class Place : std::uint8_t { real, on_a_server, behind_a_link } place = Place::real;
 };
-// Where the prefixes lie. Never freed: calls come after every destructor.
+// The places of the prefixes. Never freed: calls come after every destructor.
 constinit std::atomic<const std::vector<Directory>*> g_directories{nullptr};
 
 // Closes the fd of the directory, if it is one. Empty: it is none.
@@ -54,14 +54,14 @@ bool lies_below(std::string_view path, std::string_view directory) {
 struct Kind {
   bool is_regular = false, may_be_remote = false;
 };
-// As the kernel knows it, without a question to a server. What a server holds has no device of this machine.
+// As the kernel knows it, without a question to a server. A server's file has no device of this machine.
 Kind kind_of(int fd) {
   struct ::statx x {};
   const long error = sys::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &x);
   return sys::failed(error) ? Kind() : Kind{S_ISREG(x.stx_mode), x.stx_dev_major == 0};
 }
 
-// Where a prefix really lies whose file may just have been opened: then the kernel knows the way to it by now. Empty: it does
+// The real place of a prefix whose file may just have been opened: the kernel knows the way to it by now. Empty: it does
 // not.
 std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
   const long opened = near_look::open_known(prefix.c_str());

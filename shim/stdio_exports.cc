@@ -61,7 +61,7 @@ bool is_plain_read(const char* mode) {
   return *mode == 'r' && strchr(mode, '+') == nullptr && strchr(mode, 'm') == nullptr && strchr(mode, ',') == nullptr;
 }
 
-// Of FILE::_flags2: the stream was opened with "e". A freopen does not take that back.
+// A bit of FILE::_flags2: the stream was opened with "e". A freopen does not take that back.
 constexpr int k_close_on_exec_stream = 64;
 
 // libc's FILE is followed by the table of its functions; only cookie streams have this one, and only ours have a number.
@@ -90,7 +90,7 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
   if (path == nullptr || mode == nullptr || !shim::process::is_active()) return libcs(path, mode);
   const int flags = flags_of(mode);
   if (flags < 0) return libcs(path, mode);
-  // What libc must do itself is planned with a flag that is never served.
+  // An open that libc must do itself is planned with a flag that is never served.
   shim::OpenPlan plan(AT_FDCWD, path, is_plain_read(mode) ? flags : flags | O_NOATIME);
   if (plan.is_answered()) {
     const int fd = plan.result();

@@ -82,7 +82,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::expect_new_fd();
       break;
     case shim::SyscallKind::unknown:
-      // It concerns no file but those whose numbers it is given. What it takes from a structure is a placeholder: EBADF.
+      // It concerns no file but those whose numbers it is given. An fd that it takes from a structure is a placeholder: EBADF.
       for (int i = 0; i < 6; ++i) shim::materialize(fd_at(i), k_syscall);
       shim::expect_new_fd();
       break;
@@ -156,7 +156,7 @@ long cache_of_file(const long (&a)[6]) {
   return 0;
 }
 
-// Those that name files mean what libc's functions of that name mean, and ours know what follows from them.
+// Calls that name files mean what libc's functions of that name mean, and ours know what follows from them.
 bool forward(long number, const long (&a)[6], long& result) {
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
   const auto number_at = [&](int i) { return static_cast<int>(a[i]); };

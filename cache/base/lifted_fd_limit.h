@@ -67,7 +67,7 @@ class LiftedFdLimit {
   static constinit inline std::atomic<int> g_users{0};
   // The soft limit while it is lifted; 0: it is not.
   static constinit inline std::atomic<rlim_t> g_lifted{0};
-  // What to restore. Pair with g_lifted.
+  // The limit to restore. Pair with g_lifted.
   static constinit inline std::atomic<rlim_t> g_program_soft{0};
   static constinit inline std::atomic<rlim_t> g_program_hard{0};
 };

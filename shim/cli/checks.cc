@@ -146,7 +146,7 @@ void check_prefixes(const base::Config& config, Findings& findings) {
       say(findings, Health::broken, "correct CUBESHIM_PACKS, or make the pack", "pack for {}: {}", pack.prefix, why);
   }
   for (const auto& prefix : config.prefixes) {
-    // Where a pack is, nothing else needs to be.
+    // The prefix of a pack need not exist.
     const bool is_packed =
         std::any_of(config.packs.begin(), config.packs.end(), [&](const auto& pack) { return pack.prefix == prefix; });
     if (!is_packed) check_prefix(prefix, config.max_file, findings);

@@ -1,4 +1,4 @@
-// What `cubeshim doctor` looks at. A check says what it found and, where that is not well, what to do.
+// The checks of `cubeshim doctor`. A check says what it found and, where that is not well, what to do.
 #pragma once
 
 #include <fmt/core.h>
@@ -30,7 +30,7 @@ void check_settings(const base::ParsedConfig& parsed, Findings& findings);
 void check_prefixes(const base::Config& config, Findings& findings);
 // The directory of the region: its kind, its room, what of it may be used.
 void check_memory(const base::Config& config, Findings& findings);
-// What is there under the region's name.
+// The thing that lies under the region's name.
 void check_region(const base::Config& config, Findings& findings);
 // The directory on disk, if there is to be one: whether it can be used, its room, what is in it.
 void check_disk(const base::Config& config, Findings& findings);

@@ -1,4 +1,5 @@
-// What fetching ahead needs: an engine, threads and descriptors for as many fetches as may be under way, a list that can be read.
+// The needs of fetching ahead: an engine, threads and descriptors for as many fetches as may be under way, a list that can be
+// read.
 #include <sys/resource.h>
 
 #include "prefetch/path_list.h"

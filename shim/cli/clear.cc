@@ -60,7 +60,7 @@ Done clear_region(const base::Config& config, bool force) {
   return Done::removed;
 }
 
-// On which the job announced what it would read. Whoever was killed has left it.
+// On which the job announced what it would read. A process that was killed has left it.
 Done clear_socket(const base::Config& config) {
   const std::string path = cache::Region::socket_path_of(cache::Region::path_of(config.ram_dir, config.name));
   sockaddr_un address{};
@@ -107,7 +107,7 @@ int clear(const Clear& clear) {
   for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
   if (!parsed.errors.empty()) return 2;
   const base::Config& config = parsed.config;
-  // Who uses the region may use the disk, too: nothing goes if that may not.
+  // A user of the region may use the disk, too: nothing goes if the region may not.
   const Done region = clear_region(config, clear.force);
   if (region == Done::failed) return 1;
   const Done rest[] = {clear_socket(config), clear_disk(config, clear.force)};

@@ -32,7 +32,7 @@ _cubeshim() {
   case $command in
 )";
 
-// Between what belongs to each command and what comes after each option. What follows the program is the program's.
+// Between what belongs to each command and what comes after each option. The words behind the program are the program's.
 constexpr const char* k_middle = R"(    *) return ;;
   esac
   if [[ $rest == program ]]; then

@@ -1,6 +1,5 @@
-// What the parser knows of the sub-commands and their options, in a plain form from which the completions and the man page
-// are made: one definition for --help and for these. Hidden sub-commands and options are left out.
-// Thread safety: pure functions.
+// The parser's sub-commands and their options, in a plain form from which the completions and the man page are made: one
+// definition for --help and for these. Hidden sub-commands and options are left out. Thread safety: pure functions.
 #pragma once
 
 #include <string>

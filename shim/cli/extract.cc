@@ -47,7 +47,7 @@ class Extractor {
       fail(path, error);
     }
   }
-  // What has to come last: links, and the rights and times of directories.
+  // The things that have to come last: links, and the rights and times of directories.
   void finish() {
     for (const auto& [path, entry] : links_) {
       if (const int error = make_link(entry, path); error != 0) fail(path, error);
@@ -99,7 +99,7 @@ class Extractor {
     return fchmod(fd, mode) == 0 && futimens(fd, times) == 0;
   }
 
-  // What is made first has this name where something may be replaced, which stays until the new one is whole.
+  // A new file has this name first if it may replace another, which stays until the new one is whole.
   std::string first_name(const std::string& name) const { return force_ ? fmt::format(".cubeshim-extract-{}", getpid()) : name; }
   // 0, or an errno, and then nothing is left of what was made.
   int give_name(const std::string& name, int error) const {
@@ -172,7 +172,7 @@ class Extractor {
     if (error != 0) return error;
     if (target.empty() || target.find('\0') != std::string::npos) return EBADMSG;
     if (symlinkat(target.c_str(), parent_.get(), first_name.c_str()) != 0) return errno;
-    // Where this is not allowed the link is good all the same.
+    // The link is good even if this is not allowed.
     (void)!fchownat(parent_.get(), first_name.c_str(), entry.stat.user, entry.stat.group, AT_SYMLINK_NOFOLLOW);
     const timespec times[2] = {{0, UTIME_OMIT},
                                {entry.stat.modified.seconds, static_cast<long>(entry.stat.modified.nanoseconds)}};

@@ -37,7 +37,7 @@ prefetch::PrefetchCounts load(NamedPaths& paths, prefetch::Prefetcher& prefetche
       if (one.why == prefetch::Refused::directory) ++directories;
       skipped.add(paths, one);
     }
-    // What ends at once, for want of room say, would otherwise keep us here to the end of the list.
+    // Fetches that end at once, for want of room say, would otherwise keep us here to the end of the list.
     constexpr int k_at_once = 1024;
     int offered = 0;
     while (offered < k_at_once && interrupted_by() == 0 && (has_file || paths.next(file))) {

@@ -45,7 +45,7 @@ int run_command(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     const int status = run_command(argc, argv);
-    // What stays in the buffer otherwise is lost without a word where the disk is full.
+    // Otherwise the rest of the buffer is lost without a word if the disk is full.
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
     std::fprintf(stderr, "cubeshim: cannot write to standard output\n");
     return status != 0 ? status : 1;

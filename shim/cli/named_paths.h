@@ -1,4 +1,4 @@
-// What `cubeshim warmup` was told to load, as paths one after the other: files, directories walked, lists.
+// The things that `cubeshim warmup` was told to load, as paths one after the other: files, directories walked, lists.
 // Thread safety: one thread.
 #pragma once
 
@@ -17,7 +17,7 @@ struct NamedInput {
   std::vector<std::string> paths;
   std::string list;  // "-": standard input
 
-  // What the list readers are given. False: `why` is a sentence.
+  // The options of the list readers. False: `why` is a sentence.
   bool prepare(const std::vector<std::string>& prefixes, std::string& why);
   std::vector<prefetch::PathListOptions> lists;
 

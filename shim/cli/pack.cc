@@ -98,7 +98,7 @@ std::string other_name_of(const std::string& root, const std::string& given) {
   return "";
 }
 
-// What the list has, below the root.
+// The names that the list has, below the root.
 bool take_list(const NamedInput& input, const std::vector<std::string>& roots, cache::TreePaths& paths,
                std::unique_ptr<NamedPaths>& named, std::string& why) {
   named = NamedPaths::open(input, why);
@@ -193,7 +193,7 @@ int pack(const Pack& pack) {
   if (end != cache::PackBuilder::End::done) return end_of(pack, end, why);
   if (named != nullptr) {
     for (auto& row : Skipped().rows(*named)) {
-      // Who packs has no prefixes.
+      // The pack command has no prefixes.
       if (row.reason == prefetch::Refusals::name_of(prefetch::Refusal::outside)) row.reason = "outside " + pack.directory;
       add_row(report.skipped, std::move(row));
     }

@@ -76,7 +76,7 @@ int read_checked(const cache::PackReader& pack, const cache::PackEntry& entry, c
     if (!read) return read.error().value;
     return entry.data_size == 0 ? 0 : take(room.get(), entry.data_size, 0);
   }
-  // What is not held in memory as a whole is gone through twice.
+  // Data that is not held in memory as a whole is gone through twice.
   const int error = go_through(pack, entry, room.get(), ignore);
   return error != 0 ? error : go_through(pack, entry, room.get(), take);
 }

@@ -1,4 +1,4 @@
-// What the commands about packs have in common: paths as they are typed, names as they are printed, data as it is read.
+// The common part of the commands about packs: paths as they are typed, names as they are printed, data as it is read.
 // Thread safety: pure functions.
 #pragma once
 
@@ -18,7 +18,7 @@ bool is_below(std::string_view path, std::string_view directory);
 std::string printable(std::string_view name);
 // "the root" of "".
 std::string shown(std::string_view path);
-// Of find and read: "not in the pack", "damaged", or the error's text.
+// The text of an error of find or read: "not in the pack", "damaged", or the error's own.
 std::string pack_error(int error);
 // "is not in the pack", "cannot be given out: No space left on device".
 std::string pack_trouble(int error);

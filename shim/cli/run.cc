@@ -48,8 +48,8 @@ void put_in_front(const char* variable, const std::string& value) {
   setenv(variable, others != nullptr && *others != '\0' ? (value + ":" + others).c_str() : value.c_str(), 1);
 }
 
-// So that the data loaders of every Python of the job tell what they will read. Where the package is not found, or has a
-// name that cannot be said in the variable, the job goes without.
+// So that the data loaders of every Python of the job tell what they will read. If the package is not found, or has a name that
+// the variable cannot hold, the job goes without.
 void announce() {
   const std::string installed = own_folder() + "../" CUBESHIM_DATA_FOLDER "/cubeshim/python";
   const std::string package = find({installed, own_folder() + CUBESHIM_PYTHON_FROM_BUILD});

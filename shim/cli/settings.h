@@ -1,5 +1,5 @@
 // The settings of config.def as options of a subcommand: CUBESHIM_RAM_DIR is --ram-dir, CUBESHIM_PREFIXES is --prefix (once
-// for each). What is not given comes from the environment.
+// for each). A setting that is not given comes from the environment.
 #pragma once
 
 #include <map>
@@ -18,12 +18,12 @@ namespace cube::cli {
 
 class Settings {
  public:
-  // What the help calls them.
+  // Their names in the help.
   static constexpr const char* k_group = "Settings (each is a variable, too: --ram-dir is CUBESHIM_RAM_DIR)";
   enum class Which { all, of_the_region, of_the_places };  // which directory and name; the disk, too
   void add_to(CLI::App& command, Which which);
 
-  // What was given as an option: variable and value.
+  // The settings that were given as options: variable and value.
   std::map<std::string, std::string> given() const;
   // `further` has the last word before the default.
   base::ParsedConfig parse(const std::map<std::string, std::string>& further = {}) const;

@@ -1,4 +1,4 @@
-// What a warm-up has left out, by reason. Thread safety: one thread.
+// The files that a warm-up has left out, by reason. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

@@ -70,7 +70,7 @@ class Survey {
     while (!is_over_) {
       PlannedFile file;
       if (!paths_.next(file)) {
-        // What another looks at now may be a directory, whose files come next.
+        // A path that another thread looks at now may be a directory, whose files come next.
         is_over_ = looking_ == 0;
         if (!is_over_) changed_.wait(lock);
         continue;

@@ -1,5 +1,5 @@
-// What of the named files is cached, and how large the rest is: each is looked for in the cache and, where it is not there,
-// asked for its size. Nothing is fetched. Several threads, for a slow origin answers each question late.
+// Tells how many of the named files are cached, and how large the rest is. Each file is looked for in the cache; its origin is
+// asked for its size if it is not there. Nothing is fetched. Several threads, for a slow origin answers each question late.
 // Thread safety: one caller.
 #pragma once
 

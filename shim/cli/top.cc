@@ -34,7 +34,7 @@ struct Sample {
   std::vector<JobSample> jobs;
 };
 
-// Of one job, between two samples.
+// The figures of one job, between two samples.
 struct Rates {
   std::uint32_t pid = 0;
   double opens = 0, served_bytes = 0, origin_bytes = 0, prefetched = 0;  // in a second
@@ -74,7 +74,7 @@ Rates rates_of(const JobSample& now, const cache::JobTotals& before, double seco
   return rates;
 }
 
-// Of jobs that live, and of those that have ended in between.
+// The figures of jobs that live, and of those that have ended in between.
 std::vector<Rates> all_rates(const Sample& now, const Sample& before, double seconds) {
   std::vector<Rates> all;
   for (const auto& job : now.jobs) {

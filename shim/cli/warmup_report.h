@@ -1,4 +1,4 @@
-// What a warm-up, or a look at what one would do, has come to: a few lines of text, or one JSON object.
+// The result of a warm-up, or of a look at what one would do: a few lines of text, or one JSON object.
 // Thread safety: pure functions.
 #pragma once
 

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// What a job was started with and what is about its data, not about itself.
+// The settings that a job was started with and that are about its data, not about itself.
 std::map<std::string, std::string> of_the_data(const std::map<std::string, std::string>& environment) {
   std::map<std::string, std::string> result;
   for (const char* const name :
@@ -58,7 +58,7 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
     target.why = nothing_to_load_into(config, region != nullptr);
     return target;
   }
-  // Whoever looks at a cache that nobody uses is the last to leave it, and must not take it away.
+  // A command that looks at a cache that nobody uses is the last to leave it, and must not take it away.
   if (only_look && !is_running) config.ram_keep = true;
   const base::ProcessId job = target.job.leader.pid != 0 ? target.job.leader : base::current_process();
   const auto cache = cache::FileCache::attach(config, job, /*create=*/!is_running && !only_look, target.why);

@@ -100,7 +100,7 @@ class Order:
         if batch.first is None:
             batch.first = self.sequence
             batch.end = self.sequence = self.sequence + len(names)
-        # Where the list has changed since, numbers must still be those that were given.
+        # Even if the list has changed since, numbers must still be those that were given.
         names = names[:batch.end - batch.first]
         skipped = min(max(self.taken - batch.first, 0), len(names))
         self.sent.append(batch)

@@ -29,7 +29,7 @@ def run_shadowed():
     spec = PathFinder.find_spec("sitecustomize", places)
     if spec is None or spec.loader is None:
         return
-    # What stands here when this one ends is what `import sitecustomize` gives.
+    # The entry that stands here when this module ends is the result of `import sitecustomize`.
     module = sys.modules["sitecustomize"] = module_from_spec(spec)
     spec.loader.exec_module(module)
 
