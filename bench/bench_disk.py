@@ -88,7 +88,7 @@ def measure_hits(bench: Bench, section: Section) -> None:
             stats.unlink(missing_ok=True)
 
             def hit() -> Contender:
-                # Of the one before.
+                # The result of the job before.
                 if stats.exists():
                     check_hits(stats, limit)
                 return bench.reader(HIT, data, shim, limit=limit, options=cold)

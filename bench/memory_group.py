@@ -10,8 +10,7 @@ from bench_contest import BenchError
 
 ROOT = Path("/sys/fs/cgroup")
 PATIENCE_S = 10
-# Of version 1 (in the folder of the controller) and of version 2: the bound, what was used at most, and the line of memory.stat
-# with the processes' own.
+# For version 1 (in the folder of the controller) and for version 2: the bound, the most that was used, and the line of memory.stat with the processes' own.
 NAMES = {True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss"), False: ("memory.max", "memory.peak", "anon")}
 
 
@@ -47,7 +46,7 @@ class MemoryGroup:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # What its processes have left in memory goes to the parent; the group itself only when they have.
+        # Memory that its processes have left goes to the parent; the group itself goes when they have.
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:

@@ -6,8 +6,8 @@ them first. A question may begin with them.
 
 Exit status: 0; 1 where more than PERCENT (default 0.5) of the sentences are such."""
 import argparse
+import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +15,13 @@ ROOT = Path(__file__).resolve().parent.parent
 RIDDLE = re.compile(r"(What|Whatever|Who|Whoever|Whose|Whom|Where|Wherever|Of|Those)\b")
 COMMENT = {".cc": r"\s*//+ ?(.*)", ".h": r"\s*//+ ?(.*)", ".def": r"\s*//+ ?(.*)", ".py": r"\s*# ?(.*)", ".txt": r"\s*# ?(.*)", ".sh": r"\s*# ?(.*)"}
 TRAILING = re.compile(r"[;{}),].*?\s//+ ?(.*)")
+
+
+def sources():
+    """All files below the root but those of builds, which have a folder build*, and hidden ones."""
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [f for f in folders if not f.startswith(("build", ".", "__"))]
+        yield from (Path(folder, f).relative_to(ROOT) for f in files)
 
 
 def paragraphs(path):
@@ -54,8 +61,8 @@ def main():
     parser.add_argument("--most", type=float, default=0.5, help="percent")
     parser.add_argument("paths", nargs="*")
     options = parser.parse_args()
-    names = subprocess.run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "--", *options.paths], check=True, capture_output=True,
-                           text=True).stdout.splitlines()
+    wanted = [Path(p) for p in options.paths] or [Path(".")]
+    names = sorted(n for n in sources() if any(w == Path(".") or w == n or w in n.parents for w in wanted))
     count, riddles = 0, []
     for name in names:
         path = ROOT / name

@@ -78,7 +78,7 @@ double cpu_now() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-// Of some rounds: median, least and most of the clock's time, and the median of the processor's.
+// The figures of some rounds: median, least and most of the clock's time, and the median of the processor's.
 class Times {
  public:
   template <typename Body>
@@ -115,7 +115,7 @@ Pages pages_of(const std::string& of) {
   return {static_cast<std::uint64_t>(st.st_blocks) * 512, static_cast<std::uint64_t>(cached) * k_page};
 }
 
-// What of the file this process has mapped and in memory, by /proc/self/smaps; with `advice`, after that.
+// The part of the file that this process has mapped and in memory, by /proc/self/smaps; with `advice`, after that.
 std::uint64_t mapped_bytes(const std::string& of, int advice = 0) {
   std::uint64_t bytes = 0;
   for (int pass = advice == 0 ? 1 : 0; pass < 2; ++pass) {

@@ -18,7 +18,7 @@ class Contender {
   virtual ~Contender() = default;
   // Bytes read; 0 where something went wrong.
   virtual std::uint64_t read_all(const Paths& paths) = 0;
-  // Of an engine that chooses: what it has chosen.
+  // The choice of an engine that chooses.
   virtual std::string choice() const { return {}; }
 };
 

@@ -36,7 +36,7 @@ Paths list_files(const std::string& set, std::size_t limit) {
   return paths;
 }
 
-// Of these files alone: other people use the page cache too.
+// Drops the pages of these files alone: other people use the page cache too.
 void forget_pages(const Paths& paths) {
   for (const auto& path : paths) {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);

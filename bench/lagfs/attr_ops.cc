@@ -1,4 +1,4 @@
-// What is known about an inode: attributes, link targets, extended attributes, the file system's size.
+// The operations that tell of an inode: attributes, link targets, extended attributes, the file system's size.
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/statvfs.h>
@@ -101,7 +101,7 @@ void readlink(fuse_req_t request, fuse_ino_t id) {
 }
 
 void statfs(fuse_req_t request, fuse_ino_t id) {
-  // Of the file system, not of a file, whichever path the client named.
+  // The size of the file system, not of a file, whichever path the client named.
   Call call(request, Op::statfs, false);
   if (call.refused()) return;
   struct statvfs st {};

@@ -1,4 +1,4 @@
-// What reached the origin: one set of counters per operation, and their text and JSON forms.
+// The requests that reached the origin: one set of counters per operation, and their text and JSON forms.
 //
 // Thread safety: all members may be called from any thread. A count is exact as soon as add() has returned; a
 // snapshot that must include every request taken before it first waits for the workers (workers.h, settle()).

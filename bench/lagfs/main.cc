@@ -74,7 +74,7 @@ bool wait_for_end(const Origin& origin, const sigset_t& signals) {
   }
 }
 
-// Lazily: files may be open. What is open then fails, as on a server that went away.
+// Lazily: files may be open. Open files then fail, as on a server that went away.
 void unmount(fuse_session* session, const Options& options) {
   if (umount2(options.mountpoint.c_str(), MNT_DETACH) != 0) fuse_session_unmount(session);
 }

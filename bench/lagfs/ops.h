@@ -12,7 +12,7 @@
 
 namespace cube::lagfs {
 
-// What an operation costs; one option sets the latency of each class.
+// The classes of cost of operations; one option sets the latency of each class.
 enum class Cost : std::uint8_t { none, lookup, open, read, getattr, readdir, opendir, close, other };
 inline constexpr std::size_t k_cost_count = 9;
 

@@ -28,7 +28,7 @@ class Script {
  public:
   // False: a line that is not understood; those before it hold.
   bool write(std::string_view lines);
-  // What befalls this operation: waits while it is held, then 0 or an errno. `gave_up` is asked while it waits.
+  // The fate of this operation: waits while it is held, then 0 or an errno. `gave_up` is asked while it waits.
   int meet(Op op, const std::function<bool()>& gave_up);
   // Changes what a reply says of a file.
   void lie(struct stat& st);

@@ -1,4 +1,4 @@
-// What single calls cost that have nothing to do with a prefix. Thread safety: register once, before running.
+// The cost of single calls that have nothing to do with a prefix. Thread safety: register once, before running.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ class Team {
 
   // All files of the set, by every process. The first call also waits until all are ready.
   Pass run();
-  // Of all bytes of the set as the processes have seen them; throws where they differ. 16 hex digits.
+  // The hash of all bytes of the set as the processes have seen them; throws if they differ. 16 hex digits.
   std::string digest();
 
  private:

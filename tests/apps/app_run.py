@@ -160,7 +160,7 @@ class Workspace:
             except subprocess.TimeoutExpired:
                 status = f"no end within {SECONDS} s"
             finally:
-                # Whatever a script has left in the background ends with it.
+                # Processes that a script has left in the background end with it.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

@@ -27,7 +27,7 @@ struct BackgroundFetchTest : testing::Test {
   std::string make(const std::string& name, std::size_t size = 50'000) const {
     return dir.write(name, tests::content_of(name, 0, size));
   }
-  // What an engine does between begin and publish. False: not accepted.
+  // The part of an engine between begin and publish. False: not accepted.
   static bool read(BackgroundFetch& fetch, const std::string& path) {
     const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
     if (!stat || fetch.accept({*stat, true}) != Fetch::Next::read) return false;
@@ -59,7 +59,7 @@ struct BackgroundFetchTest : testing::Test {
       const OpenOutcome outcome = cache->open(request_for(path));
       if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);
     }
-    // What is left of the last segment.
+    // The rest of the last segment.
     for (int i = 0; i < 64 && !cache->is_full(); ++i) {
       const std::string path = make("small" + std::to_string(i), 60'000);
       const OpenOutcome outcome = cache->open(request_for(path));

@@ -240,7 +240,7 @@ TEST(Config, AnErrorIsOneLineThatStillSaysWhatIsTakenWhateverTheValueHolds) {
     const auto errors = parse_one("CUBESHIM_PREFIXES", value).errors;
     ASSERT_EQ(errors.size(), 1U);
     EXPECT_EQ(errors[0].find('\n'), std::string::npos);
-    // What does not fit into a line of the log is cut off.
+    // Text that does not fit into a line of the log is cut off.
     EXPECT_NE(errors[0].substr(0, 1000).find("it takes absolute paths"), std::string::npos);
   }
 }

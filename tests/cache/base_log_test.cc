@@ -12,7 +12,7 @@
 namespace cube::base {
 namespace {
 
-// What `write` sends to stderr.
+// The text that `write` sends to stderr.
 template <typename Write>
 std::string stderr_of(Write&& write) {
   int fds[2];

@@ -1,4 +1,4 @@
-// Who is alive, and who only looks like it.
+// Processes that are alive, and those that only look like it.
 #include "cache/base/process_id.h"
 
 #include <gtest/gtest.h>

@@ -29,7 +29,8 @@ struct ReadRing {
 
   ReadRing() { tier.ring().make(8 * tests::k_mib); }
 
-  // All files of the first segment have been opened, so that this one may be used anew. What a dead child has leased is free.
+  // All files of the first segment have been opened, so that this one may be used anew. Segments that a dead child has leased are
+  // free.
   void prepare() {
     region->reap();
     while (put_next()) {

@@ -1,5 +1,5 @@
-// What is cached of a file whose times lie where, and what is looked at twice. The stats are made up: a file that a test has
-// just made always has a recent ctime.
+// The times of a file decide whether it is cached, and whether it is looked at twice. The stats are made up: a file that a test
+// has just made always has a recent ctime.
 #include "cache/fetch.h"
 
 #include <gtest/gtest.h>

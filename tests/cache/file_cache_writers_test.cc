@@ -160,7 +160,7 @@ TEST_F(WritersTest, ManyAtOnceLeaveNothingBehind) {
     EXPECT_EQ(cache->region().own_writers(cache->region().own_slot())[i].load() & 0xffff, 0U);
 }
 
-// What a process had open when its slot is cleared. This process is alive, as one that has become another program is.
+// The files that a process had open when its slot is cleared. This process is alive, as one that has become another program is.
 TEST_F(WritersTest, WhatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);

@@ -1,4 +1,4 @@
-// What a record says of a file must be what the kernel says, field by field.
+// A record must say of a file the same as the kernel, field by field.
 #include "cache/file_stat.h"
 
 #include <fcntl.h>

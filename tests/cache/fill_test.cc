@@ -65,7 +65,7 @@ struct FillTest : testing::Test {
   std::string bytes(const Open& opened, std::uint64_t at, std::uint64_t n) const {
     return {reinterpret_cast<const char*>(opened.fill->record().data()) + at, n};
   }
-  // What the next open is answered with; empty: not from memory.
+  // The bytes that the next open is answered with; empty: not from memory.
   std::string kept() const {
     const Pin pin = cache->find(tests::request_for(path, O_RDONLY));
     return pin && tests::is_sound(cache->region(), *pin) ? std::string(tests::bytes_of(*pin)) : std::string();
@@ -286,7 +286,7 @@ TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
   EXPECT_TRUE(opened.fill->goes_on());
   const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
   EXPECT_NE(slot.word.load(), 0U) << "the turn is the parent's";
-  // Where the room were given back, another file would lie in it.
+  // If the room were given back, another file would lie in it.
   const std::string other = dir.write("other", content_of('z'));
   const OpenOutcome second = cache->open(tests::request_for(other, O_RDONLY));
   ASSERT_TRUE(second.pin);

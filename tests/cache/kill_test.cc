@@ -131,7 +131,7 @@ TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
   EXPECT_GE(counts.kills, kills);
 }
 
-// Where in the life of a fetch a process was killed, as the survivor finds the region.
+// The step of a fetch at which a process was killed, as the survivor finds the region.
 enum class Stage { before_reading, before_index, before_confirm, before_close, after_close };
 constexpr int k_stages = 5;
 constexpr const char* k_stage_names[] = {"reading", "writing the record", "confirming", "using", "leaving"};
@@ -156,7 +156,7 @@ int live_once_unmarked(const TestRegion& region, const std::string& path) {
   return 0;
 }
 
-// What the index says of the path, confirmed or not.
+// The index's word on the path, confirmed or not.
 const Record* record_in_index(const TestRegion& region, const std::string& path) {
   const Record* found = nullptr;
   Index(*region).visit(base::hash_path(path), [&](const RecordPlace& place) {

@@ -1,4 +1,4 @@
-// Where the tables of a region lie.
+// The places of the tables of a region.
 #include "cache/ram/layout.h"
 
 #include <gtest/gtest.h>

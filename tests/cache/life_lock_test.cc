@@ -113,8 +113,8 @@ TEST(LifeLock, AProgramThatHasUsedUpAllThreadKeysIsSeenToLiveAndToDie) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-// What outlives a killed process: is it that process? `make` says what makes the one that is left: 0 in that one, its pid in the
-// other.
+// A child outlives a killed process: is it taken for that process? `make` makes the one that is left. It gives 0 in that one, and
+// its pid in the other.
 template <typename Make>
 void check_survivor(Make&& make, bool is_the_process) {
   const TestRegion region;

@@ -1,4 +1,4 @@
-// What is asked of the origin, and what is made of files that are not what their stat says.
+// The requests to the origin, and files that are not what their stat says.
 #include "cache/origin/mount_file.h"
 
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@ using tests::Gate;
 using tests::TestRegion;
 
 constexpr std::uint64_t k_hash = 1234, k_hour = 3'600'000'000'000;
-// Of who would wait until the test is ended, but for the rule that is tested.
+// The patience of a waiter that would wait until the test is ended, but for the rule that is tested.
 constexpr SingleFlight::Patience k_without_progress{k_hour, k_hour, 1'000'000};
 constexpr SingleFlight::Patience k_with_progress{k_hour, k_hour, k_hour};
 

@@ -1,4 +1,4 @@
-// Who is attached: living processes are never taken for dead, the dead are reaped, and their counters are kept.
+// Attached processes: the living are never taken for dead, the dead are reaped, and their counters are kept.
 #include "cache/ram/process_slots.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Who makes a region, who shares it, and who takes it away.
+// The process that makes a region, those that share it, and the one that takes it away.
 #include <gtest/gtest.h>
 
 #include <cerrno>

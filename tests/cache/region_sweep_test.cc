@@ -1,4 +1,4 @@
-// What killed processes have left is taken away by the next job of the user, whatever its name.
+// The next job of the user takes away the things that killed processes have left, whatever its name.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -21,7 +21,7 @@ using tests::run_in_child;
 
 enum class Age { young, old };
 
-// Of an older one than any that is spared because its maker may be about to join it.
+// The age of a region that is older than any that is spared because its maker may be about to join it.
 void leave_behind(RegionName& name, Age age) {
   ASSERT_EQ(run_in_child([&] {
               name.options.job = base::current_process();
@@ -122,7 +122,7 @@ TEST(RegionSweep, TakesAwayASocketThatADeadLeaderHasLeft) {
   EXPECT_FALSE(tests::exists(socket.path));
 }
 
-// Of a region that all have left, but that stays.
+// For a region that all have left, but that stays.
 TEST(RegionSweep, TakesAwayTheSocketBesideARegionThatIsToBeKept) {
   RegionName name;
   name.options.keep = true;

@@ -1,4 +1,4 @@
-// What a region accepts, refuses and guards.
+// The things that a region accepts, refuses and guards.
 #include "cache/ram/region.h"
 
 #include <gtest/gtest.h>

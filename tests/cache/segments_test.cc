@@ -307,8 +307,8 @@ TEST(Segments, ARunThatWasPublishedOutlivesItsWriter) {
   EXPECT_EQ(tests::bytes_of(*pin), data);
 }
 
-// Once a bug: a run that is being looked for holds all free segments for a moment. Who finds none just then says "full", and
-// nothing ever unsays it.
+// Once a bug: a run that is being looked for holds all free segments for a moment. A process that finds none just then says
+// "full", and nothing ever unsays it.
 TEST(Segments, FullIsUnsaidWhenARunGivesSegmentsBack) {
   const TestRegion region;
   RamTier tier(*region);

@@ -168,7 +168,7 @@ TEST(SingleFlight, ThreadsOfOneProcessTakeTurns) {
   EXPECT_EQ(most.load(), 1);
 }
 
-// Who looks again, and gives up, only when a test has long failed.
+// A waiter looks again, and gives up, only when a test has long failed.
 constexpr SingleFlight::Patience k_endless{.look_again_ns = 30 * k_second, .longest_ns = 60 * k_second};
 
 TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {

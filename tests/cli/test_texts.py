@@ -12,7 +12,7 @@ from pathlib import Path
 from cli_case import COMMAND, Case
 
 PROMPT = "ready>"
-# Where the line goes that the Tab key has completed.
+# The file to which the line goes that the Tab key has completed.
 PRINTS = "printf '<%s>' \"$@\"; printf 'end%s\\n' ed;"
 
 

@@ -15,7 +15,7 @@ NO_CACHE_WITHOUT = (("fallocate", "cannot make a region in /dev/shm: fallocate: 
                     ("statfs", "CUBESHIM_RAM_DIR=/dev/shm: .*; it takes a directory on a tmpfs"),
                     ("set_robust_list", "a sandbox refuses the system call set_robust_list, by which the death of a process"),
                     ("fcntl", "a sandbox refuses locks of open files .F_OFD_SETLK., by which the death of a process"))
-# What a reader needs by itself: open, read, close, end.
+# The calls that a reader needs by itself: open, read, close, end.
 PLAIN_CALLS = "read,write,openat,close,newfstatat,fstat,lseek,exit_group"
 
 

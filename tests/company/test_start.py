@@ -107,7 +107,7 @@ print(os.wait()[1])
             with self.subTest(mask):
                 self.settings["CUBESHIM_RAM_KEEP"] = "1"
                 job = self.check_job(f"umask:{mask}", *STEPS)
-                # Whatever the mask: only this user, and the next job can use it.
+                # Only this user has rights, whatever the mask, and the next job can use it.
                 self.assertEqual([path.stat().st_mode & 0o777 for path in self.regions()], [0o600])
                 again = self.check_job("read:DIR")
                 self.assertEqual(again.report["misses"], 0, str(again))

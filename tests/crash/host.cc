@@ -58,7 +58,7 @@ pid_t fork_child() {
   return child;
 }
 
-// What a child writes to the pipe, once, and the status with which it ends.
+// The word that a child writes to the pipe, once, and the status with which it ends.
 struct ChildAnswer {
   std::string text;
   int status = 0;

@@ -28,7 +28,7 @@ class Layout:
         assert self.magic == int.from_bytes(b"C1region", "little"), "the magic number differs"
         assert self.file_bytes == self.data + self.segment_bytes * self.segment_count, "the places are read wrongly"
         parts = [part for name, part in self.parts().items() if name not in ("pins", "counters")]
-        # Of two tables that follow each other, the second begins where the first ends, but for what lies before the index.
+        # The second of two tables that follow each other begins at the end of the first, but for the part before the index.
         for (at, length), (after, _) in zip(parts, parts[1:-1]):
             assert 0 <= after - at - length < 64, f"the table at {at} has another length than {length}"
         index_end = self.index[-1] + 64 * self.bucket_count[-1]
@@ -54,7 +54,7 @@ class Layout:
 
 def records(region, layout):
     """Where records begin."""
-    # Of a copy: CPython's mmap.find() reads a byte behind the mapping (gh-105235) and dies of it now and then.
+    # For a copy: CPython's mmap.find() reads a byte behind the mapping (gh-105235) and dies of it now and then.
     bytes_of_region = bytes(region)
     at = layout.data
     found = []

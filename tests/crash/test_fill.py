@@ -292,7 +292,7 @@ class Changes(FillCase):
         fd = 3
         at = SIZE // 2
         while at < SIZE:
-            # What was read ahead may be old.
+            # Bytes that were read ahead may be old.
             self.assertIn(host.ask(f"next {fd} {STEP}"), (part(self.other, at, STEP), part(self.data, at, STEP),
                                                           *(part(self.data[:cut] + self.other[cut:], at, STEP)
                                                             for cut in range(at // 65536 * 65536, at + STEP, 65536))))

@@ -262,7 +262,7 @@ class Clocks(support.FaultCase):
                     self.tried()
 
     def test_set_between_jobs(self):
-        # What a job has fetched while the clock was ahead is not fresh for ever.
+        # A file that a job has fetched while the clock was ahead is not fresh for ever.
         for jump in (self.DAY, 10000 * self.DAY, -self.DAY):
             with self.subTest(jump=jump):
                 path = self.put_old("file", content(1, SIZE), 1000)

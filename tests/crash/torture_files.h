@@ -41,7 +41,7 @@ inline Board* map_board(int fd) {
 }
 
 inline std::string file_name(int number) { return "f" + std::to_string(number); }
-// Those that are rewritten in place can be seen half; all others are replaced whole, by rename.
+// Files that are rewritten in place can be seen half; all others are replaced whole, by rename.
 inline bool is_rewritten(int number) { return number % 4 == 0; }
 
 inline std::size_t size_of(int number, std::uint64_t generation) {

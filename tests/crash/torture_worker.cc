@@ -39,7 +39,7 @@ void wrong(int file, const char* how, const char* what, std::uint64_t generation
                 static_cast<unsigned long long>(after), errno);
 }
 
-// Of a pack, a process sees for all its life the version that had the name when it was started.
+// For all its life, a process sees the version of a pack that had the name when the process was started.
 void check_packed(int file, const char* how, bool complete, const std::string& bytes) {
   g_board->reads.fetch_add(1);
   g_board->packed_reads.fetch_add(1);
@@ -57,7 +57,7 @@ void check_packed(int file, const char* how, bool complete, const std::string& b
   g_pack_generation = generation;
 }
 
-// What was read of a file between the two looks at its version.
+// The bytes that were read of a file between the two looks at its version.
 void check(int file, const char* how, bool complete, const std::string& bytes, std::uint64_t before, std::uint64_t after) {
   if (file >= k_files) return check_packed(file, how, complete, bytes);
   g_board->reads.fetch_add(1);

@@ -55,7 +55,7 @@ class Arena {
     Difference difference;
   };
   std::vector<Finding> play(const Sequence& sequence, Kind kind, bool is_kept_turn);
-  // What the subjects that are here can play.
+  // The sequences that the subjects that are here can play.
   Kind kind_of(std::uint64_t seed) const;
   // Plays the runs in a fresh worker, or in the one that is there. Does the last differ?
   bool differs(std::size_t contender, const std::vector<Run>& runs, bool fresh, Difference& difference);

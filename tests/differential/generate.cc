@@ -50,7 +50,7 @@ class Generator {
     if (name == "freopen") return false;
     // The kernel's: only directories that both have can be entered.
     if (name == "chdir" || name == "fchdir") return kind_ == Kind::entered;
-    // Of a copy in memory: its name, and what can be copied from its file system.
+    // For a copy in memory: its name, and whether its file system can copy.
     if (name == "fd_link" || name == "copy_file_range") return false;
     // Nothing in a pack can be written.
     return name != "model_write";

@@ -1,4 +1,4 @@
-// What a run saw, line by line, in memory that the driver, the worker and its forked children share: it outlives a crash.
+// The lines that a run saw, in memory that the driver, the worker and its forked children share: it outlives a crash.
 // Thread safety: one writer at a time (the player's processes take turns).
 #pragma once
 

@@ -99,7 +99,7 @@ class Driver {
     for (const Case& c : cases) {
       for (std::size_t i = 0; i < arena_.contenders().size(); ++i) {
         const Arena::Contender& contender = arena_.contenders()[i];
-        // What has no outsider is for all whose trees are no packs.
+        // A case without an outsider is for all subjects whose trees are no packs.
         const auto fits = [&](const Run& run) {
           return contender.plays(run.kind) || (run.kind == Kind::usual && !contender.has_pack());
         };

@@ -74,7 +74,7 @@ void dup_and_close(int fd, Sum& sum) {
   }
 }
 
-// What a handler works on; set before the signal can come.
+// The data that a handler works on; set before the signal can come.
 struct HandlerTask {
   Player* player = nullptr;
   int fd = -1;

@@ -25,7 +25,7 @@ std::string status_text(pid_t child) {
   return WIFEXITED(status) ? "exit " + std::to_string(WEXITSTATUS(status)) : "signal " + std::to_string(WTERMSIG(status));
 }
 
-// What a program that was started wrote to the pipe at k_pipe_fd + 1.
+// The text that a started program wrote to the pipe at k_pipe_fd + 1.
 class Output {
  public:
   Output() {

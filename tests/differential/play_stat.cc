@@ -1,4 +1,4 @@
-// What files are: stat in all its forms, names, the other questions that an fd answers.
+// Questions about files: stat in all its forms, names, the other questions that an fd answers.
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/file.h>
@@ -28,11 +28,11 @@ bool is_same(const struct ::stat& a, const struct ::stat& b) {
          a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
 }
 
-// Where what lies in a pack came from. By a path that leads through no link to the root, which is not there.
+// The source of a path that lies in a pack. By a path that leads through no link to the root, which is not there.
 const char* compared_with_source(const Player& p, const struct ::stat& st, std::string path, int flags) {
   struct ::stat source {};
   if (!path.starts_with(p.tree().root)) return "";
-  // What a path in the pack names is no copy.
+  // A path in the pack names no copy.
   if (p.is_copy(st.st_mode, st.st_dev)) return "of no pack";
   path.replace(0, p.tree().root.size(), p.tree().source);
   const bool is_known = !sys::failed(sys::fstatat(AT_FDCWD, path.c_str(), &source, flags));
@@ -57,7 +57,8 @@ constexpr unsigned k_masks[] = {STATX_BASIC_STATS, STATX_BASIC_STATS | STATX_BTI
                                 STATX_ALL,         STATX_TYPE | STATX_MODE,         STATX_INO,  STATX_MODE,  STATX_BTIME,
                                 STATX_NLINK,       STATX_MTIME | STATX_CTIME};
 
-// What was asked for: a kernel may say more (btrfs the birth), and may not have asked the server for it (FUSE).
+// Only the fields that were asked for count: a kernel may say more (btrfs the birth), and may not have asked the server for it
+// (FUSE).
 std::string show(Player& p, unsigned asked, const struct ::statx& x) {
   const bool is_file = S_ISREG(x.stx_mode) || S_ISDIR(x.stx_mode) || S_ISLNK(x.stx_mode);
   struct ::stat root {};
@@ -206,7 +207,7 @@ DIFFER_PLAY(ioctl) {
   constexpr unsigned long requests[] = {TCGETS, FIONREAD, FIOCLEX, FIONCLEX, FIGETBSZ, TIOCGWINSZ, FS_IOC_GETFLAGS, 0xabcd};
   const unsigned long request = requests[a[1] % 8];
   alignas(8) char out[256] = {};
-  // Of a copy, as a tmpfs has them.
+  // The flags of a copy, as a tmpfs has them.
   if (p.tree().is_packed() && request == FS_IOC_GETFLAGS) return;
   const Result r = p.call([&] { return ioctl(fd, request, out); });
   p.say("ioctl({}, {:x}) = {} {:016x}", fd, request, r.text(), hash_of(out, sizeof out));

@@ -79,7 +79,7 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
   position_ = 0;
   end_ = sequence.size();
   play_part(end_);
-  // What is left open, whether the sequence has asked for it or not.
+  // The fds that are left open, whether the sequence has asked for them or not.
   const ::itimerval none{};
   signal(SIGALRM, SIG_IGN);
   setitimer(ITIMER_REAL, &none, nullptr);
@@ -188,8 +188,8 @@ std::string Player::path_spelled(const Entry& entry, std::int64_t kind) const {
 std::string Player::path_inside(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
-  // Of a read-only mount, another one than that of what lies outside, and of names that cannot be new or removed (those that end
-  // in a slash or a dot) and of directories that are missing the kernel tells that first.
+  // The kernel tells some errors first: that a mount is read-only and another than that of the outside, that a name cannot be new
+  // or removed (one that ends in a slash or a dot), that a directory is missing.
   if (tree_->is_packed()) {
     const std::string chosen = path(entry.is_outside() ? 0 : number, kind == 6 || kind == 7 || kind == 9 ? 0 : kind);
     const std::size_t slash = chosen.rfind('/');
@@ -216,7 +216,7 @@ bool Player::may_open(int dir, const std::string& path, std::int64_t flags) cons
   if ((flags & O_EXCL) != 0 && makes && fstatat(dir, path.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0) return true;
   if (is_there) return changes || S_ISDIR(st.st_mode);
   if (!makes || errno != ENOENT) return false;
-  // Of directories that are missing the kernel tells that.
+  // If a directory is missing, the kernel tells that.
   const std::size_t slash = path.rfind('/');
   return fstatat(dir, slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), &st, 0) == 0;
 }
@@ -311,7 +311,7 @@ void Player::content_changed(const char* path, bool follow) {
 }
 void Player::content_changed(int fd) {
   struct ::stat st {};
-  // What is open for reading only is not changed by it (and is something else to the kernel where it is served).
+  // A file that is open for reading only is not changed by it (and is something else to the kernel if it is served).
   const long flags = sys::fcntl(fd, F_GETFL);
   if (sys::failed(flags) || (flags & O_ACCMODE) == O_RDONLY) return;
   if (!sys::failed(sys::fstat(fd, &st))) spoil(st);

@@ -165,7 +165,7 @@ std::string Subject::end(bool kill_it) {
   pid_ = outsider_ = -1;
   played_ = 0;
   add_report();
-  // What a crash has left must not be what the next worker starts with.
+  // The next worker must not start with the remains of a crash.
   if (!is_plain()) unlink(("/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + settings_.cache).c_str());
   if (WIFSIGNALED(status)) return "the run ended by signal " + std::to_string(WTERMSIG(status));
   return "the run ended with status " + std::to_string(WEXITSTATUS(status));

@@ -40,9 +40,9 @@ struct Tree {
 };
 // Does a new file get the number of an inode that is gone? Chance says which, for others make files there, too.
 bool reuses_inodes(const Tree& tree);
-// Where inodes are reused, those of the tree are held until it is removed.
+// If inodes are reused, those of the tree are held until it is removed.
 void make_tree(const Tree& tree);
-// What a pack is made of, without what lies outside: a tree of which nothing changes once it is made.
+// The source of a pack, without the outside: a tree in which nothing changes once it is made.
 void make_source(const Tree& tree);
 void make_outside(const Tree& tree);
 void make_directories(const Tree& tree);  // at the root, though it is a pack

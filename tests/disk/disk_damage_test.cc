@@ -38,7 +38,7 @@ class Damage : public testing::Test {
     base::set_log_level(base::LogLevel::error);
     f_.options.size_bound = 8 << 20;
     f_.options.segment_bytes = 1 << 20;
-    // What is read must not wait for what restore() has written: that would be most of the time.
+    // A read must not wait for the writes of restore(): that would be most of the time.
     f_.options.is_direct = false;
     for (std::size_t i = 0; i < k_files; ++i) contents_.push_back(tests::content_of(name_of(i), size_of(i)));
     const auto store = open_store(f_.options);

@@ -1,4 +1,4 @@
-// What a segment file's header, footer and trailer accept.
+// The values that a segment file's header, footer and trailer accept.
 #include "cache/disk/disk_format.h"
 
 #include <gtest/gtest.h>

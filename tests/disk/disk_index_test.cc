@@ -187,7 +187,7 @@ TEST(DiskIndex, WhateverItsSlotsHoldPlacesStayWithinASegment) {
   auto* const bytes =
       reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(&index.header()) + index.geometry().table_at[0]);
   for (std::uint64_t i = 0; i < index.geometry().bucket_count[0] * 8; ++i) {
-    // Of a segment that has a row, or nothing would be looked at.
+    // The place is in a segment that has a row, or nothing would be looked at.
     bytes[i] = (hash_of_number(i * 3) & ~(std::uint64_t{0x3ffff} << 22)) | ((i % index.geometry().row_count) << 22);
   }
   index.header().tables.store(1000);

@@ -90,7 +90,7 @@ TEST_F(DiskRingTest, AWriterThatComesRoundGetsAllOfIt) {
   EXPECT_EQ(count(Counter::misses), paths.size());
   EXPECT_EQ(count(Counter::hits_disk) + count(Counter::hits_ram), paths.size());
   EXPECT_EQ(count(Counter::origin_opens), paths.size());
-  // What came from the disk is no news.
+  // A record that came from the disk is no news.
   EXPECT_EQ(*flush.pass([] { return true; }), 0);
   EXPECT_EQ(on_disk(), paths.size());
 }

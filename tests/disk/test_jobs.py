@@ -56,7 +56,7 @@ class Warm(DiskCase):
         if self.segment_pages() != 0:
             self.skipTest("the page cache keeps what it has of these files: a tmpfs?")
         self.check_warm()
-        # Those of header and footer; a look for each file reads at least two.
+        # The reads of header and footer; a look for each file reads at least two.
         self.assertLess(self.segment_pages(), FILES)
 
     def test_without_its_index_too(self):
@@ -123,7 +123,7 @@ class Warm(DiskCase):
         right, report, said = self.run_job()
         self.assertEqual((right, report["hits"], said), (FILES + 1, {"ram": 0, "disk": FILES + 1}, []))
         self.assertEqual(self.counters()["open"], 0)
-        # What was no link has become one.
+        # A path that was no link has become one.
         self.reset()
         os.rename(self.origin.source("f5"), self.origin.source("g5"))
         os.symlink("g5", self.origin.source("f5"))
@@ -212,7 +212,7 @@ class LargerThanMemory(DiskCase):
     def all_to_disk(self, **more):
         job, right = self.start(**self.ram, **more)
         self.assertEqual(right, FILES)
-        # What came faster than the disk took it is the next epoch's.
+        # Files that came faster than the disk took them are the next epoch's.
         epochs = 1
         while self.entries() < FILES and epochs < 100:
             self.assertEqual(self.again(job), FILES)

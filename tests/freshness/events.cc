@@ -50,7 +50,7 @@ timespec changed_at(const std::string& path) {
 }
 
 void one_file(const std::string& data) { make_old(data + "/f", k_first); }
-// Of the same size and the same time: another inode is all that a stat tells.
+// The new file has the same size and the same time: another inode is all that a stat tells.
 void one_file_and_the_next(const std::string& data) {
   one_file(data);
   make_old(data + "/next", k_second);

@@ -1,5 +1,5 @@
-// What can happen to a file, and what a reader sees of it: the same code in the driver, which stands for another node, and in
-// the programs under the library.
+// The things that can happen to a file, and a reader's view of them: the same code in the driver, which stands for another node,
+// and in the programs under the library.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@ namespace cube::freshness {
 
 struct Event {
   const char* name;
-  // What is read, below the directory of the data.
+  // The path that is read, below the directory of the data.
   const char* subject;
   void (*prepare)(const std::string& data);
   void (*happen)(const std::string& data);
@@ -22,7 +22,7 @@ const Event& event_named(const std::string& name);
 
 // All that can be read of a path, in one line: bytes and stat, the error, or the names in a directory.
 std::string see_path(const std::string& path);
-// Of an open file: its size and bytes.
+// The size and bytes of an open file.
 std::string see_fd(int fd);
 
 }  // namespace cube::freshness

@@ -18,7 +18,7 @@
 namespace cube::freshness {
 namespace {
 
-// When readers see what has happened behind the library's back. What happens through it is seen at once, in every mode.
+// When readers see what has happened behind the library's back. A change through it is seen at once, in every mode.
 enum Seen {
   by_next_job,   // and by all, once that has looked
   after_ttl,     // S seconds after the last look, by whoever opens or stats it then
@@ -72,7 +72,7 @@ class Stage {
     mkdir(data_.c_str(), 0755);
     event_.prepare(data_);
     old_path = see_path(path());
-    // Where there is no file to hold open, there is nothing to see of it.
+    // If there is no file to hold open, there is nothing to see of it.
     kernel_fd_ = open(path().c_str(), O_RDONLY | O_CLOEXEC);
     has_file = kernel_fd_ >= 0 && old_path.find("holds") == std::string::npos;
     if (has_file) old_fd = see_fd(kernel_fd_);
@@ -97,7 +97,7 @@ class Stage {
   std::string happen() const { return std::string("happen ") + event_.name + " " + data_; }
   // Behind the library's back.
   void happen_at_origin() const { event_.happen(data_); }
-  // What the kernel shows from now on.
+  // The bytes that the kernel shows from now on.
   void look_at_truth() {
     new_path = see_path(path());
     if (has_file) new_fd = see_fd(kernel_fd_);
@@ -169,7 +169,7 @@ TEST_P(Freshness, ThroughTheLibraryAllSeeItAtOnce) {
     Stage stage(row().event, mode());
     Program reader(stage.new_job());
     warm(stage, reader);
-    // Of another job, and it has read nothing yet.
+    // The reader is of another job, and it has read nothing yet.
     Program other(stage.new_job());
     ASSERT_EQ((by_reader_itself ? reader : other).ask(stage.happen()), "done");
     stage.look_at_truth();

@@ -1,4 +1,4 @@
-// What the fuzz targets share: a check that ends the process, so that libFuzzer keeps the input, and a directory.
+// The common part of the fuzz targets: a check that ends the process, so that libFuzzer keeps the input, and a directory.
 #pragma once
 
 #include <fcntl.h>

@@ -45,7 +45,7 @@ class Pair {
   void step(fuzz::Input& input);
 
  private:
-  // Where the shim has no answer, the kernel has the file.
+  // If the shim has no answer, the kernel has the file.
   template <typename... Arguments>
   void compare(const char* what, const Answer& answer, long number, Arguments... arguments) {
     const long served = answer ? *answer : sys::raw(number, served_, arguments...);

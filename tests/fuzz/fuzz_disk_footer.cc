@@ -23,7 +23,7 @@ void put_header(std::vector<std::byte>& file) {
   std::memcpy(file.data(), &header, sizeof header);
 }
 
-// What a forger would do: fields of his own, and the checksums that fit them.
+// A forger would set fields of his own, and the checksums that fit them.
 void mend_trailer(std::vector<std::byte>& file) {
   if (file.size() < k_disk_header_bytes + sizeof(DiskTrailer)) return;
   DiskTrailer trailer;
@@ -70,7 +70,7 @@ void run(fuzz::Input input) {
     const auto& r = *reinterpret_cast<const Record*>(record);
     FUZZ_CHECK(header_is_sound(r, size) && data_is_sound(r), "not sound");
   }
-  // What was found can be sealed, and then has a footer that says the same.
+  // A file that was found can be sealed, and then has a footer that says the same.
   const auto sealed = write_footer(fd.get(), k_number, walk->data_end, walk->rows, false);
   FUZZ_CHECK(sealed.has_value(), "seal");
   const auto again = read_footer(fd.get(), k_number);

@@ -1,7 +1,7 @@
 // Any path, from any directory, against a real tree of links, odd names and a prefix that is like another directory's name.
-// What the filter covers with key K must be what the kernel finds by the path itself; what it says passes by must not be
-// covered; and a path to a file below a prefix that holds no link must be covered, however it is spelled.
-// Input: a letter for the working directory, one for the directory fd, one for the care, then the path; '@' is the tree.
+// A path that the filter covers with key K must lead the kernel to the file of K. A path that the filter passes by must not be
+// covered. A path to a file below a prefix that holds no link must be covered, however it is spelled. Input: a letter for the
+// working directory, one for the directory fd, one for the care, then the path; '@' is the tree.
 #include <sys/statfs.h>
 
 #include <climits>

@@ -44,7 +44,7 @@ void try_bytes(std::string_view text, bool mend) {
   Bytes bytes(text.size());
   std::memcpy(bytes.data, text.data(), text.size());
   if (mend && bytes.size >= sizeof(Record)) {
-    // What a forger would do: fields of his own, and the checksum that fits them.
+    // A forger would set fields of his own, and the checksum that fits them.
     Record& record = bytes.record();
     record.magic = Record::k_magic;
     record.version = Record::k_version;

@@ -140,7 +140,7 @@ void check_record(const Region& region, const Record& record) {
   FUZZ_CHECK(at >= begin && at < end && room >= sizeof(Record), "the record");
   FUZZ_CHECK(record.path_length < room - sizeof(Record), "its path");
   FUZZ_CHECK(record.data_offset <= room && record.data_size <= room - record.data_offset, "its data");
-  // Whoever reads them gets no fault.
+  // A reader of them gets no fault.
   volatile std::uint64_t sum = base::hash_bytes(record.path_text(), record.path_length + std::size_t{1});
   for (std::uint64_t i = 0; i < record.data_size; i += k_page) sum = sum + static_cast<std::uint64_t>(record.data()[i]);
 }

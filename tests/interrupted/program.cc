@@ -38,7 +38,7 @@ void must_not_be_in_handler() {
 
 }  // namespace
 
-// What the code that was interrupted may be inside of.
+// The calls that the interrupted code may be inside of.
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);

@@ -1,4 +1,4 @@
-// What reached the origin is counted, all of it, and nothing else.
+// All requests that reached the origin are counted, and nothing else.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

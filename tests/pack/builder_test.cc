@@ -1,4 +1,4 @@
-// What becomes of a tree.
+// The pack that a tree becomes.
 #include <sys/socket.h>
 #include <sys/un.h>
 

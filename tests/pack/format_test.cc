@@ -1,4 +1,4 @@
-// What may lie in a pack and where.
+// The things that may lie in a pack, and their places.
 #include "cache/pack/pack_format.h"
 
 #include <dirent.h>

@@ -1,4 +1,4 @@
-// What is found in a pack, and what is not.
+// Paths that are found in a pack, and paths that are not.
 #include <dirent.h>
 
 #include <atomic>

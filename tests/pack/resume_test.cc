@@ -71,7 +71,7 @@ TEST_F(PackResume, WhatWasCutShortOrTornIsWrittenAnew) {
 
 TEST_F(PackResume, WhatHasChangedMeanwhileIsReadAgain) {
   stop_after(20);
-  // Of the same size, in place; of another size; gone; new.
+  // The changes: of the same size, in place; of another size; gone; new.
   tree.write("many/d0/f0", tests::content_of(200, 999));
   EXPECT_GT(finish(), 100U) << "what comes after it is kept";
   std::filesystem::remove(tree.pack);

@@ -42,7 +42,7 @@ struct SampleTree {
     ASSERT_TRUE(TempDir::write_file(root + "/" + path, content));
     files[path] = content;
   }
-  // Of all sizes about which a layout may err.
+  // Writes files of all sizes about which a layout may err.
   void fill() {
     unsigned seed = 0;
     for (const std::size_t size : {0, 1, 63, 64, 65, 1000, 4096, 32767, 32768, 32769, 100'000, 524'288, 524'289, 1'000'000}) {

@@ -1,4 +1,4 @@
-// What one read of a pack brings besides the file that it is for.
+// The neighbours that one read of a pack brings besides the file that it is for.
 #include "cache/pack/pack_window.h"
 
 #include <fcntl.h>
@@ -134,7 +134,7 @@ struct PackNeighboursTest : testing::Test {
   base::Result<void> read(const std::string& path) {
     return mount->read("/data/set/" + path, 16 << 20, scratch, content, PackMount::Reach::window);
   }
-  // What is not as expected, by its names: missing, other bytes, or there without being wanted.
+  // The names of files that are not as expected: missing, other bytes, or there without being wanted.
   std::string wrong(const std::map<std::string, std::string>& expected) {
     const auto found = neighbours();
     std::string names;

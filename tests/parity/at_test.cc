@@ -250,7 +250,7 @@ PARITY(At, Openat2ByNumber) {
   look(CALL(open(t / "d/new", O_RDONLY)));
 }
 
-// What the kernel writes of an open directory is where it was opened; that may be another's by now.
+// The kernel writes of an open directory the place at which it was opened; that may be another's by now.
 PARITY(At, ARemovedDirectoryIsNotTheOneOfThatName) {
   t.dir("d (deleted)");
   t.file("d (deleted)/a", 100);

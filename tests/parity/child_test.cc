@@ -1,4 +1,4 @@
-// Every way to make a child: fork in its forms, vfork, clone, daemon, forkpty, spawn. What it inherits shares the offset.
+// Every way to make a child: fork in its forms, vfork, clone, daemon, forkpty, spawn. An fd that it inherits shares the offset.
 #include <linux/sched.h>
 #include <pty.h>
 #include <sched.h>
@@ -20,7 +20,7 @@ extern "C" pid_t __vfork() __attribute__((returns_twice));
 
 namespace {
 
-// What a child saw, in memory that it shares with us: no pipe, no fd of its own.
+// The values that a child saw, in memory that it shares with us: no pipe, no fd of its own.
 struct Seen {
   char bytes[8];
   long n, at, opened, own;
@@ -171,7 +171,7 @@ PARITY(Child, CloneWithEveryShareOfThings) {
 PARITY(Child, CloneWithOneTableOfFdsByNumber) {
   t.file("a", 4000);
   t.file("b", 3000);
-  // What one of the two puts under a number, the other finds there.
+  // A file that one of the two puts under a number is found there by the other.
   const auto exchange = [&](auto&& make_child) {
     int ask[2] = {}, answer[2] = {}, number = -1;
     CALL(pipe(ask));

@@ -134,7 +134,7 @@ PARITY(Identity, NamespacesAndRoots) {
     look();
   });
   t.in_child([&] {
-    // What is mounted over a directory is another directory.
+    // A mount over a directory is another directory.
     CALL(unshare(CLONE_NEWNS));
     CALL(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr));
     CALL(mount("cubeshim-parity", t / "d", "tmpfs", 0, "size=1m"));

@@ -1,4 +1,4 @@
-// Where a limit is reached: of fds, of file sizes, of names and of links. And the list of open fds.
+// Limits that are reached: of fds, of file sizes, of names and of links. And the list of open fds.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>

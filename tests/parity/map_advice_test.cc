@@ -49,7 +49,7 @@ void look(cube::parity::Case& t, const char* label, const char* at, std::size_t 
   if (fault != 0) t.line(std::string(label) + ": signal " + std::to_string(fault));
 }
 
-// What a forked child sees there: the signal, 1000 where the bytes are the file's, 1001 where they are others.
+// The result of a forked child's look there: the signal, 1000 if the bytes are the file's, 1001 if they are others.
 void look_in_child(cube::parity::Case& t, const char* at, std::size_t size, char first) {
   std::string wanted = cube::parity::content_of(name_of(size), size);
   wanted[0] = first;
@@ -101,7 +101,7 @@ PARITY(MapAdvice, ByEachCall) {
         at, pages(size)
       };
       for (const int advice : {MADV_COLD, MADV_PAGEOUT, MADV_WILLNEED, MADV_DONTNEED, MADV_FREE}) {
-        // Of its own process the kernel takes more advice from version to version: the yardstick is of the same kernel.
+        // The kernel takes more advice for its caller's own process from version to version: the yardstick is of the same kernel.
         CALL(syscall(SYS_process_madvise, pidfd, &part, 1UL, static_cast<long>(advice), 0UL));
         look(t, "process_madvise", at, size);
       }

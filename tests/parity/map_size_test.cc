@@ -1,4 +1,4 @@
-// Where mappings end: what lies behind a file's last page, from whatever offset it was mapped, and what mremap makes of it.
+// The ends of mappings: the bytes behind a file's last page, from whatever offset it was mapped, and mremap's effect on them.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 

@@ -18,7 +18,7 @@ char* mapped(cube::parity::Case& t, const char* name, std::size_t size, int prot
   CALL(close(fd));
   return map;
 }
-// What a touch of that byte does: 0, or the signal.
+// The effect of a touch of that byte: 0, or the signal.
 int touch(cube::parity::Case& t, volatile char* at, bool writes) {
   const pid_t child = fork();
   if (child == 0) {
@@ -107,7 +107,7 @@ PARITY(Mapping, GrownMappingsShowTheRestOfTheFile) {
   char* const whole = CALL(static_cast<char*>(mremap(map, k_page, size, MREMAP_MAYMOVE)));
   t.bytes("whole", whole, pages(size));
   CALL(munmap(whole, size));
-  // Of a kernel file it grows, too.
+  // The mapping of a kernel file grows, too.
   const int fd = CALL(open(t / "a", O_RDONLY));
   CALL(fsync(fd));
   char* const real = CALL(static_cast<char*>(mmap(nullptr, k_page, PROT_READ, MAP_SHARED, fd, 0)));

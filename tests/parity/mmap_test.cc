@@ -210,7 +210,7 @@ PARITY(Map, AdviceAndSync) {
     char* const secret = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, again, 0)));
     secret[10] = 'Z';
     CALL(madvise(secret, size, MADV_DONTNEED));
-    // What was written in private is gone, and the file is seen again.
+    // The private writes are gone, and the file is seen again.
     t.bytes("after MADV_DONTNEED", secret, pages(size));
     CALL(close(again));
   }

@@ -93,7 +93,7 @@ VARIANTS = {
     # Files whose place in memory is used anew one day: mappings of them are made in another way.
     "ring": ("disk", ("virtual",), {"PARITY_RING": "1"}),
 }
-# What the other variants cover as well.
+# Cases that the other variants cover as well.
 FILTERS = {"ring": "Map*"}
 
 

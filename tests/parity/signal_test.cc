@@ -86,7 +86,7 @@ PARITY(Signal, HandlerReadsDuringReads) {
 
 namespace {
 
-// What handler and reader have read of a file of numbers, each for itself.
+// The numbers that handler and reader have read of a file, each for itself.
 constexpr std::uint32_t k_numbers = 20000;
 int g_numbers = -1;
 std::uint8_t g_by_reader[k_numbers], g_by_handler[k_numbers];

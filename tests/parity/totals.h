@@ -1,4 +1,4 @@
-// What one run of parity_tests has done; main prints it. Thread safety: the main thread's only.
+// The totals of one run of parity_tests; main prints them. Thread safety: the main thread's only.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What clients have announced, as it is taken: order, epochs, fairness, bounds, and messages that nobody should send.
+// The announcements of clients, as they are taken: order, epochs, fairness, bounds, and messages that nobody should send.
 #include "prefetch/announced_orders.h"
 
 #include <cstring>

@@ -184,7 +184,7 @@ TEST_F(Announced, ListeningCanBeEndedByAnotherThreadAndTwice) {
   source.reset();
 }
 
-// The thread that listens is woken by the socket's name. Where that was gone already it waited for ever.
+// The thread that listens is woken by the socket's name. It waited for ever if that was gone already.
 TEST_F(Announced, AThreadWhoseSocketWasRemovedEndsToo) {
   const AnnounceClient silent = client();
   ASSERT_EQ(unlink(socket.c_str()), 0);

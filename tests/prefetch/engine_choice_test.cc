@@ -12,7 +12,7 @@
 namespace cube::prefetch::testing {
 namespace {
 
-// What a trial decides where the ring is so much faster, and each batch is off by up to a share of its time.
+// The decision of a trial if the ring is so much faster, and each batch is off by up to a share of its time.
 Side decide(double ring, double noise, std::mt19937& random) {
   std::uniform_real_distribution<double> off(1 - noise, 1 + noise);
   EngineTrial trial;

@@ -1,4 +1,4 @@
-// What a fetch brings, by both engines: the whole file as its stat says, or the reason why not.
+// The result of a fetch, by both engines: the whole file as its stat says, or the reason why not.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/inotify.h>
@@ -26,7 +26,7 @@ struct Engines : BothEngines {
     return text;
   }
 
-  // Of each descriptor of this file in the table of the thread that asks.
+  // The number of each descriptor of this file in the table of the thread that asks.
   static std::vector<int> flags_of_open(const std::string& path) {
     std::vector<int> found;
     DIR* const stream = opendir("/proc/thread-self/fd");

@@ -71,7 +71,7 @@ struct ListingSourceTest : ::testing::Test {
       EXPECT_TRUE(listings.post(directory));
     }
   }
-  // What the leader plans now.
+  // The paths that the leader plans now.
   std::vector<PlannedFile> plan() {
     std::vector<PlannedFile> planned;
     for (PlannedFile file; source.next(file) == PathSource::Next::file; file = {}) planned.push_back(file);

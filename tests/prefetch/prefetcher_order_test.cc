@@ -1,4 +1,5 @@
-// What has not ended is known by its place in the order, for fetches end in any order and the next leader goes on from there.
+// A fetch that has not ended is known by its place in the order, because fetches end in any order and the next leader goes on
+// from there.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// What is in the ring unread, whose it is, and which segment will not be read any more.
+// The unread records of the ring, their readers, and the segments that will not be read any more.
 #include "prefetch/ring_watch.h"
 
 #include <gtest/gtest.h>

@@ -136,7 +136,7 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
       std::vector<std::pair<std::size_t, cache::Pin>> kept;
       for (std::size_t i = static_cast<std::size_t>(r); !stop->load(); i += 2) {
         const std::size_t n = i % files.paths.size();
-        // What was missed a moment ago is not prefetched, so not everything may be.
+        // A file that was missed a moment ago is not prefetched, so not everything may be.
         if (n % 4 > 1 && !own->find(tests::request_for(files.paths[n]))) continue;
         files.open(*own, files.paths[n], seen);
         if (i % 7 != 0) continue;
@@ -175,7 +175,7 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
     survivor.check_record(path, tests::content_of(path, 0, SmallCache::k_bytes), after);
   }
   EXPECT_TRUE(after.is_clean());
-  // Who is killed between two counters leaves the sum too high, by no more than was under way.
+  // A process that is killed between two counters leaves the sum too high, by no more than was under way.
   std::uint64_t records = 0, bytes = 0;
   for (std::uint32_t i = 0; i < cache.region().layout().segment_count; ++i) {
     records += cache.region().segment_row(i).records.load();

@@ -82,7 +82,7 @@ inline std::unique_ptr<IoEngine> make(Kind kind, Client& client, EngineOptions o
   return kind == Kind::threads ? make_thread_engine(options, client, why) : make_uring_engine(options, client, why);
 }
 
-// Runs each test with both engines. Where io_uring is refused, its half is skipped with the kernel's reason.
+// Runs each test with both engines. If io_uring is refused, its half is skipped with the kernel's reason.
 class BothEngines : public ::testing::TestWithParam<Kind> {
  protected:
   void start(EngineOptions options = {}) {

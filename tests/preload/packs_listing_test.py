@@ -9,7 +9,7 @@ from pathlib import Path
 
 COMMAND, LIBRARY = os.environ["CUBESHIM_COMMAND"], os.environ["CUBESHIM_LIBRARY"]
 
-# What libc has for it, by ctypes: the structures are those of a 64-bit Linux.
+# Libc's functions for it, by ctypes: the structures are those of a 64-bit Linux.
 LIBC = """
 import ctypes, errno, os
 C = ctypes.CDLL(None, use_errno=True)

@@ -100,7 +100,7 @@ for seed in range(4):
 assert all(os.waitpid(child, 0)[1] == 0 for child in children)
 """)
         self.assertEqual(report["opens"], 16 * COUNT)
-        # Who wants a file while another reads its window reads it alone.
+        # A program that wants a file while another reads its window reads it alone.
         self.assertLess(report["misses"], COUNT * 7 // 8)
         # Each file once, but where the turns of two files collide (single_flight.h).
         self.assertLessEqual(report["ram"]["entries"], COUNT + COUNT // 20)

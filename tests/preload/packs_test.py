@@ -166,7 +166,7 @@ for name, flags in (("b/large", 0), ("a/x", 0), ("a/x/", 0), ("a/x/y", 0), ("loo
     try: os.open(f"{P}/{name}", flags)
     except OSError as error: assert error.errno == errno.EMFILE, (name, flags, error)
     else: assert False
-    # What is cached is not read once more.
+    # A cached file is not read once more.
     if name == "b/large": assert bytes_read() < before + 100_000
 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 """, CUBESHIM_MODE=mode)

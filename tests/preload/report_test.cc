@@ -85,7 +85,7 @@ TEST(Report, NamesAFileThatWasOpenedByAnotherName) {
   auto o = job.python("for n in range(5):\n  with open(D.removesuffix('data') + 'link/f3', 'rb') as f: f.read()\n");
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_NE(o.err.find(line), std::string::npos) << o.err;
-  // Of programs that the first one has started, too, and one line for all of them.
+  // The line counts programs that the first one has started, too, and is one for all of them.
   const std::string read = cube::preload::helper_path() + " read " + job.path("link/f3") + "; ";
   o = job.run({"/bin/sh", "-c", read + read + read + "true"});
   ASSERT_NE(o.err.find(line), std::string::npos) << o.err;

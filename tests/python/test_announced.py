@@ -118,7 +118,7 @@ class Heard(Case):
         client = server.wait_for_order()[0]
         self.assertEqual((client.rank, client.world), (3, 8))
         self.assertEqual(client.paths(), dataset.paths(list(sampler)))
-        # What torch says itself comes first.
+        # Torch's own word comes first.
         torch.distributed.init_process_group("gloo", init_method=f"file://{self.dir}/store", rank=0, world_size=1)
         self.addCleanup(torch.distributed.destroy_process_group)
         iterator, _ = begun(DataLoader(Files(10), collate_fn=as_is))
@@ -245,7 +245,7 @@ class Servers(Case):
             batch += next(iterator)
         server = self.serve()
         client = server.wait_for_order()[0]
-        # What the loop has passed by then is not announced.
+        # Items that the loop has passed by then are not announced.
         self.assertEqual(client.paths(), dataset.paths(range(90, 1000)))
 
     def test_no_server(self):

@@ -215,7 +215,7 @@ class Same(Case):
                                                                                           sampler.numbers.bit_generator.state)]
                         return self.loader(count=300, draws=draws, sampler=sampler, looked_at=looks)
                     with self.subTest(kind=kind.__name__, generator=generator, draws=draws):
-                        # Where the program itself draws, too, nothing could be put back later.
+                        # If the program itself draws, too, nothing could be put back later.
                         self.check(make, ahead=ahead and not draws)
 
     def test_a_sampler_that_the_loop_steers(self):

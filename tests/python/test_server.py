@@ -35,7 +35,7 @@ class Real(Case):
         got = list(first)
         for batch in iterator:
             got += batch
-            # What the loop has passed is not announced, so it waits here.
+            # Items that the loop has passed are not announced, so it waits here.
             rows += self.given(server, len(batch))
         self.assertEqual([path for _, _, path in rows], dataset.paths(got))
         self.assertEqual([int(sequence) for _, sequence, _ in rows], list(range(20_000)))

@@ -1,6 +1,6 @@
 // Somebody changes what stands under the region's name between any two system calls of a process that attaches: where a
-// directory has no sticky bit others may, and a process of the same user always may. Whatever the moment, the process
-// ends in time, reads right bytes, and the victim's other files stay as they are. And locks that nobody may wait for.
+// directory has no sticky bit others may, and a process of the same user always may. At any moment, the process ends in time,
+// reads right bytes, and the victim's other files stay as they are. And locks that nobody may wait for.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -123,7 +123,7 @@ read_all()
 """)
 
     def test_the_root_is_right_for_others_too(self):
-        # What the leader fetches after it has moved to another root must not be served to those that have not.
+        # Files that the leader fetches after it has moved to another root must not be served to those that have not.
         self.make_root()
         done = self.check_midway(f"""
 import subprocess

@@ -15,7 +15,7 @@ names = []
 def list_directory():
     names[:] = [entry.name for entry in os.scandir(D)]
 def read_all_in_turn(read_some):
-    # What was asked for is there before more is read: in all, 1.5 times of what was read.
+    # The requested files are there before more is read: in all, 1.5 times the bytes that were read.
     done, sums = 0, {}
     while done < len(names):
         n = 20 if done == 0 else done

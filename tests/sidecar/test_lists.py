@@ -50,7 +50,7 @@ class Served(Job):
         for form, (lines, separator) in forms.items():
             with self.subTest(form):
                 self.write_list(lines, separator)
-                # What stands there again may be asked for again while it is under way, where turns collide.
+                # A path that stands there again may be asked for again while it is under way, if turns collide.
                 self.check_all_early(duplicate=5 if len(lines) > 2 * COUNT else 0)
 
     def test_without_an_end_of_line(self):

@@ -55,7 +55,7 @@ for first in range(0, COUNT, {BATCH}):
         self.check_in_order()
 
     def test_memory_too_small_for_a_ring(self):
-        # What is there stays; the rest is read from the origin.
+        # Cached files stay; the rest is read from the origin.
         self.settings["CUBESHIM_RAM"] = "8M"
         done = self.check(self.script("read_all()\n"), hits=None)
         self.assertEqual(done.report["prefetch"]["wasted"], 0, str(done))
@@ -79,7 +79,7 @@ for first in range(0, COUNT, {BATCH}):
         self.check(self.script("for n in reversed(range(COUNT)): print(n, read(f'f{n}'))\n"))
 
     def test_a_reader_that_leaves_out_most(self):
-        # Who does not read what is planned makes the window full: the sidecar waits, and demand goes on.
+        # A reader that does not read the planned files makes the window full: the sidecar waits, and demand goes on.
         done = self.check_gated(self.script("need(64)\nread_all([f'f{n}' for n in range(COUNT - 100, COUNT)])\n"), misses=101, hits=None)
         self.assertLess(done.report["prefetch"]["fetched"], self.count, str(done))
 
@@ -91,7 +91,7 @@ for first in range(0, COUNT, {BATCH}):
         self.check_gated(self.script("need(60)\nread_all([f'f{n}' for n in range(60)])\nprint(read('big'))\n"), misses=2)
 
     def test_a_second_epoch(self):
-        # What is resident is not fetched again, and the rest is: the list begins anew.
+        # Resident files are not fetched again, and the rest is: the list begins anew.
         done = self.check_gated(self.script(self.IN_ORDER + "read_all()\n"), misses=None)
         found = done.report["prefetch"]
         self.assertGreater(found["fetched"], self.count, str(done))

@@ -17,7 +17,7 @@ class Sandboxed(Job):
         native = self.run_one(job, shim=False)
         command = [program("company_static"), f"seccomp:{how}:{calls}", "exec", "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *job]
         misses = 1 if fetched else COUNT + 1
-        # Where nothing is fetched there is nothing to wait for.
+        # If nothing is fetched, there is nothing to wait for.
         return self.check_gated(command, fetched=fetched, native=native, preload=[], says=says, misses=misses, hits=None)
 
     def test_io_uring_refused(self):

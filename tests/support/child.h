@@ -108,7 +108,7 @@ class Gate {
   bool take(int n = 1) {
     char c = 0;
     for (; n > 0; --n) {
-      // Who was to give may have failed; the test should say so and not hang.
+      // The process that was to give may have failed; the test should say so and not hang.
       pollfd waiting{fds_[0], POLLIN, 0};
       if (poll(&waiting, 1, 30'000) != 1 || read(fds_[0], &c, 1) != 1) return false;
     }

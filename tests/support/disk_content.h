@@ -77,7 +77,7 @@ struct PageBuffer {
   std::byte* data;
 };
 
-// What the store has for this path.
+// The bytes that the store has for this path.
 inline std::optional<std::string> read_back(cache::DiskStore& store, std::string_view path, int* error = nullptr,
                                             bool* is_of_this_run = nullptr) {
   if (error != nullptr) *error = 0;

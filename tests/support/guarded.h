@@ -1,4 +1,4 @@
-// What touching memory does is a result like any other.
+// The effect of touching memory is a result like any other.
 #pragma once
 
 #include <csetjmp>

@@ -113,7 +113,7 @@ class Case {
 
 void run_parity(void (*body)(Case&));
 
-// What the kernel says the number is, past the shim.
+// The kernel's word on the number, past the shim.
 std::string raw_fd_target(int fd);
 bool is_preloaded();
 bool is_virtual();

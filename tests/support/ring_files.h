@@ -31,8 +31,8 @@ inline cache::SegmentWord word_of(const cache::Region& region, std::uint32_t seg
   return cache::SegmentWord::unpack(region.segment_row(segment).word.load());
 }
 
-// Counters of the header against those of the segments. Whoever is killed while he publishes a record leaves the header one too
-// high, or the size of that record: `killed` may have.
+// Counters of the header against those of the segments. A process that is killed while it publishes a record leaves the header
+// one too high, or the size of that record: `killed` may have.
 inline std::string counters_of(const cache::Region& region, std::uint64_t killed = 0) {
   std::uint64_t records = 0, bytes = 0;
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {

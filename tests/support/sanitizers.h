@@ -1,4 +1,4 @@
-// What a test must know about the sanitizer it runs under.
+// The things that a test must know about the sanitizer it runs under.
 #pragma once
 
 #include "cache/base/sanitizers.h"

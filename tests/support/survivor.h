@@ -1,4 +1,4 @@
-// What must hold on a node after a process was killed, checked by one that lives.
+// The conditions that must hold on a node after a process was killed, checked by one that lives.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -52,7 +52,7 @@ class Tracee {
   bool is_at_raise() const { return stopped_by_ == SIGSTOP; }
   int exit_status() const { return exit_status_; }
 
-  // Of the system call at which it stands.
+  // The number and arguments of the system call at which it stands.
   bool at_entry_of(long number) { return info().op == PTRACE_SYSCALL_INFO_ENTRY && static_cast<long>(info_.entry.nr) == number; }
   // Runs on to the n-th entry of that system call.
   bool to_entry_of(long number, int n = 1) {
