@@ -57,8 +57,13 @@ Claimed claim_turn(const Region& region, std::uint64_t hash, std::uint64_t mine)
     FlightSlot* taken = nullptr;
     for (std::uint32_t way = 0; way < k_ways && taken == nullptr; ++way) {
       FlightSlot& slot = slot_of(region, hash, way);
-      std::uint64_t none = 0;
-      if (slot.word.compare_exchange_strong(none, mine, std::memory_order_seq_cst)) taken = &slot;
+      std::uint64_t seen = 0;
+      if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_seq_cst)) {
+        taken = &slot;
+      } else if ((seen & k_tag_mask) == tag_of(hash)) {
+        // Another has come first. Two that took a slot each would both give way, and could do so again and again.
+        return {&slot, seen};
+      }
     }
     if (taken == nullptr) return {};
     // Another may have taken another slot at the same time. One of the two at least sees the other, and gives way.
