@@ -5,7 +5,7 @@
 
 #include "cache/fetch.h"
 #include "cache/file_cache.h"
-#include "cache/single_flight.h"
+#include "cache/ram/single_flight.h"
 
 namespace cube::cache {
 

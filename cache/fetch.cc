@@ -4,7 +4,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
-#include "cache/recent_change.h"
+#include "cache/record/recent_change.h"
 
 namespace cube::cache {
 namespace {

@@ -16,7 +16,7 @@
 #include "cache/origin/origins.h"
 #include "cache/ram/listings.h"
 #include "cache/ram/ram_tier.h"
-#include "cache/single_flight.h"
+#include "cache/ram/single_flight.h"
 
 namespace cube::cache {
 

@@ -8,7 +8,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
-#include "cache/fetch_scope.h"
+#include "cache/ram/fetch_scope.h"
 #include "cache/ram/listings.h"
 #include "cache/recent_misses.h"
 

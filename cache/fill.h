@@ -12,7 +12,7 @@
 
 #include "cache/base/hash.h"
 #include "cache/fetch.h"
-#include "cache/single_flight.h"
+#include "cache/ram/single_flight.h"
 
 namespace cube::cache {
 

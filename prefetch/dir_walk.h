@@ -10,7 +10,7 @@
 
 #include "cache/base/unique_fd.h"
 #include "cache/origin/origins.h"
-#include "cache/pack/listing.h"
+#include "cache/record/listing.h"
 #include "prefetch/refusals.h"
 
 namespace cube::prefetch {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "cache/base/unique_fd.h"
-#include "cache/file_stat.h"
+#include "cache/record/file_stat.h"
 
 namespace cube::prefetch {
 

@@ -1,5 +1,5 @@
-// Reading directories: the streams and lists of libc, where a directory lies in a pack (packed_directory.h). A stream is libc's
-// own over the number; what it gives out is ours. Libc's scandir and glob open directories by calls that pass us by.
+// Reading directories: the streams and lists of libc, where the names of a directory are ours (served_directory.h). A stream is
+// libc's own over the number; what it gives out is ours. Libc's scandir and glob open directories by calls that pass us by.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -8,31 +8,31 @@
 #include "shim/cancellation.h"
 #include "shim/exports.h"
 #include "shim/materialize.h"
+#include "shim/names.h"
 #include "shim/new_fds.h"
-#include "shim/packed_directory.h"
-#include "shim/path_calls.h"
 #include "shim/real_libc.h"
+#include "shim/served_directory.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
-namespace packed = cube::shim::packed_directory;
+namespace served = cube::shim::served_directory;
 
 namespace {
 
 using Filter = int (*)(const struct ::dirent*);
 using Compare = int (*)(const struct ::dirent**, const struct ::dirent**);
 
-// The directory of a stream, if it is a pack's.
-shim::OpenFileRef packed_stream(DIR* directory) {
-  if (shim::process::packs() == nullptr || directory == nullptr) return {};
-  return packed::acquire(::dirfd(directory));
+// The directory of a stream, if it is a served one.
+shim::OpenFileRef served_stream(DIR* directory) {
+  if (shim::process::names() == nullptr || directory == nullptr) return {};
+  return served::acquire(::dirfd(directory));
 }
 
 }  // namespace
 
 #define CUBE_READDIR(name)                                                                         \
   struct ::dirent* export_##name(DIR* directory) {                                                 \
-    if (const shim::OpenFileRef file = packed_stream(directory)) return packed::next_entry(*file); \
+    if (const shim::OpenFileRef file = served_stream(directory)) return served::next_entry(*file); \
     return real::name(directory);                                                                  \
   }
 CUBE_READDIR(readdir)
@@ -40,10 +40,10 @@ CUBE_READDIR(readdir64)
 
 #define CUBE_READDIR_R(name)                                                            \
   int export_##name(DIR* directory, struct ::dirent* entry, struct ::dirent** result) { \
-    const shim::OpenFileRef file = packed_stream(directory);                            \
+    const shim::OpenFileRef file = served_stream(directory);                            \
     if (!file) return real::name(directory, entry, result);                             \
     if ((file->flags & O_PATH) != 0) return EBADF;                                      \
-    const struct ::dirent* const next = packed::next_entry(*file);                      \
+    const struct ::dirent* const next = served::next_entry(*file);                      \
     if (next != nullptr) std::memcpy(static_cast<void*>(entry), next, next->d_reclen);  \
     *result = next != nullptr ? entry : nullptr;                                        \
     return 0;                                                                           \
@@ -52,26 +52,26 @@ CUBE_READDIR_R(readdir_r)
 CUBE_READDIR_R(readdir64_r)
 
 long export_telldir(DIR* directory) {
-  if (const shim::OpenFileRef file = packed_stream(directory)) return packed::seek(*file, 0, SEEK_CUR);
+  if (const shim::OpenFileRef file = served_stream(directory)) return served::seek(*file, 0, SEEK_CUR);
   return real::telldir(directory);
 }
 void export_seekdir(DIR* directory, long position) {
-  if (const shim::OpenFileRef file = packed_stream(directory)) {
-    packed::seek(*file, position, SEEK_SET);
+  if (const shim::OpenFileRef file = served_stream(directory)) {
+    served::seek(*file, position, SEEK_SET);
     return;
   }
   real::seekdir(directory, position);
 }
 void export_rewinddir(DIR* directory) {
-  if (const shim::OpenFileRef file = packed_stream(directory)) {
-    packed::seek(*file, 0, SEEK_SET);
+  if (const shim::OpenFileRef file = served_stream(directory)) {
+    served::seek(*file, 0, SEEK_SET);
     return;
   }
   real::rewinddir(directory);
 }
 
 ssize_t export_getdents64(int fd, void* to, size_t n) {
-  if (const shim::OpenFileRef file = packed::acquire(fd)) return shim::to_c(packed::get_entries(*file, to, n));
+  if (const shim::OpenFileRef file = served::acquire(fd)) return shim::to_c(served::get_entries(*file, to, n));
   shim::materialize(fd);
   return real::getdents64(fd, to, n);
 }
@@ -80,9 +80,9 @@ ssize_t export_getdents64(int fd, void* to, size_t n) {
 
 namespace {
 
-bool is_packed_directory(int dir, const char* path) {
+bool is_served_directory(int dir, const char* path) {
   cube::cache::FileStat stat;
-  return shim::stat_of_packed(dir, path, /*no_follow=*/false, stat) && (stat.mode & S_IFMT) == S_IFDIR;
+  return shim::names::stat(dir, path, /*no_follow=*/false, stat) && (stat.mode & S_IFMT) == S_IFDIR;
 }
 
 // Entries that the caller frees one by one, and the list of them.
@@ -122,7 +122,7 @@ class EntryList {
   std::size_t size_ = 0, room_ = 0;
 };
 
-int list_packed(int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare) {
+int list_served(int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare) {
   // Closed also where `wanted` or `compare` throws, or ends the thread.
   struct Directory {
     int fd;
@@ -136,8 +136,8 @@ int list_packed(int dir, const char* path, struct ::dirent*** list, Filter wante
   if (directory.fd < 0) return -1;
   EntryList entries;
   bool fits = true;
-  const shim::OpenFileRef file = packed::acquire(directory.fd);
-  while (const struct ::dirent* const entry = file && fits ? packed::next_entry(*file) : nullptr) {
+  const shim::OpenFileRef file = served::acquire(directory.fd);
+  while (const struct ::dirent* const entry = file && fits ? served::next_entry(*file) : nullptr) {
     if (wanted == nullptr || wanted(entry) != 0) fits = entries.add(*entry);
   }
   return fits ? static_cast<int>(entries.hand_over(list, compare)) : -1;
@@ -148,7 +148,7 @@ int list_packed(int dir, const char* path, struct ::dirent*** list, Filter wante
 #define CUBE_SCANDIR(name, dir, declaration, ...)                                             \
   int export_##name declaration {                                                             \
     shim::expect_new_fd();                                                                    \
-    if (is_packed_directory(dir, path)) return list_packed(dir, path, list, wanted, compare); \
+    if (is_served_directory(dir, path)) return list_served(dir, path, list, wanted, compare); \
     return real::name(__VA_ARGS__);                                                           \
   }
 CUBE_SCANDIR(scandir, AT_FDCWD, (const char* path, struct ::dirent*** list, Filter wanted, Compare compare), path, list, wanted,
@@ -162,11 +162,11 @@ CUBE_SCANDIR(scandirat64, dir, (int dir, const char* path, struct ::dirent*** li
 
 namespace {
 
-// Libc's glob through our calls, which are the kernel's outside packs.
+// Libc's glob through our calls, which are the kernel's outside our names.
 template <typename Call>
 int glob_through_us(int flags, ::glob_t* found, Call&& call) {
   shim::expect_new_fd();
-  if (shim::process::packs() == nullptr || !shim::process::is_active() || (flags & GLOB_ALTDIRFUNC) != 0) return call(flags);
+  if (shim::process::names() == nullptr || !shim::process::is_active() || (flags & GLOB_ALTDIRFUNC) != 0) return call(flags);
   found->gl_opendir = [](const char* path) { return static_cast<void*>(export_opendir(path)); };
   found->gl_readdir = [](void* directory) { return export_readdir(static_cast<DIR*>(directory)); };
   found->gl_closedir = [](void* directory) { static_cast<void>(export_closedir(static_cast<DIR*>(directory))); };

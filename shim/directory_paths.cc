@@ -7,7 +7,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
-#include "shim/packed_directory.h"
+#include "shim/served_directory.h"
 
 namespace cube::shim::path_filter {
 namespace {
@@ -21,8 +21,8 @@ constinit std::atomic<std::uint32_t> g_renewals{0};
 
 long read_fd_path(int fd, char* to) {
   to[0] = '\0';
-  if (const OpenFileRef packed = packed_directory::acquire(fd)) {
-    const std::string_view path = packed->directory->path();
+  if (const OpenFileRef served = served_directory::acquire(fd)) {
+    const std::string_view path = served->directory->path();
     std::memcpy(to, path.data(), path.size() + 1);
     return static_cast<long>(path.size());
   }
@@ -69,7 +69,7 @@ std::string_view directory_of(int dir, char* buffer, Care care) {
     if (n > 0) path = {buffer, static_cast<std::size_t>(n)};
     buffer[path.size()] = '\0';
     // The kernel knows nothing of it.
-    if (g_fds.kind(dir) == RowKind::packed) return path;
+    if (g_fds.kind(dir) == RowKind::served_directory) return path;
   }
   return path.empty() || care == Care::thorough || leads_to(path, dir) ? path : std::string_view();
 }

@@ -1,5 +1,5 @@
 // The shim's knowledge of each fd number: nothing (the kernel's own), a served file, a file being written, a directory that may
-// lead under a prefix, or one that lies in a pack. One 64-bit row for each number:
+// lead under a prefix, or one whose names are ours. One 64-bit row for each number:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: a row holds one reference on its OpenFile; a row is cleared before its number is closed and set after its
 // number is ours; BUSY means that somebody is changing what the number is, and everybody else waits.
@@ -13,7 +13,7 @@
 
 namespace cube::shim {
 
-enum class RowKind : std::uint8_t { none = 0, served = 1, busy = 2, writer = 3, directory = 4, packed = 5 };
+enum class RowKind : std::uint8_t { none = 0, served = 1, busy = 2, writer = 3, directory = 4, served_directory = 5 };
 
 class FdTable {
  public:

@@ -10,10 +10,10 @@
 #include "shim/mappings.h"
 #include "shim/materialize.h"
 #include "shim/origin_reads.h"
-#include "shim/packed_directory.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"
+#include "shim/served_directory.h"
 #include "shim/user_pointer.h"
 
 namespace cube::shim::file_calls {
@@ -303,14 +303,14 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
       tell_offset(fd);
     return target;
   }
-  if (const OpenFileRef directory = packed_directory::acquire(fd)) return packed_directory::seek(*directory, offset, whence);
+  if (const OpenFileRef directory = served_directory::acquire(fd)) return served_directory::seek(*directory, offset, whence);
   return {};
 }
 
 Answer stat(int fd, struct ::stat* st) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) {
-    const OpenFileRef directory = packed_directory::acquire(fd);
+    const OpenFileRef directory = served_directory::acquire(fd);
     if (!directory) return not_served(fd);
     if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
     directory->directory->stat().copy_to(*st);
@@ -329,7 +329,7 @@ Answer stat(int fd, struct ::stat* st) {
 Answer statx(int fd, unsigned mask, struct ::statx* x) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) {
-    const OpenFileRef directory = packed_directory::acquire(fd);
+    const OpenFileRef directory = served_directory::acquire(fd);
     if (!directory) return not_served(fd);
     if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
     directory->directory->stat().copy_to(*x, mask);

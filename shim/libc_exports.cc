@@ -10,8 +10,11 @@
 #include "shim/exports.h"
 #include "shim/file_calls.h"
 #include "shim/materialize.h"
+#include "shim/name_change.h"
+#include "shim/names.h"
 #include "shim/new_fds.h"
-#include "shim/packed_directory.h"
+#include "shim/open_plan.h"
+#include "shim/opened_writers.h"
 #include "shim/path_calls.h"
 #include "shim/placeholder.h"
 #include "shim/real_libc.h"
@@ -43,7 +46,7 @@ __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open
   shim::cancellation_point();
   OpenPlan plan(dir, path, flags);
   const int fd = plan.is_answered() ? plan.result() : plan.note(open());
-  return shim::as_packed(fd, dir, path, (flags & O_NOFOLLOW) != 0);
+  return shim::names::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
 }
 
 template <typename Open>
@@ -104,7 +107,7 @@ DIR* export_opendir(const char* path) {
     directory = real::opendir(path);
     return directory != nullptr ? ::dirfd(directory) : -1;
   });
-  // For a file of a pack there is only the number yet.
+  // For a name of ours there is only the number yet.
   if (directory == nullptr && fd >= 0) {
     directory = real::fdopendir(fd);
     if (directory == nullptr) export_close(fd);
@@ -133,7 +136,7 @@ bool is_known(int version) { return version == 0 || version == 1; }
       found.copy_to(*st);                                                                                        \
       return 0;                                                                                                  \
     }                                                                                                            \
-    return shim::as_packed(real::name(__VA_ARGS__), dir, path, no_follow);                                       \
+    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);                               \
   }
 CUBE_STAT(stat, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
 CUBE_STAT(stat64, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
@@ -189,9 +192,9 @@ bool names_the_fd(int fd, const char* path, int flags, bool known, const char* c
       found.copy_to(*st);                                                             \
       return 0;                                                                       \
     }                                                                                 \
-    if (flags_are_known(flags) && shim::is_below_packed(dir, path))                   \
-      return static_cast<int>(to_c(-shim::error_in_pack(dir, path, no_follow)));      \
-    return shim::as_packed(real::name(__VA_ARGS__), dir, path, no_follow);            \
+    if (flags_are_known(flags) && shim::names::is_below_served(dir, path))            \
+      return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));    \
+    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);    \
   }
 CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
 CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
@@ -215,30 +218,30 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
   }
   // The kernel cannot say more of it, whatever else is asked for.
   if (!shim::is_bad_pointer(x, sizeof *x) && (mask & STATX__RESERVED) == 0 && statx_flags_are_known(flags) &&
-      shim::stat_of_packed(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
+      shim::names::stat(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
     found.copy_to(*x, mask);
     return 0;
   }
   const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
-  if (statx_flags_are_known(flags) && shim::is_below_packed(dir, path))
-    return static_cast<int>(to_c(-shim::error_in_pack(dir, path, no_follow)));
-  return shim::as_packed(real::statx(dir, path, flags, mask, x), dir, path, no_follow);
+  if (statx_flags_are_known(flags) && shim::names::is_below_served(dir, path))
+    return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));
+  return shim::names::with_error(real::statx(dir, path, flags, mask, x), dir, path, no_follow);
 }
 
 int export_access(const char* path, int mode) {
   if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
-  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode),
-                 shim::as_packed(real::access(path, mode), AT_FDCWD, path, false));
+  CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
+                 shim::names::with_error(real::access(path, mode), AT_FDCWD, path, false));
 }
 int export_eaccess(const char* path, int mode) {
   if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
-  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode),
-                 shim::as_packed(real::eaccess(path, mode), AT_FDCWD, path, false));
+  CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
+                 shim::names::with_error(real::eaccess(path, mode), AT_FDCWD, path, false));
 }
 int export_euidaccess(const char* path, int mode) {
   if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
-  CUBE_ANSWER_OR(int, shim::access_in_pack(AT_FDCWD, path, mode),
-                 shim::as_packed(real::euidaccess(path, mode), AT_FDCWD, path, false));
+  CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
+                 shim::names::with_error(real::euidaccess(path, mode), AT_FDCWD, path, false));
 }
 int export_faccessat(int dir, const char* path, int mode, int flags) {
   names_the_fd(dir, path, flags, /*known=*/false, "faccessat");
@@ -246,11 +249,11 @@ int export_faccessat(int dir, const char* path, int mode, int flags) {
   if (plain && shim::access_from_record(dir, path, mode)) return 0;
   constexpr int k_known = AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
   if ((flags & ~k_known) != 0) return real::faccessat(dir, path, mode, flags);
-  if (const auto answer = shim::access_in_pack(dir, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0); answer)
+  if (const auto answer = shim::names::access(dir, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0); answer)
     return static_cast<int>(to_c(*answer));
   const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
-  if (shim::is_below_packed(dir, path)) return static_cast<int>(to_c(-shim::error_in_pack(dir, path, no_follow)));
-  return shim::as_packed(real::faccessat(dir, path, mode, flags), dir, path, no_follow);
+  if (shim::names::is_below_served(dir, path)) return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));
+  return shim::names::with_error(real::faccessat(dir, path, mode, flags), dir, path, no_follow);
 }
 
 // ---- read and position ----------------------------------------------------------------------------------------------
@@ -401,14 +404,14 @@ shim::Passage passage_before(std::string_view call, int fd) {
     shim::materialize(fd);                                \
     return real::name arguments;                          \
   }
-#define CUBE_FD_CHANGE(result, name, parameters, arguments)               \
-  result export_##name parameters {                                       \
-    if (shim::is_read_only(fd)) return static_cast<result>(to_c(-EROFS)); \
-    shim::materialize(fd);                                                \
-    const shim::Passage before = passage_before(#name, fd);               \
-    const result outcome = real::name arguments;                          \
-    if (outcome == 0) shim::note_changed(fd, before);                     \
-    return outcome;                                                       \
+#define CUBE_FD_CHANGE(result, name, parameters, arguments)                      \
+  result export_##name parameters {                                              \
+    if (shim::names::is_read_only(fd)) return static_cast<result>(to_c(-EROFS)); \
+    shim::materialize(fd);                                                       \
+    const shim::Passage before = passage_before(#name, fd);                      \
+    const result outcome = real::name arguments;                                 \
+    if (outcome == 0) shim::note_changed(fd, before);                            \
+    return outcome;                                                              \
   }
 #define CUBE_NEW_FD(result, name, parameters, arguments) \
   result export_##name parameters {                      \

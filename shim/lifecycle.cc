@@ -86,7 +86,9 @@ std::vector<std::string> open_packs(base::Config& config) {
   if (std::count(absolute.begin(), absolute.end(), ':') == static_cast<std::ptrdiff_t>(config.packs.size() - 1))
     setenv("CUBESHIM_PACKS", absolute.c_str(), 1);
   // Never freed: calls come after every destructor.
-  process::g_origins.store(cache::Origins::open(config.packs, errors).release(), std::memory_order_release);
+  const cache::Origins* const origins = cache::Origins::open(config.packs, errors).release();
+  process::g_origins.store(origins, std::memory_order_release);
+  process::g_names.store(cache::AllNames::make(*origins).release(), std::memory_order_release);
   return errors;
 }
 

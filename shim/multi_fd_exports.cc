@@ -6,7 +6,7 @@
 #include "shim/exports.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
-#include "shim/path_calls.h"
+#include "shim/opened_writers.h"
 #include "shim/real_libc.h"
 #include "shim/user_pointer.h"
 

@@ -13,6 +13,8 @@
 #include "shim/exports.h"
 #include "shim/file_calls.h"
 #include "shim/materialize.h"
+#include "shim/name_change.h"
+#include "shim/names.h"
 #include "shim/path_calls.h"
 #include "shim/real_libc.h"
 #include "shim/user_pointer.h"
@@ -44,7 +46,7 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, Call
   });
 }
 
-// For a path in a pack.
+// For one of our names.
 int refuse(int error = EROFS) {
   errno = error;
   return -1;
@@ -55,7 +57,7 @@ int refuse(int error = EROFS) {
 #define CUBE_CHANGES(name, passage, dir, path, follows, declaration, ...) \
   int export_##name declaration {                                         \
     shim::placeholder::unpark_if(dir);                                    \
-    if (shim::is_read_only(dir, path)) return refuse();                   \
+    if (shim::names::is_read_only(dir, path)) return refuse();            \
     NameChange change(dir, path, follows);                                \
     const shim::Passage before = passage;                                 \
     const int result = real::name(__VA_ARGS__);                           \
@@ -91,26 +93,26 @@ CUBE_CHANGES_LIST(lsetxattr, AT_FDCWD, path, false, (const char* path, const cha
 CUBE_CHANGES_LIST(removexattr, AT_FDCWD, path, true, (const char* path, const char* name), path, name)
 CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, false, (const char* path, const char* name), path, name)
 // A new name changes the link count of the old one.
-#define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                            \
-  int export_##name declaration {                                                                \
-    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                  \
-    if (const int error = shim::error_of_new_name(to_dir, to); error != 0) return refuse(error); \
-    if (shim::is_read_only(from_dir, from)) return refuse();                                     \
-    NameChange change(from_dir, from, follows);                                                  \
-    const int result = real::name(__VA_ARGS__);                                                  \
-    if (result == 0) change.commit();                                                            \
-    return result;                                                                               \
+#define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                              \
+  int export_##name declaration {                                                                  \
+    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                    \
+    if (const int error = shim::names::error_of_new(to_dir, to); error != 0) return refuse(error); \
+    if (shim::names::is_read_only(from_dir, from)) return refuse();                                \
+    NameChange change(from_dir, from, follows);                                                    \
+    const int result = real::name(__VA_ARGS__);                                                    \
+    if (result == 0) change.commit();                                                              \
+    return result;                                                                                 \
   }
 CUBE_LINKS(link, AT_FDCWD, AT_FDCWD, false, (const char* from, const char* to), from, to)
 CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
            (int from_dir, const char* from, int to_dir, const char* to, int flags), from_dir, from, to_dir, to, flags)
 
 // New names matter only where there can be none.
-#define CUBE_MAKES(name, dir, declaration, ...)                                                 \
-  int export_##name declaration {                                                               \
-    shim::placeholder::unpark_if(dir);                                                          \
-    if (const int error = shim::error_of_new_name(dir, path); error != 0) return refuse(error); \
-    return real::name(__VA_ARGS__);                                                             \
+#define CUBE_MAKES(name, dir, declaration, ...)                                                   \
+  int export_##name declaration {                                                                 \
+    shim::placeholder::unpark_if(dir);                                                            \
+    if (const int error = shim::names::error_of_new(dir, path); error != 0) return refuse(error); \
+    return real::name(__VA_ARGS__);                                                               \
   }
 CUBE_MAKES(mkdir, AT_FDCWD, (const char* path, mode_t mode), path, mode)
 CUBE_MAKES(mkdirat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
@@ -124,11 +126,11 @@ CUBE_MAKES(__xmknodat, dir, (int version, int dir, const char* path, mode_t mode
 CUBE_MAKES(mkfifo, AT_FDCWD, (const char* path, mode_t mode), path, mode)
 CUBE_MAKES(mkfifoat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
 char* export_mkdtemp(char* pattern) {
-  if (!shim::is_read_only(AT_FDCWD, pattern)) return real::mkdtemp(pattern);
+  if (!shim::names::is_read_only(AT_FDCWD, pattern)) return real::mkdtemp(pattern);
   errno = EROFS;
   return nullptr;
 }
-int export_rmdir(const char* path) { return shim::is_read_only(AT_FDCWD, path) ? refuse() : real::rmdir(path); }
+int export_rmdir(const char* path) { return shim::names::is_read_only(AT_FDCWD, path) ? refuse() : real::rmdir(path); }
 
 // All below a mount point is another tree from now on.
 CUBE_CHANGES_ONE(mount, AT_FDCWD, target, false,
@@ -137,11 +139,11 @@ CUBE_CHANGES_ONE(mount, AT_FDCWD, target, false,
 CUBE_CHANGES_ONE(umount, AT_FDCWD, target, false, (const char* target), target)
 CUBE_CHANGES_ONE(umount2, AT_FDCWD, target, false, (const char* target, int flags), target, flags)
 
-#define CUBE_RENAMES(name, from_dir, to_dir, declaration, ...)                                 \
-  int export_##name declaration {                                                              \
-    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                \
-    if (shim::is_read_only(from_dir, from) || shim::is_read_only(to_dir, to)) return refuse(); \
-    return change_both(from_dir, from, to_dir, to, [&] { return real::name(__VA_ARGS__); });   \
+#define CUBE_RENAMES(name, from_dir, to_dir, declaration, ...)                                               \
+  int export_##name declaration {                                                                            \
+    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                              \
+    if (shim::names::is_read_only(from_dir, from) || shim::names::is_read_only(to_dir, to)) return refuse(); \
+    return change_both(from_dir, from, to_dir, to, [&] { return real::name(__VA_ARGS__); });                 \
   }
 CUBE_RENAMES(rename, AT_FDCWD, AT_FDCWD, (const char* from, const char* to), from, to)
 CUBE_RENAMES(renameat, from_dir, to_dir, (int from_dir, const char* from, int to_dir, const char* to), from_dir, from, to_dir, to)
@@ -164,33 +166,33 @@ void follow(const char* path, int dir = AT_FDCWD) {
 
 ssize_t export_readlink(const char* path, char* to, size_t n) {
   follow(path);
-  if (const auto answer = shim::readlink_in_pack(AT_FDCWD, path, to, n); answer) return shim::to_c(*answer);
-  return shim::as_packed(real::readlink(path, to, n), AT_FDCWD, path, true);
+  if (const auto answer = shim::names::readlink(AT_FDCWD, path, to, n); answer) return shim::to_c(*answer);
+  return shim::names::with_error(real::readlink(path, to, n), AT_FDCWD, path, true);
 }
 ssize_t export___readlink_chk(const char* path, char* to, size_t n, size_t room) {
   follow(path);
-  if (const auto answer = n <= room ? shim::readlink_in_pack(AT_FDCWD, path, to, n) : std::nullopt; answer)
+  if (const auto answer = n <= room ? shim::names::readlink(AT_FDCWD, path, to, n) : std::nullopt; answer)
     return shim::to_c(*answer);
-  return shim::as_packed(real::__readlink_chk(path, to, n, room), AT_FDCWD, path, true);
+  return shim::names::with_error(real::__readlink_chk(path, to, n, room), AT_FDCWD, path, true);
 }
 ssize_t export_readlinkat(int dir, const char* path, char* to, size_t n) {
   follow(path, dir);
-  if (const auto answer = shim::readlink_in_pack(dir, path, to, n); answer) return shim::to_c(*answer);
-  if (shim::is_below_packed(dir, path)) return refuse(shim::error_in_pack(dir, path, true));
-  return shim::as_packed(real::readlinkat(dir, path, to, n), dir, path, true);
+  if (const auto answer = shim::names::readlink(dir, path, to, n); answer) return shim::to_c(*answer);
+  if (shim::names::is_below_served(dir, path)) return refuse(shim::names::error_of(dir, path, true));
+  return shim::names::with_error(real::readlinkat(dir, path, to, n), dir, path, true);
 }
 ssize_t export___readlinkat_chk(int dir, const char* path, char* to, size_t n, size_t room) {
   follow(path, dir);
-  if (const auto answer = n <= room ? shim::readlink_in_pack(dir, path, to, n) : std::nullopt; answer) return shim::to_c(*answer);
-  if (n <= room && shim::is_below_packed(dir, path)) return refuse(shim::error_in_pack(dir, path, true));
-  return shim::as_packed(real::__readlinkat_chk(dir, path, to, n, room), dir, path, true);
+  if (const auto answer = n <= room ? shim::names::readlink(dir, path, to, n) : std::nullopt; answer) return shim::to_c(*answer);
+  if (n <= room && shim::names::is_below_served(dir, path)) return refuse(shim::names::error_of(dir, path, true));
+  return shim::names::with_error(real::__readlinkat_chk(dir, path, to, n, room), dir, path, true);
 }
 char* export_realpath(const char* path, char* to) {
   follow(path);
-  char packed[PATH_MAX];
-  if (shim::realpath_in_pack(path, packed)) return to != nullptr ? std::strcpy(to, packed) : ::strdup(packed);
+  char ours[PATH_MAX];
+  if (shim::names::realpath(path, ours)) return to != nullptr ? std::strcpy(to, ours) : ::strdup(ours);
   char* const found = real::realpath(path, to);
-  if (found == nullptr) shim::as_packed(-1, AT_FDCWD, path, /*no_follow=*/false);
+  if (found == nullptr) shim::names::with_error(-1, AT_FDCWD, path, /*no_follow=*/false);
   return found;
 }
 char* export___realpath_chk(const char* path, char* to, size_t room) {
@@ -204,30 +206,30 @@ char* export_canonicalize_file_name(const char* path) { return export_realpath(p
     follow(path, dir);                                          \
     return real::name(__VA_ARGS__);                             \
   }
-// The file system that a pack is.
-#define CUBE_FILE_SYSTEM(name, type)                                                               \
-  int export_##name(const char* path, struct ::type* s) {                                          \
-    follow(path);                                                                                  \
-    if (!shim::is_bad_pointer(s, sizeof *s) && shim::type##_of_pack(AT_FDCWD, path, *s)) return 0; \
-    return real::name(path, s);                                                                    \
-  }                                                                                                \
-  int export_f##name(int fd, struct ::type* s) {                                                   \
-    shim::materialize(fd);                                                                         \
-    if (!shim::is_bad_pointer(s, sizeof *s) && shim::type##_of_pack(fd, nullptr, *s)) return 0;    \
-    return real::f##name(fd, s);                                                                   \
+// The file system that our names make up.
+#define CUBE_FILE_SYSTEM(name, type)                                                            \
+  int export_##name(const char* path, struct ::type* s) {                                       \
+    follow(path);                                                                               \
+    if (!shim::is_bad_pointer(s, sizeof *s) && shim::names::type(AT_FDCWD, path, *s)) return 0; \
+    return real::name(path, s);                                                                 \
+  }                                                                                             \
+  int export_f##name(int fd, struct ::type* s) {                                                \
+    shim::materialize(fd);                                                                      \
+    if (!shim::is_bad_pointer(s, sizeof *s) && shim::names::type(fd, nullptr, *s)) return 0;    \
+    return real::f##name(fd, s);                                                                \
   }
 CUBE_FILE_SYSTEM(statfs, statfs)
 CUBE_FILE_SYSTEM(statfs64, statfs)
 CUBE_FILE_SYSTEM(statvfs, statvfs)
 CUBE_FILE_SYSTEM(statvfs64, statvfs)
 CUBE_FOLLOWS(long, pathconf, AT_FDCWD, path, (const char* path, int name), path, name)
-// A pack keeps none: there is no such attribute, and the list of all is empty.
-#define CUBE_XATTR(name, no_follow, in_pack, declaration, ...)                  \
-  ssize_t export_##name declaration {                                           \
-    follow(path);                                                               \
-    cube::cache::FileStat stat;                                                 \
-    if (shim::stat_of_packed(AT_FDCWD, path, no_follow, stat)) return in_pack;  \
-    return shim::as_packed(real::name(__VA_ARGS__), AT_FDCWD, path, no_follow); \
+// Our names have none: there is no such attribute, and the list of all is empty.
+#define CUBE_XATTR(name, no_follow, if_ours, declaration, ...)                          \
+  ssize_t export_##name declaration {                                                   \
+    follow(path);                                                                       \
+    cube::cache::FileStat stat;                                                         \
+    if (shim::names::stat(AT_FDCWD, path, no_follow, stat)) return if_ours;             \
+    return shim::names::with_error(real::name(__VA_ARGS__), AT_FDCWD, path, no_follow); \
   }
 CUBE_XATTR(getxattr, false, refuse(ENOTSUP), (const char* path, const char* name, void* value, size_t n), path, name, value, n)
 CUBE_XATTR(lgetxattr, true, refuse(ENOTSUP), (const char* path, const char* name, void* value, size_t n), path, name, value, n)
@@ -251,15 +253,14 @@ int export_fanotify_mark(int fd, unsigned flags, std::uint64_t mask, int dir, co
 
 int export_chdir(const char* path) {
   const int result = real::chdir(path);
-  if (result != 0 && errno == ENOENT) shim::tell_of_working_directory(AT_FDCWD, path);
+  if (result != 0 && errno == ENOENT) shim::names::tell_of_working_directory(AT_FDCWD, path);
   shim::path_filter::forget_working_directory();
   return result;
 }
 int export_fchdir(int fd) {
   shim::materialize(fd);
-  char packed[PATH_MAX];
-  const bool is_packed = shim::copy_path_of_packed(fd, packed);
-  if (is_packed) return export_chdir(packed);
+  char ours[PATH_MAX];
+  if (shim::names::copy_path_of_directory(fd, ours)) return export_chdir(ours);
   const int result = real::fchdir(fd);
   shim::path_filter::forget_working_directory();
   return result;

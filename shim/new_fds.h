@@ -15,13 +15,13 @@ inline int noted(int fd) {
   return fd;
 }
 
-// A dup: of a file that is being written it is another way to write it, of a packed directory the same directory.
+// A dup: of a file that is being written it is another way to write it, of a served directory the same directory.
 inline int noted_dup(int from, int fd, bool close_on_exec) {
   // A dup2 over itself changes nothing.
   if (fd == from) return fd;
   noted(fd);
   const RowKind kind = g_fds.kind(from);
-  const bool is_shared = kind == RowKind::writer || kind == RowKind::packed;
+  const bool is_shared = kind == RowKind::writer || kind == RowKind::served_directory;
   if (fd >= 0 && is_shared && g_fds.is_within(fd) && process::owns_table()) [[unlikely]] {
     if (OpenFileRef file = g_fds.acquire_kind(from, kind)) g_fds.set(fd, kind, std::move(file), close_on_exec);
   }

@@ -1,5 +1,5 @@
 // One open file description of the program: what several fds share after dup. Either a served file (a pin, its bytes,
-// the offset), or a file under a prefix that is open for writing, which nobody may cache meanwhile, or a directory of a pack.
+// the offset), or a file under a prefix that is open for writing, which nobody may cache meanwhile, or a served directory.
 // Objects live in a static pool and are never freed, so that a stale reference finds a counter, not garbage.
 // Invariants: refs counts fds and calls in progress; the last one drops the pin. The offset holds k_moved once the file
 // is being materialised: whoever sees it lets go and looks at the fd again.
@@ -12,7 +12,7 @@
 
 #include "cache/file_cache.h"
 #include "cache/fill.h"
-#include "cache/pack/listing.h"
+#include "cache/record/listing.h"
 
 namespace cube::shim {
 

@@ -237,9 +237,9 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
     if (up && has_dot_dot(path)) return covers_dot_dot(dir, {seen->text, seen->length}, path, covered, care);
   } else {
     const RowKind kind = g_fds.kind(dir);
-    if (care == Care::quick && kind != RowKind::directory && kind != RowKind::packed) return false;
-    // The kernel knows nothing of what lies below and beside a packed one.
-    if (has_dot_dot(path) && kind == RowKind::packed) return false;
+    if (care == Care::quick && kind != RowKind::directory && kind != RowKind::served_directory) return false;
+    // The kernel knows nothing of what lies below and beside a served one.
+    if (has_dot_dot(path) && kind == RowKind::served_directory) return false;
     if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered, care);
   }
   return covers_from(dir, path, covered, care);
@@ -311,8 +311,8 @@ bool join(std::string_view prefix, std::string_view below, CoveredPath& joined) 
 bool passes_by(const char* path) {
   if (!is_readable_pointer(path) || *path != '/') return false;
   const std::string_view text(path);
-  // The prefix of a pack is covered by none, and in the pack.
-  if (process::packs() != nullptr && process::packs()->of(text) != nullptr) return false;
+  // A prefix of our own names is covered by none, and is one of them.
+  if (process::names() != nullptr && process::names()->of(text) != nullptr) return false;
   return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) && !has_odd_parts(text);
 }
 

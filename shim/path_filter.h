@@ -33,9 +33,9 @@ bool covers(int dir, const char* path, CoveredPath& covered, Care care = Care::q
 bool covers_changed(int dir, const char* path, CoveredPath& covered);
 // Takes any pointer that a program may give.
 bool is_absolute(const char* path);
-// The same for a directory: the prefix itself, and what ends in a slash or a dot. For those of packs.
+// The same for a directory: the prefix itself, and what ends in a slash or a dot. For our own names (names.h).
 bool covers_directory(int dir, const char* path, CoveredPath& covered);
-// A path with ".." in it, made absolute, the ".." left in it. For packs, which follow it themselves. False: without "..".
+// A path with ".." in it, made absolute, the ".." left in it. For our own names, which follow it themselves. False: without "..".
 bool spells_up(int dir, const char* path, CoveredPath& spelled);
 bool join(std::string_view prefix, std::string_view below, CoveredPath& joined);
 // Is it a prefix? `prefix` is then set.

@@ -29,6 +29,7 @@ constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]] = Fo
 constinit std::atomic<bool> g_memory_is_shared{false};
 constinit std::atomic<const std::uint32_t*> g_fork_mark{nullptr};
 constinit std::atomic<const cache::Origins*> g_origins{nullptr};
+constinit std::atomic<const cache::AllNames*> g_names{nullptr};
 
 namespace {
 

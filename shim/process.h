@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cache/file_cache.h"
+#include "cache/names/all_names.h"
 
 namespace cube::shim::process {
 
@@ -34,15 +35,12 @@ void seal();
   return true;
 }
 
-// The packs of CUBESHIM_PACKS that could be opened; null: none, as nearly always.
+// Where the files of each prefix come from; null before start().
 extern constinit std::atomic<const cache::Origins*> g_origins;
 inline const cache::Origins* origins() { return g_origins.load(std::memory_order_acquire); }
-inline const cache::PackMounts* packs() {
-  const cache::Origins* const all = origins();
-  return all != nullptr ? &all->packs() : nullptr;
-}
-
-inline bool is_packed(std::string_view path) { return packs() != nullptr && packs()->of(path) != nullptr; }
+// The names that the kernel does not have; null: it has all, as nearly always.
+extern constinit std::atomic<const cache::AllNames*> g_names;
+inline const cache::AllNames* names() { return g_names.load(std::memory_order_acquire); }
 
 const base::Config& config();
 bool has_list();

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "shim/c_result.h"
-#include "shim/path_calls.h"
+#include "shim/opened_writers.h"
 
 namespace cube::shim {
 namespace {

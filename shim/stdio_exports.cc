@@ -14,6 +14,7 @@
 #include "shim/file_calls.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
+#include "shim/open_plan.h"
 #include "shim/path_calls.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"

@@ -15,7 +15,10 @@
 #include "shim/file_calls.h"
 #include "shim/locks.h"
 #include "shim/materialize.h"
+#include "shim/name_change.h"
+#include "shim/names.h"
 #include "shim/new_fds.h"
+#include "shim/open_plan.h"
 #include "shim/path_calls.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
@@ -113,7 +116,7 @@ long open_by_how(const long (&a)[6]) {
 // A change of what (dir, path) names, by a call that libc has no function for.
 long change(long number, const long (&a)[6], int dir, long path, bool follows) {
   const auto* const name = reinterpret_cast<const char*>(path);
-  if (shim::is_read_only(dir, name)) return shim::to_c(-EROFS);
+  if (shim::names::is_read_only(dir, name)) return shim::to_c(-EROFS);
   shim::NameChange change(dir, name, follows);
   const shim::Passage before = shim::passage_of(dir, name);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
@@ -200,7 +203,7 @@ bool forward(long number, const long (&a)[6], long& result) {
       return true;
     case SYS_pidfd_getfd: result = export_pidfd_getfd(number_at(0), number_at(1), static_cast<unsigned>(a[2])); return true;
     case SYS_getdents64:
-      if (shim::g_fds.kind(number_at(0)) != shim::RowKind::packed) return false;
+      if (shim::g_fds.kind(number_at(0)) != shim::RowKind::served_directory) return false;
       result = export_getdents64(number_at(0), reinterpret_cast<void*>(a[1]), static_cast<size_t>(a[2]));
       return true;
     case SYS_prctl:
@@ -268,22 +271,22 @@ bool forward(long number, const long (&a)[6], long& result) {
   }
 }
 
-// The questions about names and fds, and the changes of names, that only libc's functions know the answers of: in a pack, of
-// which the kernel has nothing.
-bool forward_to_packs(long number, const long (&a)[6], long& result) {
+// The questions about names and fds, and the changes of names, that only libc's functions know the answers of: of our own names,
+// of which the kernel has nothing.
+bool forward_to_names(long number, const long (&a)[6], long& result) {
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
   const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
   const auto stat = [&](int i) { return reinterpret_cast<struct ::stat*>(a[i]); };
   const auto text = [&](int i) { return reinterpret_cast<char*>(a[i]); };
   const auto mode = [&](int i) { return static_cast<mode_t>(a[i]); };
-  if (shim::process::packs() == nullptr) return false;
+  if (shim::process::names() == nullptr) return false;
   switch (number) {
     case SYS_fstat:
-      if (shim::g_fds.kind(number_at(0)) != shim::RowKind::packed) return false;
+      if (shim::g_fds.kind(number_at(0)) != shim::RowKind::served_directory) return false;
       result = export_fstat(number_at(0), stat(1));
       return true;
     case SYS_lseek:
-      if (shim::g_fds.kind(number_at(0)) != shim::RowKind::packed) return false;
+      if (shim::g_fds.kind(number_at(0)) != shim::RowKind::served_directory) return false;
       result = export_lseek(number_at(0), a[1], number_at(2));
       return true;
     case SYS_newfstatat: result = export_fstatat(number_at(0), path(1), stat(2), number_at(3)); return true;
@@ -333,7 +336,7 @@ long export_syscall(long number, ...) {
     // Unlike the calls of libc that some are forwarded to, syscall is no cancellation point.
     const bool is_point = may_be_cancelled_in_libc(number);
     const std::optional<shim::NoCancel> no_cancel = is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
-    if (forward(number, a, forwarded) || forward_to_packs(number, a, forwarded)) return forwarded;
+    if (forward(number, a, forwarded) || forward_to_names(number, a, forwarded)) return forwarded;
   }
   const bool concerns_us = shim::process::is_active() || shim::g_fds.served() != 0 || number == SYS_seccomp;
   const shim::SyscallRow* const row = concerns_us ? shim::syscall_row_of(number) : nullptr;

@@ -11,8 +11,8 @@
 
 #include "cache/base/hash.h"
 #include "cache/base/round.h"
-#include "cache/recent_change.h"
-#include "cache/record.h"
+#include "cache/record/recent_change.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 

@@ -25,7 +25,7 @@
 #include "cache/disk/disk_index.h"
 #include "cache/disk/index_builder.h"
 #include "cache/disk/segment_file.h"
-#include "cache/record.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 

@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "cache/base/stats.h"
-#include "cache/fetch_scope.h"
-#include "cache/file_stat.h"
 #include "cache/origin/links_on_way.h"
+#include "cache/ram/fetch_scope.h"
+#include "cache/record/file_stat.h"
 
 namespace cube::cache {
 

@@ -14,8 +14,8 @@
 #include "cache/base/result.h"
 #include "cache/base/scratch.h"
 #include "cache/base/stats.h"
-#include "cache/file_stat.h"
-#include "cache/record.h"
+#include "cache/record/file_stat.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <optional>
 
-#include "cache/pack/listing.h"
 #include "cache/pack/pack_copy.h"
+#include "cache/pack/pack_listing.h"
 #include "cache/pack/pack_neighbours.h"
 
 namespace cube::cache {
@@ -81,7 +81,7 @@ base::Result<void> PackOrigin::open(const OriginOpen& wish, OpenedPlace& place) 
 }
 
 base::Result<Listing*> PackOrigin::list(std::string_view key) const {
-  return Listing::open(*pack_, key, /*follows=*/true, /*with_names=*/true);
+  return list_packed(*pack_, key, /*follows=*/true, /*with_names=*/true);
 }
 
 }  // namespace cube::cache

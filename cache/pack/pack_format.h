@@ -1,6 +1,6 @@
-// A packed data set, FILE.cube: a header page, segments of records (cache/record.h), the index, a footer. doc/FORMAT.md has the
-// fields. Paths are relative to the pack's root, which is the empty path itself. The same tree gives the same bytes: entries
-// stand in the order of their names' bytes, what lies in a directory before the directory itself, and nothing in the file
+// A packed data set, FILE.cube: a header page, segments of records (cache/record/record.h), the index, a footer. doc/FORMAT.md
+// has the fields. Paths are relative to the pack's root, which is the empty path itself. The same tree gives the same bytes:
+// entries stand in the order of their names' bytes, what lies in a directory before the directory itself, and nothing in the file
 // depends on when or where it was packed.
 // Thread safety: pure functions, plain values.
 #pragma once
@@ -11,8 +11,8 @@
 #include <type_traits>
 
 #include "cache/base/hash.h"
-#include "cache/file_stat.h"
-#include "cache/record.h"
+#include "cache/record/file_stat.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 

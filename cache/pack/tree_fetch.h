@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cache/base/unique_fd.h"
-#include "cache/file_stat.h"
+#include "cache/record/file_stat.h"
 
 namespace cube::cache {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cache/record.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 namespace {

@@ -11,8 +11,8 @@
 #include "cache/ram/listings.h"
 #include "cache/ram/region.h"
 #include "cache/ram/segments.h"
+#include "cache/ram/single_flight.h"
 #include "cache/ram/writers.h"
-#include "cache/single_flight.h"
 
 namespace cube::cache {
 

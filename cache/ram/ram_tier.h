@@ -13,7 +13,7 @@
 #include "cache/ram/index.h"
 #include "cache/ram/region.h"
 #include "cache/ram/ring.h"
-#include "cache/record.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 

@@ -16,7 +16,7 @@
 #include "cache/ram/process_slots.h"
 #include "cache/ram/robust_lock.h"
 #include "cache/ram/segments.h"
-#include "cache/record.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 namespace {

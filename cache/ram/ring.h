@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "cache/ram/region.h"
-#include "cache/record.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 

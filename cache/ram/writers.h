@@ -11,8 +11,8 @@
 // writes it. Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
 #pragma once
 
-#include "cache/file_stat.h"
 #include "cache/ram/region.h"
+#include "cache/record/file_stat.h"
 
 namespace cube::cache {
 

@@ -10,7 +10,7 @@
 #include <cstdlib>
 
 #include "cache/base/path.h"
-#include "cache/file_stat.h"
+#include "cache/record/file_stat.h"
 #include "prefetch/list_paths.h"
 
 namespace cube::cli {

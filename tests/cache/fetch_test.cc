@@ -9,7 +9,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/ram/writers.h"
-#include "cache/recent_change.h"
+#include "cache/record/recent_change.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/test_region.h"

@@ -1,5 +1,5 @@
 // A record must say of a file the same as the kernel, field by field.
-#include "cache/file_stat.h"
+#include "cache/record/file_stat.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cache/base/signal_frame.h"
-#include "cache/fetch_scope.h"
 #include "cache/file_cache.h"
+#include "cache/ram/fetch_scope.h"
 #include "cache/ram/listings.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/record.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 namespace {

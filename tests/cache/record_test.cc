@@ -1,5 +1,5 @@
 // The one binary format: where a record lies, and what makes it sound.
-#include "cache/record.h"
+#include "cache/record/record.h"
 
 #include <gtest/gtest.h>
 

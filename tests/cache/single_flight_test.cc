@@ -1,5 +1,5 @@
 // One fetch for each path on the node, whatever becomes of the fetcher.
-#include "cache/single_flight.h"
+#include "cache/ram/single_flight.h"
 
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,12 +109,23 @@ Tree Arena::packed_tree(unsigned number, Kind kind) const {
   return {root, {}, pack_source(base_) + name, kind == Kind::entered ? root : base_};
 }
 
+bool is_fuse(const std::string& path) {
+  constexpr decltype(statfs::f_type) k_fuse_magic = 0x65735546;
+  struct statfs fs {};
+  return statfs(path.c_str(), &fs) == 0 && fs.f_type == k_fuse_magic;
+}
+
 // One pack for all runs, since nothing in it changes: a worker finds its trees there, each of which it uses once. A plain run
 // changes nothing either, and has the first of each kind for all time.
 bool Arena::make_pack() {
   for (const std::string& part : {pack_source(base_), packed_prefix(base_)}) std::filesystem::create_directories(part);
   if (!Subject::can_mount(base_)) {
     std::printf("differ: nothing is compared with packs: that takes root, and a mount\n");
+    return false;
+  }
+  // FUSE files can be watched by epoll, have no time of birth, and root may execute any.
+  if (is_fuse(base_)) {
+    std::printf("differ: nothing is compared with packs: they answer as local file systems do, and FUSE otherwise\n");
     return false;
   }
   for (unsigned number = 0; number < k_packed_trees; ++number) {

@@ -10,6 +10,7 @@
 
 #include "shim/file_calls.h"
 #include "shim/materialize.h"
+#include "shim/open_plan.h"
 #include "shim/path_calls.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cache/base/hash.h"
-#include "cache/record.h"
+#include "cache/record/record.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::cache {

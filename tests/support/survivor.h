@@ -9,7 +9,7 @@
 #include "cache/ram/process_slots.h"
 #include "cache/ram/robust_lock.h"
 #include "cache/ram/segments.h"
-#include "cache/single_flight.h"
+#include "cache/ram/single_flight.h"
 #include "tests/support/test_region.h"
 
 namespace cube::tests {

@@ -1,4 +1,4 @@
-#include "shim/packed_directory.h"
+#include "shim/served_directory.h"
 
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 #include "shim/new_fds.h"
 #include "shim/user_pointer.h"
 
-namespace cube::shim::packed_directory {
+namespace cube::shim::served_directory {
 namespace {
 
 namespace sys = base::sys;
@@ -46,9 +46,10 @@ long open_number(int flags) {
 
 }  // namespace
 
-int open(const cache::PackMount& pack, std::string_view path, int flags) {
+int open(const cache::Names& names, std::string_view key, int flags) {
   const bool with_names = (flags & O_PATH) == 0;
-  const auto opened = cache::Listing::open(pack, path, (flags & O_NOFOLLOW) == 0, with_names);
+  const auto follow = (flags & O_NOFOLLOW) == 0 ? cache::Names::Follow::last : cache::Names::Follow::nothing;
+  const auto opened = names.list(key, follow, with_names);
   if (!opened) return -opened.error().value;
   cache::Listing* const directory = *opened;
   expect_new_fd();
@@ -66,7 +67,7 @@ int open(const cache::PackMount& pack, std::string_view path, int flags) {
   file->directory = directory;
   file->size = directory->end();
   file->flags = flags;
-  g_fds.set(number, RowKind::packed, std::move(file), (flags & O_CLOEXEC) != 0);
+  g_fds.set(number, RowKind::served_directory, std::move(file), (flags & O_CLOEXEC) != 0);
   g_model.store(number, std::memory_order_relaxed);
   return number;
 }
@@ -109,4 +110,4 @@ long seek(OpenFile& file, std::int64_t offset, int whence) {
   return static_cast<long>(target);
 }
 
-}  // namespace cube::shim::packed_directory
+}  // namespace cube::shim::served_directory

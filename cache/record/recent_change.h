@@ -2,7 +2,7 @@
 // Thread safety: pure functions.
 #pragma once
 
-#include "cache/file_stat.h"
+#include "cache/record/file_stat.h"
 
 namespace cube::cache {
 

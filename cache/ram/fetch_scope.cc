@@ -1,4 +1,4 @@
-#include "cache/fetch_scope.h"
+#include "cache/ram/fetch_scope.h"
 
 #include "cache/base/clock.h"
 #include "cache/base/signal_frame.h"

@@ -1,4 +1,4 @@
-#include "cache/file_stat.h"
+#include "cache/record/file_stat.h"
 
 #include <sys/sysmacros.h>
 

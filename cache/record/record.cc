@@ -1,4 +1,4 @@
-#include "cache/record.h"
+#include "cache/record/record.h"
 
 #include <climits>
 #include <cstring>

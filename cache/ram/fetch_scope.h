@@ -7,7 +7,7 @@
 #pragma once
 
 #include "cache/ram/region.h"
-#include "cache/single_flight.h"
+#include "cache/ram/single_flight.h"
 
 namespace cube::cache {
 

@@ -1,18 +1,11 @@
-#include "cache/pack/listing.h"
+#include "cache/pack/pack_listing.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <new>
 
 namespace cube::cache {
 namespace {
-
-namespace sys = base::sys;
-
-// As getdents64 has it, and libc's structure where offsets have 64 bits.
-constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
-static_assert(sizeof(ino_t) == 8 && sizeof(off_t) == 8 && k_name_at == 19);
-constexpr std::uint64_t entry_bytes(std::size_t name) { return (k_name_at + name + 1 + 7) / 8 * 8; }
 
 // Inodes of directories that were opened, for the ".." of those in them: whoever walks comes from above. By the hash of the
 // path, two words that belong together if their sum says so.
@@ -87,7 +80,7 @@ void ask_for_directories(const PackMount& mount, std::string_view path, std::str
 
 }  // namespace
 
-base::Result<Listing*> Listing::open(const PackMount& mount, std::string_view path, bool follows, bool with_names) {
+base::Result<Listing*> list_packed(const PackMount& mount, std::string_view path, bool follows, bool with_names) {
   base::Scratch scratch;
   PackMount::Found found;
   PackMount::Content content;
@@ -95,63 +88,25 @@ base::Result<Listing*> Listing::open(const PackMount& mount, std::string_view pa
   if (!read) return base::fail(read.error().value);
   const std::string_view data(reinterpret_cast<const char*>(content.data), content.entry.data_size);
 
-  std::uint64_t bytes = with_names ? entry_bytes(1) + entry_bytes(2) : 0;
+  std::uint64_t bytes = with_names ? Listing::entry_bytes(1) + Listing::entry_bytes(2) : 0;
   std::string_view name;
   PackName row;
   if (with_names) {
     PackListingReader reader(data);
-    while (reader.next(name, row)) bytes += entry_bytes(name.size());
+    while (reader.next(name, row)) bytes += Listing::entry_bytes(name.size());
     if (!reader.is_sound()) return base::fail(EIO);
   }
-  const std::size_t length = mount.prefix().size() + (found.length == 0 ? 0 : 1 + found.length);
-  if (length >= PATH_MAX) return base::fail(ENAMETOOLONG);
-  // A whole dirent at the end, for programs that copy the structure and not the name.
-  const std::uint64_t mapped = sizeof(Listing) + bytes + sizeof(struct ::dirent);
-  const long at = sys::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (sys::failed(at)) return base::fail(static_cast<int>(-at));
-  auto* const directory = new (reinterpret_cast<void*>(at)) Listing;
-  directory->stat_ = content.stat;
-  directory->mount_ = &mount;
-  directory->mapped_ = mapped;
-  directory->begin_ = sizeof(Listing);
-  std::memcpy(directory->path_, mount.prefix().data(), mount.prefix().size());
-  directory->path_[mount.prefix().size()] = '/';
-  std::memcpy(directory->path_ + mount.prefix().size() + 1, found.path.data(), found.length);
-  directory->path_[length] = '\0';
-  directory->path_length_ = length;
-  if (!with_names) return directory;
+  const auto made = Listing::make(mount.prefix(), found.name(), content.stat, bytes);
+  if (!made || !with_names) return made;
 
-  remember(known_hash(mount, directory->path()), content.stat.inode);
-  const auto add = [&](std::string_view text, std::uint64_t inode, std::uint8_t type) {
-    struct ::dirent* const entry = directory->at(directory->end_);
-    directory->end_ += entry_bytes(text.size());
-    entry->d_ino = inode;
-    entry->d_off = static_cast<off_t>(directory->end_);
-    entry->d_reclen = static_cast<std::uint16_t>(entry_bytes(text.size()));
-    entry->d_type = type;
-    // The memory is zeros.
-    std::memcpy(reinterpret_cast<char*>(entry) + k_name_at, text.data(), text.size());
-  };
-  add(".", content.stat.inode, DT_DIR);
-  add("..", inode_above(mount, directory->path(), content.stat.inode), DT_DIR);
+  Listing& listing = **made;
+  remember(known_hash(mount, listing.path()), content.stat.inode);
+  listing.add(".", content.stat.inode, DT_DIR);
+  listing.add("..", inode_above(mount, listing.path(), content.stat.inode), DT_DIR);
   PackListingReader reader(data);
-  while (reader.next(name, row)) add(name, row.inode, row.type);
+  while (reader.next(name, row)) listing.add(name, row.inode, row.type);
   ask_for_directories(mount, found.name(), data);
-  return directory;
-}
-
-void Listing::release() { sys::munmap(this, mapped_); }
-
-std::uint64_t Listing::round_up(std::uint64_t position) {
-  std::uint64_t here = 0;
-  while (here < position && here < end_) here += at(here)->d_reclen;
-  return here;
-}
-
-std::uint64_t Listing::end_of(std::uint64_t position, std::size_t n) {
-  std::uint64_t here = position;
-  while (here < end_ && here + at(here)->d_reclen - position <= n) here += at(here)->d_reclen;
-  return here;
+  return made;
 }
 
 }  // namespace cube::cache

@@ -1,4 +1,4 @@
-#include "cache/single_flight.h"
+#include "cache/ram/single_flight.h"
 
 #include "cache/base/clock.h"
 #include "cache/ram/process_slots.h"

@@ -1,15 +1,14 @@
-#include "shim/packed_name.h"
+#include "shim/path_only_fd.h"
 
 #include <fmt/core.h>
 
 #include <atomic>
 
-#include "cache/pack/pack_copy.h"
 #include "shim/fd_table.h"
 #include "shim/new_fds.h"
 #include "shim/process.h"
 
-namespace cube::shim::packed_name {
+namespace cube::shim::path_only_fd {
 namespace {
 
 namespace sys = base::sys;
@@ -34,31 +33,31 @@ long make_link(const char* target, const cache::FileStat& stat, int flags) {
   return fd;
 }
 
-long open_link(const cache::PackMount& pack, const cache::PackEntry& entry, int flags) {
+long open_link(const cache::Names& names, std::string_view key, const cache::FileStat& stat, int flags) {
   base::Aside target;
   if (!target) return -ENOMEM;
-  if (entry.data_size >= PATH_MAX) return -EIO;
-  if (!pack.reader().read(entry, target.bytes())) return -EIO;
-  target.data()[entry.data_size] = '\0';
-  return make_link(target.data(), entry.stat, flags);
+  const auto length = names.read_link(key, target.data());
+  if (!length) return -length.error().value;
+  target.data()[*length] = '\0';
+  return make_link(target.data(), stat, flags);
 }
 
-long open_file(const cache::PackMount& pack, std::string_view path, int flags) {
-  auto copy = cache::open_copy_of_packed(pack, path, flags);
+long open_file(const cache::Names& names, std::string_view key, int flags) {
+  auto copy = names.open_copy(key, flags);
   return copy ? copy->release() : -copy.error().value;
 }
 
 }  // namespace
 
-int open(const cache::PackMount& pack, std::string_view path, int flags) {
-  cache::PackMount::Found found;
-  const auto there = pack.find(path, (flags & O_NOFOLLOW) == 0, found);
+int open(const cache::Names& names, std::string_view key, int flags) {
+  const auto follow = (flags & O_NOFOLLOW) == 0 ? cache::Names::Follow::last : cache::Names::Follow::nothing;
+  const auto there = names.stat(key, follow);
   if (!there) return -there.error().value;
   expect_new_fd();
-  const bool is_link = found.entry.kind == cache::RecordKind::link;
-  const long fd = is_link ? open_link(pack, found.entry, flags) : open_file(pack, path, flags);
+  const bool is_link = (there->mode & S_IFMT) == S_IFLNK;
+  const long fd = is_link ? open_link(names, key, *there, flags) : open_file(names, key, flags);
   if (fd >= 0) g_fds.forget(static_cast<int>(fd));
   return static_cast<int>(fd);
 }
 
-}  // namespace cube::shim::packed_name
+}  // namespace cube::shim::path_only_fd

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "cache/file_stat.h"
+#include "cache/record/file_stat.h"
 
 namespace cube::cache {
 
@@ -69,6 +69,8 @@ struct Record {
   bool is_mappable() const { return (flags & k_flag_mappable) != 0; }
   bool is_prefetched() const { return (flags & k_flag_prefetched) != 0; }
   bool is_from_disk() const { return (flags & k_flag_from_disk) != 0; }
+  // The kernel has a file of this name, too.
+  bool is_in_kernel() const { return origin == k_mounts; }
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
   // Relaxed: a bit is set by a process of that view, of itself alone, and never taken back.

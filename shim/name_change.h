@@ -1,0 +1,40 @@
+// Calls that change what a name means or what its file holds: noted before the call, committed after its success.
+// Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include <optional>
+
+#include "shim/path_filter.h"
+#include "shim/process.h"
+
+namespace cube::shim {
+
+// The right to pass through a directory, for calls that may take it away: then nothing that is cached below it may be served
+// before the kernel was asked. Taken before the call. Empty: it is none, or nothing is cached.
+struct Passage {
+  bool is_known = false, is_lost = false;
+  std::uint32_t mode = 0, user = 0, group = 0;
+};
+Passage passage_of(int dir, const char* path);
+// An access list says more than the mode: the right is taken for lost.
+Passage passage_by_attribute(int dir, const char* path, const char* name);
+
+class NameChange {
+ public:
+  NameChange(int dir, const char* path, bool follows_links = false);
+  void commit(const Passage& before = {});
+
+ private:
+  bool covered_ = false;
+  bool by_fd_ = false;              // AT_EMPTY_PATH
+  const char* followed_ = nullptr;  // the path, where the call follows a link at its end
+  std::string_view prefix_;         // that the path is, or lies above
+  int dir_ = AT_FDCWD;
+  std::optional<cache::FileStat> before_;
+  CoveredPath path_;
+};
+
+// The file behind an fd was changed in a way that its opening did not tell (fchmod).
+void note_changed(int fd, const Passage& before = {});
+
+}  // namespace cube::shim
