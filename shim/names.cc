@@ -33,9 +33,9 @@ const Names* of_path_that_goes_up(const cache::AllNames& all, int dir, const cha
 
 // Only a path that may be a directory's is looked at twice. In a child of vfork what is known of the working directory is the
 // parent's.
-const Names* of(int dir, const char* path, CoveredPath& covered) {
+const Names* of_slow(int dir, const char* path, CoveredPath& covered) {
   const cache::AllNames* const all = process::names();
-  if (all == nullptr || !process::is_active()) return nullptr;
+  if (!process::is_active()) return nullptr;
   if (const Names* const names = of_path_that_goes_up(*all, dir, path, covered); names != nullptr) return names;
   const bool is_file = process::owns_table() && path_filter::covers(dir, path, covered);
   if (!is_file && !path_filter::covers_directory(dir, path, covered)) return nullptr;

@@ -16,7 +16,10 @@
 namespace cube::shim::names {
 
 // Null: the path is the kernel's. `covered` is set if it is not.
-const cache::Names* of(int dir, const char* path, CoveredPath& covered);
+const cache::Names* of_slow(int dir, const char* path, CoveredPath& covered);
+[[gnu::always_inline]] inline const cache::Names* of(int dir, const char* path, CoveredPath& covered) {
+  return process::names() == nullptr ? nullptr : of_slow(dir, path, covered);
+}
 // The path itself asks for a directory: it ends in a slash or a dot.
 bool asks_for_directory(std::string_view path);
 
@@ -35,7 +38,7 @@ bool is_below_served(int dir, const char* path);
 int error_of(int dir, const char* path, bool no_follow);
 // The kernel's result, with that error if the kernel has said ENOENT.
 template <typename Result>
-Result with_error(Result result, int dir, const char* path, bool no_follow) {
+[[gnu::always_inline]] inline Result with_error(Result result, int dir, const char* path, bool no_follow) {
   if (result == -1 && process::names() != nullptr && errno == ENOENT) [[unlikely]]
     errno = error_of(dir, path, no_follow);
   return result;

@@ -1,6 +1,5 @@
 #include "shim/open_plan.h"
 
-#include "shim/c_result.h"
 #include "shim/fd_table.h"
 #include "shim/listings.h"
 #include "shim/materialize.h"
@@ -260,8 +259,6 @@ bool OpenPlan::serve_fill(cache::Fill& fill, int fd) {
   g_fds.set(fd, RowKind::served, std::move(file), close_on_exec);
   return true;
 }
-
-int OpenPlan::result() const { return static_cast<int>(to_c(result_)); }
 
 int OpenPlan::note(int fd) {
   if (fd < 0 || !process::is_active()) return fd;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shim/c_result.h"
 #include "shim/path_filter.h"
 #include "shim/process.h"
 
@@ -18,7 +19,8 @@ class OpenPlan {
   OpenPlan(int dir, const char* path, int flags);
 
   bool is_answered() const { return answered_; }
-  int result() const;  // an fd, or -1 and errno
+  // An fd, or -1 and errno.
+  int result() const { return static_cast<int>(to_c(result_)); }
   // libc has done it: remembers what the new fd is. Passes the fd through.
   int note(int fd);
 
