@@ -140,11 +140,25 @@ void write_out(const base::Config& config, std::uint32_t pid, std::string_view t
   if (n != static_cast<long>(text.size())) complain(base::sys::failed(n) ? -n : ENOSPC);
 }
 
+// Those that the job has.
+template <typename Each>
+void for_each_tier(const JobTotals& job, Each&& each) {
+  for (std::size_t i = 0; i < base::k_tiers; ++i) {
+    if (job.tiers[i].capacity != 0) each(base::k_tier_kinds[i], job.tiers[i]);
+  }
+}
+
 }  // namespace
 
 std::uint64_t JobTotals::requests() const {
   return hits() + totals[Counter::misses] + totals[Counter::bypassed_full] + totals[Counter::bypassed_names] +
          totals[Counter::bypassed_busy] + totals[Counter::bypassed_size];
+}
+
+std::uint64_t JobTotals::hits() const {
+  std::uint64_t sum = totals[Counter::hits_ram];
+  for (const base::TierKind& kind : base::k_tier_kinds) sum += totals[kind.hits];
+  return sum;
 }
 
 std::uint64_t JobTotals::opens() const {
@@ -209,10 +223,13 @@ JobTotals collect(Region& region, std::uint32_t job) {
   }
   const RegionHeader& header = region.header();
   result.is_index_full = header.index_full.load(std::memory_order_relaxed) == RegionHeader::k_for_good;
-  result.disk_capacity = header.disk_capacity.load(std::memory_order_relaxed);
-  result.disk_used = header.disk_used.load(std::memory_order_relaxed);
-  result.disk_entries = header.disk_entries.load(std::memory_order_relaxed);
-  result.disk_unwritten = header.disk_unwritten.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < base::k_tiers; ++i) {
+    const TierRow& tier = header.tiers[i];
+    result.tiers[i] = {.capacity = tier.capacity.load(std::memory_order_relaxed),
+                       .used = tier.used.load(std::memory_order_relaxed),
+                       .entries = tier.entries.load(std::memory_order_relaxed),
+                       .unwritten = tier.unwritten.load(std::memory_order_relaxed)};
+  }
   for (std::uint32_t i = 0; i < layout.segment_count; ++i)
     result.unread += region.segment_row(i).unread.load(std::memory_order_relaxed);
   return result;
@@ -223,9 +240,9 @@ ReportText report_as_json(const JobTotals& job) {
   const auto us = [](const auto& histogram, double q) { return static_cast<double>(base::quantile_ns(histogram, q)) / 1000.0; };
   const auto& [hit, miss] = std::tie(job.totals.hit_latency, job.totals.miss_latency);
   ReportText text;
-  const bool has_disk = job.disk_capacity != 0;
   append(text, R"({{"opens":{},"hits":{{"ram":{})", job.opens(), n(Counter::hits_ram));
-  if (has_disk) append(text, R"(,"disk":{})", n(Counter::hits_disk));
+  for_each_tier(
+      job, [&](const base::TierKind& kind, const base::TierStatus&) { append(text, R"(,"{}":{})", kind.name, n(kind.hits)); });
   append(text, R"(}},"misses":{},"bypassed":{{)", n(Counter::misses));
   const char* comma = "";
   for (const auto& [name, counter, reason] : k_bypassed) {
@@ -241,10 +258,10 @@ ReportText report_as_json(const JobTotals& job) {
          n(Counter::prefetch_fetched), n(Counter::prefetch_early), n(Counter::prefetch_late), n(Counter::prefetch_wasted),
          n(Counter::prefetch_duplicate), job.unread);
   append(text, R"("ram":{{"capacity":{},"used":{},"entries":{}}},)", job.ram_capacity, job.ram_used, job.ram_entries);
-  if (has_disk) {
-    append(text, R"("disk":{{"capacity":{},"used":{},"entries":{},"unwritten":{}}},)", job.disk_capacity, job.disk_used,
-           job.disk_entries, job.disk_unwritten);
-  }
+  for_each_tier(job, [&](const base::TierKind& kind, const base::TierStatus& tier) {
+    append(text, R"("{}":{{"capacity":{},"used":{},"entries":{},"unwritten":{}}},)", kind.name, tier.capacity, tier.used,
+           tier.entries, tier.unwritten);
+  });
   append(text, R"("latency_us":{{"hit":{{"p50":{:.3f},"p99":{:.3f}}},"miss":{{"p50":{:.3f},"p99":{:.3f}}}}}}}{})", us(hit, 0.5),
          us(hit, 0.99), us(miss, 0.5), us(miss, 0.99), '\n');
   return text;
@@ -262,10 +279,10 @@ ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std
            n(Counter::prefetch_fetched), n(Counter::prefetch_early), n(Counter::prefetch_late), n(Counter::prefetch_wasted),
            n(Counter::prefetch_duplicate), job.unread);
   }
-  if (job.disk_capacity != 0) {
-    append(text, "cubeshim: disk hit_count:{} entries:{} used:{} capacity:{} unwritten:{}\n", n(Counter::hits_disk),
-           job.disk_entries, job.disk_used, job.disk_capacity, job.disk_unwritten);
-  }
+  for_each_tier(job, [&](const base::TierKind& kind, const base::TierStatus& tier) {
+    append(text, "cubeshim: {} hit_count:{} entries:{} used:{} capacity:{} unwritten:{}\n", kind.name, n(kind.hits), tier.entries,
+           tier.used, tier.capacity, tier.unwritten);
+  });
   append_served(text, job, prefixes);
   return text;
 }

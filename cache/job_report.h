@@ -17,8 +17,7 @@ struct JobTotals {
   std::uint64_t ram_capacity = 0, ram_used = 0, ram_entries = 0;  // bytes, bytes, records
   std::uint64_t unread = 0;  // records that were prefetched, by whatever job, and not opened yet
 
-  std::uint64_t disk_capacity = 0, disk_used = 0, disk_entries = 0;  // capacity 0: there is no disk
-  std::uint64_t disk_unwritten = 0;
+  base::TierStatus tiers[base::k_tiers];
   bool is_index_full = false;
   char misspelled[sizeof JobRow::misspelled] = {};  // a file below a prefix that was opened by another name; empty: none
 
@@ -29,7 +28,7 @@ struct JobTotals {
   };
   Call materialized_by[k_call_counts] = {};
 
-  std::uint64_t hits() const { return totals[base::Counter::hits_ram] + totals[base::Counter::hits_disk]; }
+  std::uint64_t hits() const;
   // Opens under a prefix, however they went.
   std::uint64_t opens() const;
   // Opens of files that a cache of boundless size would hold.

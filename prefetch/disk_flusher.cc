@@ -5,9 +5,8 @@
 #include <memory>
 
 #include "cache/base/clock.h"
-#include "cache/disk_flush.h"
 #include "cache/ram/robust_lock.h"
-#include "cache/ram/segments.h"
+#include "cache/tier/tier_writer.h"
 #include "prefetch/background_thread.h"
 #include "prefetch/event_count.h"
 
@@ -22,9 +21,9 @@ constexpr std::size_t k_flusher_stack = 256 << 10;
 
 // Shared by the thread and who stops it, and left behind where the thread hangs in the disk.
 struct DiskFlusher::State {
-  explicit State(cache::FileCache& of) : cache(of) {}
+  explicit State(cache::FileCache& cache) : writer(cache.tier_writer()) {}
 
-  cache::FileCache& cache;
+  cache::TierWriter writer;
   EventCount events, over;
   std::atomic<std::uint64_t> until_ns{0};  // 0: it is not to stop
   std::atomic<bool> is_over{false};
@@ -34,34 +33,21 @@ struct DiskFlusher::State {
     const std::uint64_t until = until_ns.load(std::memory_order_acquire);
     return until == 0 || base::monotonic_ns() < until;
   }
-  void wait_for_news(std::uint32_t seen) const;
   void run();
   void write();
 };
 
-// Until a segment of the region has news, or the stop, whose count has been looked at before.
-void DiskFlusher::State::wait_for_news(std::uint32_t seen) const {
-  cache::RegionHeader& header = cache.region().header();
-  const timespec limit{0, k_between_passes_ns};
-  // A process that is killed here leaves it too high: a few calls that wake nobody.
-  header.disk_sleeps.fetch_add(1, std::memory_order_seq_cst);
-  if (!stopping()) base::sys::futex_wait(&header.disk_news, seen, &limit);
-  header.disk_sleeps.fetch_sub(1, std::memory_order_relaxed);
-}
-
 void DiskFlusher::State::write() {
-  cache::DiskFlush flush(cache);
   std::uint64_t next_reap_ns = 0;
   while (true) {
     const std::uint32_t seen = events.now();
-    const std::uint32_t news = cache.region().header().disk_news.load(std::memory_order_seq_cst);
+    const std::uint32_t news = writer.news();
     const bool is_last = stopping();
-    // Claims of who was killed would keep segments of the ring from being used.
-    if (const std::uint64_t now = base::monotonic_ns(); !is_last && now >= next_reap_ns && cache.ring().is_in_use()) {
-      cache.region().reap();
+    if (const std::uint64_t now = base::monotonic_ns(); !is_last && now >= next_reap_ns) {
+      writer.free_claims();
       next_reap_ns = now + k_between_reaps_ns;
     }
-    const auto left = flush.pass([this] { return has_time(); });
+    const auto left = writer.pass([this] { return has_time(); });
     if (is_last) {
       if (left && *left > 0) base::log(base::LogLevel::info, "{} files had no time to be written to the disk", *left);
       break;
@@ -69,15 +55,14 @@ void DiskFlusher::State::write() {
     if (stopping()) continue;
     // New records are no reason to ask a disk again that has just refused.
     if (left) {
-      wait_for_news(news);
+      writer.wait_for_news(news, k_between_passes_ns, [this] { return stopping(); });
     } else {
       events.wait(seen, k_after_error_ns);
     }
   }
-  flush.end();
-  // Without its footer a file is recovered by the next job; with it, that costs nothing. The kernel would let the process end
-  // only when the thread has done waiting for the disk, so it does not begin to.
-  if (has_time()) cache.disk()->store().seal(/*durable=*/false);
+  writer.end();
+  // The kernel would let the process end only when the thread has done waiting for the disk, so it does not begin to.
+  if (has_time()) writer.seal();
 }
 
 void DiskFlusher::State::run() {
@@ -85,7 +70,7 @@ void DiskFlusher::State::run() {
   // Once in any case: a job may be over before its thread has had a turn.
   do {
     const std::uint32_t seen = events.now();
-    if (const cache::RobustLock lock(&cache.region().header().disk_writer, 0); lock) return write();
+    if (const cache::RobustLock lock(writer.lock(), 0); lock) return write();
     // Not by waiting for the lock, for which one could not be stopped.
     if (!stopping()) events.wait(seen, k_look_for_turn_ns);
   } while (!stopping());
@@ -124,7 +109,7 @@ DiskFlusher* DiskFlusher::start(cache::FileCache& cache) {
 
 void DiskFlusher::ask_to_stop(std::uint64_t until_ns) {
   state_->until_ns.store(until_ns, std::memory_order_seq_cst);
-  cache::tell_disk(state_->cache.region().header());
+  state_->writer.wake();
   state_->events.notify();
 }
 

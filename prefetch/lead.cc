@@ -34,17 +34,17 @@ unsigned Lead::most_in_flight(unsigned wanted) {
 
 void Lead::open_list() {
   if (config_.prefetch_list.empty()) return;
-  const cache::Region& region = cache_.region();
-  const std::uint64_t listed = region.job_row(region.own_job()).listed.load(std::memory_order_relaxed);
+  const std::uint64_t listed = cache_.ahead().listed_of_job().load(std::memory_order_relaxed);
   std::uint64_t from = (listed & ~k_most_listed) == mark_of(config_.prefetch_list) ? listed & k_most_listed : 0;
   if (from == k_most_listed) from = ListSource::k_all;
   // A set that did not fit as a whole will be wanted again.
   const auto repeats = [](void* of) {
-    auto& cache = *static_cast<cache::FileCache*>(of);
-    return cache.is_full() || cache.ring().is_in_use();
+    auto& ahead = *static_cast<cache::FetchAhead*>(of);
+    return ahead.is_full() || ahead.ring().is_in_use();
   };
   std::string why;
-  auto list = ListSource::open({config_.prefetch_list, config_.prefixes, false, {}, origins_.get()}, from, repeats, &cache_, why);
+  auto list =
+      ListSource::open({config_.prefetch_list, config_.prefixes, false, {}, origins_.get()}, from, repeats, &cache_.ahead(), why);
   if (list == nullptr) base::log(base::LogLevel::warn, "CUBESHIM_PREFETCH_LIST: {}", why);
   plan_.set_list(std::move(list));
 }
@@ -70,7 +70,7 @@ void Lead::end() {
     plan_.set_announcements(nullptr);
   }
   prefetcher_->stop(0);
-  cache_.end_prefetching();
+  cache_.ahead().end_lead();
   // So far as it has come.
   plan_.refused(prefetcher_->take_refused());
   if (ListSource* const list = plan_.list(); list != nullptr) list->log();
@@ -79,8 +79,8 @@ void Lead::end() {
 // Not before there is something to prefetch, for what is the ring's does not hold what stays.
 void Lead::make_ring() {
   if (std::exchange(has_ring_, true)) return;
-  cache_.make_ring(config_.ring);
-  cache_.prepare_ring();
+  cache_.ahead().make_ring(config_.ring);
+  cache_.ahead().prepare_ring();
 }
 
 bool Lead::begin() {
@@ -96,14 +96,12 @@ bool Lead::begin() {
     base::log(base::LogLevel::warn, "nothing is prefetched: {}", why);
     return false;
   }
-  if (cache_.origins() != nullptr) origins_ = cache_.origins()->reopened();
+  if (cache_.ahead().origins() != nullptr) origins_ = cache_.ahead().origins()->reopened();
   plan_.use_origins(origins_.get());
-  cache_.listings().begin_lead();
-  // The rest of a former leader's work is for us.
-  cache_.region().reap();
+  cache_.ahead().begin_lead();
   open_list();
   listen();
-  demand_ = look_at_demand(cache_.region());
+  demand_ = cache_.ahead().demand();
   return true;
 }
 
@@ -124,7 +122,7 @@ bool Lead::feed() {
 }
 
 void Lead::adapt_depth(std::uint64_t now) {
-  const Demand demand = look_at_demand(cache_.region());
+  const cache::Demand demand = cache_.ahead().demand();
   // The counts of a process that has ended are gone with it.
   if (demand.fetches > demand_.fetches && demand.ns >= demand_.ns)
     depth_.demand_took((demand.ns - demand_.ns) / (demand.fetches - demand_.fetches));
@@ -162,9 +160,8 @@ void Lead::note_listed() {
   // A file that is not fetched yet is the next leader's, and so are all after it: fetches end in any order.
   if (const auto first = prefetcher_->first_unended(ListSource::k_reader)) listed = std::min(listed, list->before(*first));
   if (has_next_ && next_.reader == ListSource::k_reader) listed = std::min(listed, list->before(next_.sequence));
-  cache::Region& region = cache_.region();
   listed = mark_of(config_.prefetch_list) | std::min(listed, k_most_listed);
-  region.job_row(region.own_job()).listed.store(listed, std::memory_order_relaxed);
+  cache_.ahead().listed_of_job().store(listed, std::memory_order_relaxed);
 }
 
 void Lead::end_round(std::uint64_t now) {
@@ -201,13 +198,13 @@ std::uint64_t Lead::turn() {
 // Here, where nobody waits for it: not in the fetch that happens to need the next segment.
 void Lead::prepare_room() {
   constexpr int k_most = 2;
-  for (int i = 0; i < k_most && cache_.prepare_room(); ++i) {
+  for (int i = 0; i < k_most && cache_.ahead().prepare_room(); ++i) {
   }
 }
 
 void Lead::wait(std::uint32_t seen, std::uint64_t at_most_ns) {
-  const bool is_blocked = prefetcher_->is_blocked() && cache_.ring().is_made();
-  if (is_blocked && cache_.ring().wait_for_room(k_blocked_tick_ns)) return;
+  const bool is_blocked = prefetcher_->is_blocked() && cache_.ahead().ring().is_made();
+  if (is_blocked && cache_.ahead().ring().wait_for_room(k_blocked_tick_ns)) return;
   // If there is room, it is promised to fetches under way, or there is no memory for it.
   events_.wait(seen, is_blocked ? k_blocked_tick_ns : at_most_ns);
 }

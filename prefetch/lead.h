@@ -8,7 +8,6 @@
 
 #include "cache/base/config.h"
 #include "cache/file_cache.h"
-#include "prefetch/demand.h"
 #include "prefetch/depth_control.h"
 #include "prefetch/event_count.h"
 #include "prefetch/plan.h"
@@ -41,7 +40,7 @@ class Lead {
   void note_listed();
   void end_round(std::uint64_t now);
   void listen();
-  std::string socket_path() const { return cache::Region::socket_path_of(cache_.region().path()); }
+  std::string socket_path() const { return cache_.ahead().socket_path(); }
   bool feed();
   void adapt_depth(std::uint64_t now);
   void free_ring(std::uint64_t now);
@@ -57,7 +56,7 @@ class Lead {
   std::mutex socket_mutex_;  // guards which announcements plan_ has
   PlannedFile next_;
   bool has_next_ = false, has_ring_ = false;
-  Demand demand_, demand_when_blocked_;
+  cache::Demand demand_, demand_when_blocked_;
   std::uint64_t blocked_since_ns_ = 0, next_look_ns_ = 0;
   std::uint64_t round_began_ns_ = 0, next_round_ns_ = 0, fetched_before_ = 0;
 };

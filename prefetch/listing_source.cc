@@ -90,7 +90,7 @@ void ListingSource::begin(Window& window) {
   for (const auto& other : windows_) held += other->names != nullptr ? other->names->size() : 0;
   auto names = std::make_unique<ListingNames>();
   if (held >= most_names_ || !names->read(window.directory, origins_, std::min(most_names_ - held, k_most_names_of_one))) return;
-  names->choose_order([&](const std::string& path) { return static_cast<bool>(cache_.ram().find(path, base::hash_path(path))); });
+  names->choose_order([&](const std::string& path) { return cache_.ahead().is_here(path); });
   window.names = std::move(names);
 }
 
@@ -155,7 +155,7 @@ PathSource::Next ListingSource::next(PlannedFile& file) {
   take_posted();
   if (windows_.empty()) return Next::none_yet;
   // A file that does not stay would be in the way of files that are announced or listed.
-  if (cache_.is_full()) {
+  if (cache_.ahead().is_full()) {
     drop_all();
     return Next::none_yet;
   }

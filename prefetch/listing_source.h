@@ -35,7 +35,7 @@ class ListingSource final : public PathSource {
   static constexpr std::size_t k_most_windows = 1024, k_most_walks = 16;
   static constexpr std::size_t k_most_names = 65536, k_most_names_of_one = 8192;
 
-  explicit ListingSource(cache::FileCache& cache) : cache_(cache), listings_(cache.listings()) {}
+  explicit ListingSource(cache::FileCache& cache) : cache_(cache), listings_(cache.ahead().listings()) {}
   // For the thread that calls next().
   void use_origins(const cache::Origins* origins) { origins_ = origins; }
   // At most so many names in memory. For tests.

@@ -13,7 +13,7 @@ namespace cube::prefetch {
 namespace {
 
 using base::Counter;
-using Begin = cache::BackgroundFetch::Begin;
+using Begin = cache::BackgroundFill::Begin;
 
 constexpr unsigned k_waiting = 256;  // files that are offered ahead of those under way
 
@@ -48,7 +48,7 @@ EngineChoice choice_of(base::EngineKind kind) {
 Prefetcher::Prefetcher(cache::FileCache& cache, Options options)
     : cache_(cache),
       options_(std::move(options)),
-      watch_(cache.ring()),
+      watch_(cache.ahead().ring()),
       progress_(options_.progress != nullptr ? options_.progress : &own_progress_),
       depth_(options_.depth),
       pause_ns_(k_first_pause_ns) {}
@@ -60,9 +60,9 @@ std::unique_ptr<Prefetcher> Prefetcher::make(cache::FileCache& cache, Options op
   engine.nice = prefetcher->options_.nice;
   prefetcher->engine_ = make_engine(choice_of(prefetcher->options_.engine), engine, *prefetcher, why);
   if (prefetcher->engine_ == nullptr) return nullptr;
-  if (cache.origins() == nullptr) return prefetcher;
-  engine.origins = cache.origins();
-  engine.max_file = cache.max_file();
+  if (cache.ahead().origins() == nullptr) return prefetcher;
+  engine.origins = cache.ahead().origins();
+  engine.max_file = cache.ahead().max_file();
   prefetcher->whole_file_engine_ = make_engine(EngineChoice::threads, engine, *prefetcher, why);
   if (prefetcher->whole_file_engine_ == nullptr) return nullptr;
   return prefetcher;
@@ -99,10 +99,10 @@ void Prefetcher::set_depth(unsigned depth) {
 
 // Under the lock. The resident pool needs no accounts: when it is full, the next fetch goes to the ring.
 bool Prefetcher::has_room(const PlannedFile& file) {
-  if (!may_use_ring(file) || (!cache_.is_full() && !is_resident_full_)) return true;
+  if (!may_use_ring(file) || (!cache_.ahead().is_full() && !is_resident_full_)) return true;
   if (credit_ < average_) {
     const std::uint64_t promised = unplaced_.load(std::memory_order_relaxed) * average_;
-    const std::uint64_t room = cache_.ring_room();
+    const std::uint64_t room = cache_.ahead().ring_room();
     if (room <= room_when_put_back_ && base::monotonic_ns() < not_before_ns_) return false;
     credit_ = room > promised ? room - promised : 0;
   }
@@ -147,7 +147,7 @@ std::uint32_t Prefetcher::origin_of(const std::string& path) const {
 }
 
 IoEngine& Prefetcher::engine_for(const std::string& path) const {
-  const bool by_open = whole_file_engine_ != nullptr && cache_.origin_of(path).traits().is_whole_in_one_read;
+  const bool by_open = whole_file_engine_ != nullptr && cache_.ahead().origin_of(path).traits().is_whole_in_one_read;
   return by_open ? *whole_file_engine_ : *engine_;
 }
 
@@ -156,7 +156,7 @@ void Prefetcher::pump() {
 }
 
 void Prefetcher::begin(std::unique_ptr<Flight> flight) {
-  const bool is_hopeless = !may_use_ring(flight->file) && cache_.is_full();
+  const bool is_hopeless = !may_use_ring(flight->file) && cache_.ahead().is_full();
   const Begin what = flight->fetch.begin();
   if (what == Begin::fetch && !is_hopeless) {
     flight->origin = origin_of(flight->file.path);
@@ -186,7 +186,7 @@ Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
   auto& flight = static_cast<Flight&>(of);
   note_placed(flight);
   if (file.stat.size > flight.file.most_bytes) return Room::decline(k_too_large);
-  using Next = cache::Fetch::Next;
+  using Next = cache::RecordFill::Next;
   switch (flight.fetch.accept(file)) {
     case Next::read: return Room::give(flight.fetch.room(), flight.fetch.wants_second_look());
     case Next::done: return Room::decline(k_is_there);
@@ -225,7 +225,7 @@ void Prefetcher::published(const Flight& flight, std::uint64_t bytes) {
   not_before_ns_ = 0;
   if (!place.is_in_ring) is_resident_full_ = false;
   // A larger file does not go to the ring, which must not wait for room for it.
-  const auto of_record = std::min<std::uint64_t>(place.bytes, cache_.region().layout().segment_bytes / 4);
+  const auto of_record = std::min<std::uint64_t>(place.bytes, cache_.ahead().segment_bytes() / 4);
   average_ += (static_cast<std::int64_t>(of_record) - static_cast<std::int64_t>(average_)) / 16;
 }
 
@@ -246,7 +246,7 @@ bool Prefetcher::put_back(Flight& flight) {
   is_resident_full_ = true;
   const std::uint64_t now = base::monotonic_ns();
   if (now < not_before_ns_) return true;
-  room_when_put_back_ = cache_.ring_room();
+  room_when_put_back_ = cache_.ahead().ring_room();
   not_before_ns_ = now + pause_ns_;
   pause_ns_ = std::min(2 * pause_ns_, k_longest_pause_ns);
   return true;

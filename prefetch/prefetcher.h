@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/background_fetch.h"
+#include "cache/file_cache.h"
 #include "prefetch/engine_choice.h"
 #include "prefetch/event_count.h"
 #include "prefetch/path_source.h"
@@ -83,11 +83,11 @@ class Prefetcher final : public FetchClient {
  private:
   struct Flight : Fetch {
     Flight(cache::FileCache& cache, PlannedFile&& planned, bool use_ring)
-        : file(std::move(planned)), fetch(cache, file.path, use_ring) {
+        : file(std::move(planned)), fetch(cache.ahead().fill(file.path, use_ring)) {
       path = file.path.c_str();
     }
     PlannedFile file;
-    cache::BackgroundFetch fetch;
+    cache::BackgroundFill fetch;
     bool is_placed = false;  // it has asked for its room
   };
 

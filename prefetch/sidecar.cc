@@ -55,7 +55,7 @@ void Sidecar::State::run() {
   lower_priority(1);
   while (!stopping()) {
     const std::uint32_t seen = events.now();
-    if (const cache::RobustLock lock(&cache.region().header().prefetch_leader, 0); lock) {
+    if (const cache::RobustLock lock(cache.ahead().leader_lock(), 0); lock) {
       if (stopping()) break;
       do_lead();
       // If this process cannot prefetch, another may have more luck.
@@ -68,7 +68,7 @@ void Sidecar::State::run() {
 
 Sidecar* Sidecar::start(cache::FileCache& cache, const base::Config& config) {
   State* const state = config.prefetch ? start_prefetching(cache, config) : nullptr;
-  DiskFlusher* const flusher = cache.disk() != nullptr ? DiskFlusher::start(cache) : nullptr;
+  DiskFlusher* const flusher = !cache.tiers().is_empty() ? DiskFlusher::start(cache) : nullptr;
   if (state == nullptr && flusher == nullptr) return nullptr;
   auto* const sidecar = new (std::nothrow) Sidecar(state, flusher);
   // A thread that nobody could end must not go on.
@@ -123,7 +123,7 @@ void Sidecar::stop_prefetching(unsigned patience_ms) {
   State& state = *state_;
   state.is_stopping.store(true, std::memory_order_seq_cst);
   state.events.notify();
-  state.cache.ring().wake();
+  state.cache.ahead().ring().wake();
   // Not by the thread itself, which may hang in a list on the origin.
   if (state.is_leading.load(std::memory_order_seq_cst)) state.lead.stop(patience_ms);
   const std::uint64_t until = base::monotonic_ns() + std::max(10U, patience_ms / 2) * base::k_ns_per_ms;

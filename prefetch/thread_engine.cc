@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "cache/base/whole_read.h"
 #include "cache/origin/origins.h"
 #include "prefetch/background_thread.h"
 #include "prefetch/callback_gate.h"
@@ -224,18 +225,17 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, F
     result.reason = room.reason;
     return;
   }
-  ReadParts parts;
-  std::uint64_t got = 0;
+  using base::ReadState;
+  base::WholeRead read(room.data, file.stat.size);
   ReadState state = ReadState::more;
   while (state == ReadState::more) {
     if (worker.gate.is_closed()) return;
-    parts.aim(room.data, file.stat.size, got);
     ++result.reads;
-    const long n = sys::raw(SYS_preadv, fd, sys::arg(parts.parts), 2, static_cast<long>(got));
+    const long n = sys::raw(SYS_preadv, fd, sys::arg(read.aim()), read.k_parts, static_cast<long>(read.got()));
     if (n == -EINTR) continue;
     if (sys::failed(n)) return fail(static_cast<int>(-n));
     result.bytes += static_cast<std::uint64_t>(n);
-    state = after_read(file.stat.size, got, n);
+    state = read.after(n);
   }
   if (state == ReadState::whole && room.look_again) {
     ++result.stats;

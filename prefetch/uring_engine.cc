@@ -220,9 +220,8 @@ void UringCore::ask_stat(std::uint64_t index, Flight& flight, Stage stage) {
 void UringCore::read(std::uint64_t index, Flight& flight) {
   flight.stage = Stage::reading;
   ++flight.result.reads;
-  flight.parts.aim(flight.room.data, flight.stat.size, flight.got);
   io_uring_sqe* const sqe = ring_->next();
-  io_uring_prep_readv(sqe, flight.fd, flight.parts.parts, 2, flight.got);
+  io_uring_prep_readv(sqe, flight.fd, flight.read.aim(), flight.read.k_parts, flight.read.got());
   start(sqe, index, flight);
 }
 
@@ -266,17 +265,17 @@ void UringCore::ask_for_room(std::uint64_t index, Flight& flight) {
   if (!flight.room.is_given) return end(index, flight, Ending::declined);
   // A ring need not wait for what was opened with O_NONBLOCK.
   if (flight.stat.is_regular()) sys::fcntl(flight.fd, F_SETFL, 0);
-  flight.got = 0;
+  flight.read = base::WholeRead(flight.room.data, flight.stat.size);
   read(index, flight);
 }
 
 void UringCore::read_returned(std::uint64_t index, Flight& flight, int n) {
   flight.result.bytes += static_cast<std::uint64_t>(n);
-  switch (after_read(flight.stat.size, flight.got, n)) {
-    case ReadState::more:
+  switch (flight.read.after(n)) {
+    case base::ReadState::more:
       return is_stopping_.load(std::memory_order_relaxed) ? end(index, flight, Ending::cancelled) : read(index, flight);
-    case ReadState::changed: return end(index, flight, Ending::changed);
-    case ReadState::whole: break;
+    case base::ReadState::changed: return end(index, flight, Ending::changed);
+    case base::ReadState::whole: break;
   }
   if (flight.room.look_again) return ask_stat(index, flight, Stage::looking_again);
   end(index, flight, Ending::whole);

@@ -4,6 +4,7 @@
 
 #include <linux/openat2.h>
 
+#include "cache/base/whole_read.h"
 #include "prefetch/whole_file.h"
 
 namespace cube::prefetch {
@@ -22,10 +23,9 @@ struct Flight {
   bool has_room = false;
 
   Room room;
-  std::uint64_t got = 0;
   cache::FileStat stat{};
   FetchResult result;
-  ReadParts parts;
+  base::WholeRead read;
   struct ::open_how how {};
   FdPath again;
   struct ::statx statx {};

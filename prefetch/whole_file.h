@@ -2,8 +2,6 @@
 // Thread safety: pure functions but for the system calls. An fd table of the calling thread's own is assumed.
 #pragma once
 
-#include <sys/uio.h>
-
 #include <climits>
 #include <cstring>
 
@@ -34,24 +32,5 @@ void path_of_fd(int fd, FdPath& to);
 // Both steps. Opens without symbolic links first, so that is_physical costs nothing. The fd of anything but a regular file is of
 // the name alone.
 base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links);
-
-// The parts of a read of what is missing of a file, and of one byte that should not be there.
-struct ReadParts {
-  struct ::iovec parts[2]{};
-  std::byte beyond{};
-
-  void aim(std::byte* data, std::uint64_t size, std::uint64_t got) {
-    parts[0] = {data + got, size - got};
-    parts[1] = {&beyond, 1};
-  }
-};
-
-enum class ReadState { more, whole, changed };
-// The state after a read that returned `n`.
-inline ReadState after_read(std::uint64_t size, std::uint64_t& got, long n) {
-  got += static_cast<std::uint64_t>(n);
-  if (got == size) return ReadState::whole;
-  return got > size || n == 0 ? ReadState::changed : ReadState::more;
-}
 
 }  // namespace cube::prefetch

@@ -43,7 +43,7 @@ namespace {
 
 // The number of a served file is to be closed, or to become another file.
 void leave(std::uint64_t row) {
-  cache::Fill* const fill = open_files::at(static_cast<std::uint32_t>(row))->fill;
+  cache::PartialFill* const fill = open_files::at(static_cast<std::uint32_t>(row))->fill;
   if (fill != nullptr) [[unlikely]]
     fill->number_leaves();
 }

@@ -131,7 +131,7 @@ void publish_without(Entry& entry, const Range& all, const Range& gone) {
 }
 
 long map_into(Entry& entry, cache::FileCache& cache, const OpenFile& file, const MapRequest& request) {
-  entry.is_copy = cache.ring().holds(*file.record);
+  entry.is_copy = cache.ahead().ring().holds(*file.record);
   if (entry.is_copy) {
     const std::uint64_t most = cache.region().layout().file_bytes / k_copies_share;
     const long at = mapped_copy::map(file, request, most);

@@ -19,7 +19,7 @@ NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir
   by_fd_ = dir >= 0 && (path == nullptr || *path == '\0');
   if (by_fd_) materialize(dir, "fchownat");
   auto* const cache = process::existing_cache();
-  if (cache == nullptr || cache->is_empty()) return;
+  if (cache == nullptr || cache->changes().is_empty()) return;
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
   // By another name it may be what is covered, and a link under a covered name is not what it leads to.
   if (follows_links) followed_ = path;
@@ -41,22 +41,22 @@ void NameChange::commit(const Passage& before) {
   if (cache == nullptr) return;
   const KeepErrno keep;
   if (by_fd_) note_changed(dir_, before);
-  if (!prefix_.empty()) cache->tree_changed(prefix_);
+  if (!prefix_.empty()) cache->changes().tree_changed(prefix_);
   if (followed_ != nullptr) {
     const long fd = sys::openat(dir_, followed_, O_PATH | O_CLOEXEC);
     if (!sys::failed(fd)) note_changed(static_cast<int>(fd), before);
     sys::close(static_cast<int>(fd));
   }
   if (!covered_) return;
-  cache->content_changed(path_.key(), before_ ? &*before_ : nullptr);
+  cache->changes().content_changed(path_.key(), before_ ? &*before_ : nullptr);
   const auto type = before_ ? before_->mode & S_IFMT : 0U;
-  if (type == S_IFDIR || type == S_IFLNK) cache->tree_changed(path_.key());
+  if (type == S_IFDIR || type == S_IFLNK) cache->changes().tree_changed(path_.key());
 }
 
 Passage passage_of(int dir, const char* path) {
   if (!process::is_active() || !process::owns_table()) return {};
   auto* const cache = process::existing_cache();
-  if (cache == nullptr || cache->is_empty()) return {};
+  if (cache == nullptr || cache->changes().is_empty()) return {};
   const KeepErrno keep;
   const auto stat = cache::stat_path(dir, path, AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
   if (!stat || (stat->mode & S_IFMT) != S_IFDIR) return {};
@@ -85,19 +85,19 @@ void note_changed(int fd, const Passage& before) {
   if (!process::is_active() || !process::owns_table()) return;
   // A forked child that has opened nothing yet changes files too.
   auto* const cache = process::existing_cache();
-  if (cache == nullptr || cache->is_empty()) return;
+  if (cache == nullptr || cache->changes().is_empty()) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
   if (!stat) return;
   char path[PATH_MAX];
-  const bool is_known = cache->knows_device(stat->device());
-  if (stat->is_regular() && is_known) cache->content_changed(path_of_fd(fd, path), &*stat);
+  const bool is_known = cache->changes().knows_device(stat->device());
+  if (stat->is_regular() && is_known) cache->changes().content_changed(path_of_fd(fd, path), &*stat);
   if (!before.is_known || (stat->mode & S_IFMT) != S_IFDIR || !has_lost(before, *stat)) return;
   // Mounts that prefixes lie on may be below a directory of another device.
   const std::string_view directory = path_of_fd(fd, path);
   std::string_view prefix;
   if (directory.size() < sizeof path) path[directory.size()] = '\0';
-  if (is_known || path_filter::is_prefix_or_above(AT_FDCWD, path, prefix)) cache->tree_changed(directory);
+  if (is_known || path_filter::is_prefix_or_above(AT_FDCWD, path, prefix)) cache->changes().tree_changed(directory);
 }
 
 }  // namespace cube::shim

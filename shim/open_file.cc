@@ -32,7 +32,7 @@ void end(OpenFile* file) {
   }
   if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) {
     if (file->kind == OpenFile::Kind::writer) {
-      if (!file->sticky.load(std::memory_order_relaxed)) cache->writing_ends(file->written);
+      if (!file->sticky.load(std::memory_order_relaxed)) cache->changes().writing_ends(file->written);
     } else {
       cache->stats().count(base::Counter::bytes_served, file->bytes_served.load(std::memory_order_relaxed));
       cache->stats().count(base::Counter::calls_saved, file->calls_saved.load(std::memory_order_relaxed));
@@ -73,7 +73,8 @@ void forget_pins() {
 
 void let_writing_last(OpenFile& file, cache::Sharing how) {
   file.sticky.store(true, std::memory_order_relaxed);
-  if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) cache->writing_is_shared(file.written, how);
+  if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr)
+    cache->changes().writing_is_shared(file.written, how);
 }
 
 OpenFile* at(std::uint32_t index) { return reinterpret_cast<OpenFile*>(g_pool) + index; }

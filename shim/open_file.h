@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "cache/file_cache.h"
-#include "cache/fill.h"
+#include "cache/fill/partial_fill.h"
 #include "cache/record/listing.h"
 
 namespace cube::shim {
@@ -47,7 +47,7 @@ struct alignas(64) OpenFile {
   bool is_placeholder() const { return number.load(std::memory_order_acquire) == Number::placeholder; }
   bool is_origin() const { return number.load(std::memory_order_acquire) == Number::origin; }
   // Its bytes come as they are read, or came so; null for most. The record is unconfirmed until all are there.
-  cache::Fill* fill = nullptr;
+  cache::PartialFill* fill = nullptr;
   // May its record be shown? Not if it has changed since, nor if its fill was given up.
   bool is_current() const { return !record->is_stale() || is_filling(); }
   // Out of the way of a hit.

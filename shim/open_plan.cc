@@ -121,7 +121,9 @@ void OpenPlan::plan_file() {
 }
 
 void OpenPlan::open_cached(cache::FileCache& cache) {
-  constexpr auto k_serve = [](void* who, cache::Fill& fill, int fd) { return static_cast<OpenPlan*>(who)->serve_fill(fill, fd); };
+  constexpr auto k_serve = [](void* who, cache::PartialFill& fill, int fd) {
+    return static_cast<OpenPlan*>(who)->serve_fill(fill, fd);
+  };
   cache::OpenOutcome outcome = cache.open({path_.key(), path_.c_str(), flags_, expect_new_fd, k_serve, this});
   const std::uint64_t fetched_bytes = outcome.was_fetched && outcome.pin ? outcome.pin->data_size : 0;
   const bool was_fetched = outcome.was_fetched;
@@ -240,7 +242,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
 }
 
 // Reads of it are answered as its bytes come; the number is the origin's own, and the kernel knows its offset (materialize.h).
-bool OpenPlan::serve_fill(cache::Fill& fill, int fd) {
+bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   if (!g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
   OpenFileRef file = open_files::make();
   if (!file) return false;

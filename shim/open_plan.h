@@ -51,7 +51,7 @@ class OpenPlan {
   bool refuse_link();
   void open_cached(cache::FileCache& cache);
   void serve(cache::OpenOutcome&& outcome);
-  bool serve_fill(cache::Fill& fill, int fd);
+  bool serve_fill(cache::PartialFill& fill, int fd);
   bool prefer_limit();
   void answer(int result);
   bool may_write() const;

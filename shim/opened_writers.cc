@@ -22,10 +22,10 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   if (!file || !g_fds.is_within(fd)) return;
   file->kind = OpenFile::Kind::writer;
   file->written = *stat;
-  cache->writing_begins(key, *stat);
+  cache->changes().writing_begins(key, *stat);
   // Its other names: where it really lies.
   char real_path[PATH_MAX];
-  cache->content_changed(path_of_fd(fd, real_path), nullptr);
+  cache->changes().content_changed(path_of_fd(fd, real_path), nullptr);
   g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
 }
 
@@ -34,10 +34,10 @@ void note_vforked_writer(int fd) {
   if (cache == nullptr) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
-  if (!stat || !stat->is_regular() || !cache->knows_device(stat->device())) return;
-  cache->child_writes({}, *stat);
+  if (!stat || !stat->is_regular() || !cache->changes().knows_device(stat->device())) return;
+  cache->changes().child_writes({}, *stat);
   char real_path[PATH_MAX];
-  cache->content_changed(path_of_fd(fd, real_path), nullptr);
+  cache->changes().content_changed(path_of_fd(fd, real_path), nullptr);
 }
 
 int note_foreign_fd(int fd) {
@@ -63,9 +63,9 @@ void note_foreign_writer(int dir, const char* path) {
   if (!stat || !stat->is_regular()) return;
   auto* const cache = is_covered_here ? process::cache() : process::cache_of_device(stat->device());
   if (cache == nullptr) return;
-  cache->child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
+  cache->changes().child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
   char real_path[PATH_MAX];
-  cache->content_changed(path_of_fd(fd.get(), real_path), nullptr);
+  cache->changes().content_changed(path_of_fd(fd.get(), real_path), nullptr);
 }
 
 }  // namespace cube::shim

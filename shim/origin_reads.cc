@@ -11,7 +11,7 @@ namespace cube::shim::origins {
 namespace {
 
 namespace sys = base::sys;
-using cache::Fill;
+using cache::PartialFill;
 
 // So much is brought and copied out before the next, while the processor has it at hand.
 constexpr std::size_t k_step = 512 << 10;
@@ -19,10 +19,10 @@ constexpr std::size_t k_step = 512 << 10;
 // Is this number the file's from the moment at which `numbers` was taken, unless that counts on?
 bool is_number_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
 
-Fill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
-  if (file.fill == nullptr) return Fill::Bytes::here;
-  const Fill::Numbers numbers = file.fill->numbers();
-  return is_number_of(fd, file) ? file.fill->bring(fd, numbers, at, n) : Fill::Bytes::at_origin;
+PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
+  if (file.fill == nullptr) return PartialFill::Bytes::here;
+  const PartialFill::Numbers numbers = file.fill->numbers();
+  return is_number_of(fd, file) ? file.fill->bring(fd, numbers, at, n) : PartialFill::Bytes::at_origin;
 }
 
 // By the number. If another thread has closed it meanwhile, the read goes on, as in the kernel. If the file can then not be
@@ -42,9 +42,9 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
 
 long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   switch (bring(file, fd, at, n)) {
-    case Fill::Bytes::here: std::memcpy(to, file.data + at, n); return static_cast<long>(n);
-    case Fill::Bytes::interrupted: return -EINTR;
-    case Fill::Bytes::at_origin: break;
+    case PartialFill::Bytes::here: std::memcpy(to, file.data + at, n); return static_cast<long>(n);
+    case PartialFill::Bytes::interrupted: return -EINTR;
+    case PartialFill::Bytes::at_origin: break;
   }
   return read_origin(file, fd, to, n, at);
 }
@@ -109,7 +109,7 @@ long preadv(OpenFile& file, int fd, const struct ::iovec* parts, std::uint64_t a
 }
 
 void bring_all(OpenFile& file, int fd) {
-  const Fill::Numbers numbers = file.fill->numbers();
+  const PartialFill::Numbers numbers = file.fill->numbers();
   if (is_number_of(fd, file)) file.fill->bring_all(fd, numbers);
 }
 

@@ -1,7 +1,7 @@
 // Reads of a served file whose number is the origin's own: one that was locked, or one whose bytes come as they are read
-// (cache/fill.h). Bytes in memory are answered from there; the rest is brought, or asked of the kernel. The kernel is told the
-// offset after each move. The caller has claimed the bytes, and the file has them.
-// Thread safety: all of it; async-signal-safe.
+// (cache/fill/partial_fill.h). Bytes in memory are answered from there; the rest is brought, or asked of the kernel. The kernel
+// is told the offset after each move. The caller has claimed the bytes, and the file has them. Thread safety: all of it;
+// async-signal-safe.
 #pragma once
 
 #include <sys/uio.h>

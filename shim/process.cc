@@ -200,7 +200,7 @@ cache::FileCache* existing_cache() {
 
 cache::FileCache* cache_of_device(std::uint64_t device) {
   cache::FileCache* const cache = attached_cache();
-  if (cache != nullptr) return cache->knows_device(device) ? cache : nullptr;
+  if (cache != nullptr) return cache->changes().knows_device(device) ? cache : nullptr;
   for (const std::uint64_t known : g_parents_devices) {
     if (known == device + 1) return existing_cache();
   }
@@ -277,9 +277,9 @@ void resume_sidecar() {
 
 void offer_sidecar(cache::FileCache& cache) {
   if (g_sidecar_state.load(std::memory_order_relaxed) != SidecarState::none) return;
-  const bool may_prefetch = g_config->prefetch && (cache.is_prefetching() || has_list());
+  const bool may_prefetch = g_config->prefetch && (cache.ahead().is_wanted() || has_list());
   // One process of the node writes to the disk. The others need no thread for it, until that one is gone.
-  const bool may_write = cache.disk() != nullptr && !cache.ring().has_disk_writer();
+  const bool may_write = !cache.tiers().is_empty() && !cache.ahead().ring().has_disk_writer();
   if (!may_prefetch && !may_write) return;
   // A thread is not made where a signal handler may have interrupted malloc. A later open tries again, and not each one, for
   // the question is dear.

@@ -1,12 +1,12 @@
 #include "cache/base/memory_limits.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <string_view>
 
+#include "cache/base/aside.h"
 #include "cache/base/sys.h"
 
 namespace cube::base {
@@ -65,11 +65,31 @@ std::uint64_t left_of(std::uint64_t limit, std::uint64_t usage) {
   return limit > usage ? limit - usage : 0;
 }
 
+// root + group + "/" + file. Aside: a thread may have a stack of 16 KB.
+class GroupPath {
+ public:
+  GroupPath(std::string_view root, std::string_view group, std::string_view file) {
+    if (!room_ || root.size() + group.size() + file.size() + 2 > Aside::k_bytes) return;
+    char* to = room_.data();
+    for (const std::string_view part : {root, group, std::string_view("/"), file}) {
+      std::memcpy(to, part.data(), part.size());
+      to += part.size();
+    }
+    *to = '\0';
+    is_whole_ = true;
+  }
+  // "": there is no such file.
+  const char* c_str() const { return is_whole_ ? room_.data() : ""; }
+
+ private:
+  Aside room_;
+  bool is_whole_ = false;
+};
+
 // Page cache of the group counts as used, and goes when memory is wanted: sum of the two lists in memory.stat.
 std::uint64_t page_cache_in(std::string_view root, std::string_view group, std::string_view inactive, std::string_view active) {
-  char path[512];
-  *fmt::format_to_n(path, sizeof path - 1, "{}{}/memory.stat", root, group).out = '\0';
-  const FileText text(path);
+  const GroupPath path(root, group, "memory.stat");
+  const FileText text(path.c_str());
   if (!text) return 0;
   std::string_view rest = text.view();
   std::uint64_t sum = 0;
@@ -94,13 +114,10 @@ constexpr GroupFiles k_v2 = {"memory.max", "memory.current", "inactive_file", "a
 std::uint64_t available_in(std::string_view root, std::string_view group, const GroupFiles& files) {
   std::uint64_t least = k_unknown;
   while (true) {
-    char limit[512], usage[512];
-    *fmt::format_to_n(limit, sizeof limit - 1, "{}{}/{}", root, group, files.limit).out = '\0';
-    *fmt::format_to_n(usage, sizeof usage - 1, "{}{}/{}", root, group, files.usage).out = '\0';
-    const std::uint64_t most = number_in(limit);
+    const std::uint64_t most = number_in(GroupPath(root, group, files.limit).c_str());
     // "max", and the huge number that v1 has for it, need no look at the rest.
     if (most < k_unknown / 4) {
-      const std::uint64_t used = number_in(usage);
+      const std::uint64_t used = number_in(GroupPath(root, group, files.usage).c_str());
       const std::uint64_t cached = page_cache_in(root, group, files.inactive, files.active);
       least = std::min(least, left_of(most, used == k_unknown ? used : used - std::min(used, cached)));
     }

@@ -96,18 +96,6 @@ inline bool is_within(const DiskFooterRow& row, std::uint64_t data_end) {
          begin <= data_end - bytes;
 }
 
-// Of the same path, the same bytes? Not by the device, whose number is another after each mount. By the ctime too: an mtime can
-// be set back after a write (rsync -t, cp -p, touch -r).
-inline bool is_same_version(const FileStat& a, const FileStat& b) {
-  return a.inode == b.inode && a.size == b.size && a.modified == b.modified && a.changed == b.changed && a.same_rights(b);
-}
-
-// Fetched so soon after the file was written that it may have been written again within the grain of its times: what the origin
-// says of it later proves nothing.
-inline bool may_be_racy(const Record& record) {
-  return is_within_step(record.stat.modified, record.fetched_ns) || may_hide_change(record.stat, record.fetched_ns);
-}
-
 inline DiskFooterRow footer_row(const Record& record, std::uint64_t offset) {
   return {.path_hash = base::hash_path(record.path()),
           .inode_hash = base::hash_inode(record.stat.device(), record.stat.inode),

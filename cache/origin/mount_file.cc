@@ -1,8 +1,8 @@
 #include "cache/origin/mount_file.h"
 
-#include <sys/uio.h>
-
 #include <cerrno>
+
+#include "cache/base/whole_read.h"
 
 namespace cube::cache {
 
@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t k_one_readahead = 128 << 10;
 
 // Asks for all parts of a large file at once, for such a file costs a second look that the plain reader does not pay
-// (Fetch::wants_second_look). Waits for none of them, and an error shows itself in the read that follows.
+// (RecordFill::wants_second_look). Waits for none of them, and an error shows itself in the read that follows.
 // A file without pages in the kernel (FUSE with direct I/O) is told by its shared mapping, which is refused: its reads would
 // come twice. A file on a block device (major is not 0) needs no more than the kernel does.
 void ask_for_all(int fd, const FileStat& stat) {
@@ -47,22 +47,19 @@ base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats
 }
 
 base::Result<void> MountFile::read_whole(std::byte* to, base::Stats* stats) const {
-  const std::uint64_t size = stat_.size;
   ask_for_all(fd_.get(), stat_);
-  std::uint64_t got = 0;
+  base::WholeRead read(to, stat_.size);
   while (true) {
-    // One byte more than there should be: a file that has grown, and one whose size is a lie, show themselves.
-    std::byte beyond{};
-    const struct ::iovec parts[2] = {{to + got, size - got}, {&beyond, 1}};
     count(stats, Counter::origin_reads);
-    const long n = sys::raw(SYS_preadv, fd_.get(), sys::arg(parts), 2, static_cast<long>(got));
+    const long n = sys::raw(SYS_preadv, fd_.get(), sys::arg(read.aim()), read.k_parts, static_cast<long>(read.got()));
     if (!fd_.is_own()) return base::fail(EINTR);
     if (sys::failed(n)) return base::fail(static_cast<int>(-n));
     count(stats, Counter::origin_bytes, static_cast<std::uint64_t>(n));
-    got += static_cast<std::uint64_t>(n);
-    if (got > size) return base::fail(ESTALE);
-    if (got == size) return {};
-    if (n == 0) return base::fail(ESTALE);
+    switch (read.after(n)) {
+      case base::ReadState::whole: return {};
+      case base::ReadState::changed: return base::fail(ESTALE);
+      case base::ReadState::more: break;
+    }
   }
 }
 

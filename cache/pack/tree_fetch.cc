@@ -7,6 +7,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "cache/base/whole_read.h"
 #include "cache/pack/pack_format.h"
 
 namespace cube::cache {
@@ -30,7 +31,6 @@ bool is_unchanged(int fd, const FileStat& before) {
   return after && after->is_unchanged_since(before);
 }
 
-// Not by the stat alone: the file may have grown or shrunk since.
 FetchedEntry read_file(int fd) {
   FetchedEntry entry;
   for (int i = 0; i < k_tries; ++i) {
@@ -46,17 +46,17 @@ FetchedEntry read_file(int fd) {
       return entry;
     }
     entry.size = stat->size;
-    entry.data = std::make_unique_for_overwrite<std::byte[]>(entry.size + 1);
-    std::size_t got = 0;
-    while (got <= entry.size) {
-      const long n = sys::pread(fd, entry.data.get() + got, entry.size + 1 - got, static_cast<std::int64_t>(got));
+    entry.data = std::make_unique_for_overwrite<std::byte[]>(entry.size);
+    base::WholeRead read(entry.data.get(), entry.size);
+    auto state = base::ReadState::more;
+    while (state == base::ReadState::more) {
+      const long n = sys::raw(SYS_preadv, fd, sys::arg(read.aim()), read.k_parts, static_cast<long>(read.got()));
       if (n == -EINTR) continue;
       if (sys::failed(n)) return failed_with(static_cast<int>(-n));
-      if (n == 0) break;
-      got += static_cast<std::size_t>(n);
+      state = read.after(n);
     }
     entry.what = What::file;
-    if (got == entry.size && is_unchanged(fd, entry.stat)) return entry;
+    if (state == base::ReadState::whole && is_unchanged(fd, entry.stat)) return entry;
   }
   entry.what = What::changing;
   entry.data.reset();

@@ -11,6 +11,7 @@
 
 #include "cache/base/process_id.h"
 #include "cache/base/stats.h"
+#include "cache/base/tier_kinds.h"
 
 namespace cube::cache {
 
@@ -50,6 +51,11 @@ RegionLayout layout_for(std::uint64_t bytes);
 // The one layout of these two sizes; all zero where no region has such.
 RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count);
 
+// The status of a tier, as base::TierStatus has it.
+struct TierRow {
+  std::atomic<std::uint64_t> capacity, used, entries, unwritten;
+};
+
 struct RegionHeader {
   static constexpr std::uint32_t k_for_good = 1;
 
@@ -84,16 +90,15 @@ struct RegionHeader {
   std::atomic<std::uint32_t> ring_wakeups;     // futex: room in the ring
   std::atomic<std::uint32_t> ring_waiting;     // the leader waits for room
   std::atomic<std::uint64_t> ring_filling;     // generation:32 | segment + 1:32 that programs' own fetches fill; 0: none yet
-  // The disk (disk_flush.h). Its writer holds the mutex, and says now and then that it writes.
+  // The tiers (tier_writer.h). Their writer holds the mutex, and says now and then that it writes.
   pthread_mutex_t disk_writer;
   std::atomic<std::uint64_t> disk_alive_ns;  // monotonic clock, coarse; 0: nothing is written
   std::atomic<std::uint32_t> disk_news;      // futex: a segment has got its last record
   std::atomic<std::uint32_t> disk_sleeps;    // the writer waits for that
   // For the report.
   std::atomic<std::uint32_t> disk_told;  // its trouble was told
-  std::atomic<std::uint64_t> disk_capacity, disk_used, disk_entries;
-  std::atomic<std::uint64_t> disk_unwritten;  // records that had no time at the last exit
-  std::uint64_t views[k_views];               // base::current_view of those who have attached; 0 is free; under lifecycle
+  TierRow tiers[base::k_tiers];
+  std::uint64_t views[k_views];  // base::current_view of those who have attached; 0 is free; under lifecycle
 };
 
 // How often a call had served files made kernel files: its name, cut to 16 bytes.

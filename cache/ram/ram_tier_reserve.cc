@@ -100,7 +100,7 @@ void RamTier::let_go_of_window(Pool pool) {
     cube::cache::release_lease(*region_, window->segment);
   } else {
     seal_segment(*region_, window->segment);
-    tell_disk(region_->header());
+    tell_tier_writer(region_->header());
   }
   window.reset();
 }

@@ -108,7 +108,7 @@ bool Ring::is_used_up(std::uint32_t segment) const {
 }
 
 bool Ring::is_awaited(const SegmentRow& row) const {
-  // Acquire: pairs with the release of who has written them (DiskFlush).
+  // Acquire: pairs with the release of who has written them (TierWriter).
   return row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) && has_disk_writer();
 }
 
@@ -137,7 +137,7 @@ base::Result<void> Ring::next_filling(const Filling& full) {
   if (before != full.pack()) return {};
   if (full.is_any) {
     next_ = full.segment + 1;
-    tell_disk(header);
+    tell_tier_writer(header);
   }
   auto leased = lease();
   // Then the same once more: others of the ring may be waiting for their readers for long.

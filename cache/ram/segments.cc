@@ -141,7 +141,7 @@ base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead) {
   return false;
 }
 
-void tell_disk(RegionHeader& header) {
+void tell_tier_writer(RegionHeader& header) {
   // seq_cst: either we see that he sleeps, or he sees the new count and does not.
   header.disk_news.fetch_add(1, std::memory_order_seq_cst);
   if (header.disk_sleeps.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&header.disk_news);

@@ -1,8 +1,9 @@
-// Was a file changed so recently that it may change again and keep its times?
+// What the times of a file prove: is it the same version, and may it change again and keep them?
 // Thread safety: pure functions.
 #pragma once
 
 #include "cache/record/file_stat.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 
@@ -22,6 +23,18 @@ inline bool is_within_step(const FileTime& time, std::uint64_t wall_ns) {
 // Neither mtime nor ctime would tell of a change right after the look.
 inline bool may_hide_change(const FileStat& stat, std::uint64_t wall_ns) {
   return has_coarse_clock(stat) && is_within_step(stat.changed, wall_ns);
+}
+
+// Of the same path, the same bytes? Not by the device, whose number is another after each mount. By the ctime too: an mtime can
+// be set back after a write (rsync -t, cp -p, touch -r).
+inline bool is_same_version(const FileStat& a, const FileStat& b) {
+  return a.inode == b.inode && a.size == b.size && a.modified == b.modified && a.changed == b.changed && a.same_rights(b);
+}
+
+// Fetched so soon after the file was written that it may have been written again within the grain of its times: what the origin
+// says of it later proves nothing.
+inline bool may_be_racy(const Record& record) {
+  return is_within_step(record.stat.modified, record.fetched_ns) || may_hide_change(record.stat, record.fetched_ns);
 }
 
 }  // namespace cube::cache

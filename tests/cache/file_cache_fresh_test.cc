@@ -4,9 +4,9 @@
 #include <cstring>
 #include <thread>
 
-#include "cache/background_fetch.h"
 #include "cache/base/clock.h"
 #include "cache/file_cache.h"
+#include "cache/fill/background_fill.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -146,9 +146,9 @@ TEST(Consistency, OpenLooksAtWhatAFetchBringsThatBeganBefore) {
   std::string seen;
   std::thread program;
   {
-    BackgroundFetch fetch(*cache.cache, path, false);
-    ASSERT_EQ(fetch.begin(), BackgroundFetch::Begin::fetch);
-    ASSERT_EQ(fetch.accept({*stat_path(AT_FDCWD, path.c_str(), 0), true}), Fetch::Next::read);
+    BackgroundFill fetch = cache.cache->ahead().fill(path, false);
+    ASSERT_EQ(fetch.begin(), BackgroundFill::Begin::fetch);
+    ASSERT_EQ(fetch.accept({*stat_path(AT_FDCWD, path.c_str(), 0), true}), RecordFill::Next::read);
     std::memcpy(fetch.room(), "one", 3);
     write_old(path, "three");
     const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
@@ -166,11 +166,11 @@ TEST(Consistency, APrefetchNotesTheTimeBeforeItsLook) {
   const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
   const std::string path = old_file(dir, "one");
   const OpenOutcome outcome = cache->open(request_for(path));
-  BackgroundFetch fetch(*cache.cache, path, false);
-  ASSERT_EQ(fetch.begin(), BackgroundFetch::Begin::fetch);
+  BackgroundFill fetch = cache.cache->ahead().fill(path, false);
+  ASSERT_EQ(fetch.begin(), BackgroundFill::Begin::fetch);
   const auto look = stat_path(AT_FDCWD, path.c_str(), 0);
   const std::uint64_t looked = base::boot_ns();
-  ASSERT_EQ(fetch.accept({*look, true}), Fetch::Next::done);
+  ASSERT_EQ(fetch.accept({*look, true}), RecordFill::Next::done);
   EXPECT_LT(outcome.pin->verified_ns.load(), looked);
 }
 

@@ -242,7 +242,7 @@ TEST_F(FileCacheTest, AFileThatVanishesAndChangesAllTheTimeIsNeverWrong) {
       tests::TempDir::write_file(other, content);
       if (i % 3 == 0) unlink(path.c_str());
       rename(other.c_str(), path.c_str());
-      cache->content_changed(path, nullptr);
+      cache->changes().content_changed(path, nullptr);
     }
     stop = true;
   });

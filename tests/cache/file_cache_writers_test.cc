@@ -53,15 +53,15 @@ struct WritersTest : testing::Test {
 TEST_F(WritersTest, AnOpenWriterKeepsItsOwnFileOutOfTheCacheAndNoOther) {
   const std::string written = dir.write("written", "old");
   const FileStat stat = stat_of(written);
-  cache->writing_begins(written, stat);
+  cache->changes().writing_begins(written, stat);
   EXPECT_EQ(open(written), "(no pin)");
   // Some of these share its stripe.
   for (int i = 0; i < 2000; ++i) EXPECT_EQ(open(dir.write(std::to_string(i), "x")), "x") << i;
-  cache->writing_begins(written, stat);
+  cache->changes().writing_begins(written, stat);
   EXPECT_EQ(open(written), "(no pin)");
-  cache->writing_ends(stat);
+  cache->changes().writing_ends(stat);
   EXPECT_EQ(open(written), "(no pin)") << "one of two writers has ended";
-  cache->writing_ends(stat);
+  cache->changes().writing_ends(stat);
   EXPECT_EQ(open(written), "old");
 }
 
@@ -75,9 +75,9 @@ TEST_F(WritersTest, WhatIsFetchedAtAnyStepOfAWritersBeginIsNotServedAfterIt) {
       const std::string path = dir / std::to_string(i);
       const FileStat stat = stat_of(path);
       raise(SIGSTOP);
-      mine->writing_begins(path, stat);
+      mine->changes().writing_begins(path, stat);
       raise(SIGSTOP);
-      mine->writing_ends(stat);
+      mine->changes().writing_ends(stat);
     }
   });
   int cached = 0;
@@ -110,12 +110,12 @@ TEST_F(WritersTest, OfManyWritersInAStripeNoneIsForgotten) {
     stats.push_back(stat);
   }
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    cache->writing_begins(paths[i], stats[i]);
+    cache->changes().writing_begins(paths[i], stats[i]);
     for (std::size_t j = 0; j <= i; ++j) EXPECT_EQ(open(paths[j]), "(no pin)") << j << " of " << i;
   }
   // The first have places and the last have none; whoever ends, the others are still written.
   for (const std::size_t i : {9UL, 0UL, 8UL, 3UL, 7UL, 1UL}) {
-    cache->writing_ends(stats[i]);
+    cache->changes().writing_ends(stats[i]);
     stats[i].inode = 0;
     for (std::size_t j = 0; j < paths.size(); ++j) {
       if (stats[j].inode == 0) continue;
@@ -123,7 +123,7 @@ TEST_F(WritersTest, OfManyWritersInAStripeNoneIsForgotten) {
     }
   }
   for (const FileStat& stat : stats) {
-    if (stat.inode != 0) cache->writing_ends(stat);
+    if (stat.inode != 0) cache->changes().writing_ends(stat);
   }
   for (const std::string& path : paths) EXPECT_EQ(open(path), "x");
 }
@@ -131,7 +131,7 @@ TEST_F(WritersTest, OfManyWritersInAStripeNoneIsForgotten) {
 TEST_F(WritersTest, WritersThatCloseNothingKeepNoOtherFileOutOfTheCache) {
   for (int i = 0; i < 40; ++i) {
     const std::string path = dir.write("log" + std::to_string(i), "x");
-    cache->writing_begins(path, stat_of(path));
+    cache->changes().writing_begins(path, stat_of(path));
   }
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(open(dir.write(std::to_string(i), "x")), "x") << i;
 }
@@ -167,7 +167,7 @@ TEST_F(WritersTest, WhatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
   Region& region = cache->region();
   auto inherited = base::open_fd(path.c_str(), O_WRONLY);
   ASSERT_TRUE(inherited);
-  cache->writing_begins(path, stat);
+  cache->changes().writing_begins(path, stat);
   forget_writers_of(region, region.own_slot());
   EXPECT_EQ(region.header().left_writers.load(), 1U);
   EXPECT_EQ(open(path), "(no pin)");
@@ -185,9 +185,9 @@ TEST_F(WritersTest, WhatADeadProcessHadSharedWithNobodyIsCachedAtOnce) {
   base::ProcessId& process = region.own_process().process;
   const base::ProcessId self = process;
   // It becomes another program, and then dies.
-  cache->writing_begins(path, stat_of(path));
-  cache->writing_begins(shared, stat_of(shared));
-  cache->writing_is_shared(stat_of(shared), Sharing::inherited);
+  cache->changes().writing_begins(path, stat_of(path));
+  cache->changes().writing_begins(shared, stat_of(shared));
+  cache->changes().writing_is_shared(stat_of(shared), Sharing::inherited);
   forget_writers_of(region, region.own_slot());
   EXPECT_TRUE(may_be_written(region, stat_of(path)));
   for (std::uint32_t i = 0; i < k_left_writers; ++i) {
@@ -205,8 +205,8 @@ struct LeftFileTest : WritersTest {
 
   // A process that has shared the open file is gone, and nobody has it open.
   void SetUp() override {
-    cache->writing_begins(path, stat);
-    cache->writing_is_shared(stat, Sharing::inherited);
+    cache->changes().writing_begins(path, stat);
+    cache->changes().writing_is_shared(stat, Sharing::inherited);
     forget_writers_of(cache->region(), cache->region().own_slot());
   }
 };
@@ -259,18 +259,18 @@ TEST_F(LeftFileTest, ItsStatIsLookedAtAgainByWhoFindsItWrittenNoMore) {
   ASSERT_FALSE(earlier.watch(stat));
   ChangeWatch other(cache->region());
   RamTier tier(cache->region());
-  FetchRules rules;
+  FillRules rules;
   rules.max_file = 1 << 20;
-  Fetch fetch(tier, rules, path);
+  RecordFill fetch(tier, rules, path);
   FileStat old = stat;
   old.modified.seconds = old.changed.seconds = 1;
-  ASSERT_EQ(fetch.accept({old, true}, file->get()), Fetch::Next::read);
+  ASSERT_EQ(fetch.accept({old, true}, file->get()), RecordFill::Next::read);
   EXPECT_TRUE(fetch.wants_second_look());
   EXPECT_TRUE(fetch.is_unchanged()) << "by its own finding";
   ASSERT_TRUE(other.watch(stat, file->get())) << "nobody writes it by now";
   EXPECT_FALSE(other.is_unchanged()) << "its stat is from before";
-  Fetch next(tier, rules, path);
-  ASSERT_EQ(next.accept({old, true}, file->get()), Fetch::Next::read);
+  RecordFill next(tier, rules, path);
+  ASSERT_EQ(next.accept({old, true}, file->get()), RecordFill::Next::read);
   EXPECT_FALSE(next.wants_second_look());
 }
 
@@ -279,7 +279,7 @@ TEST_F(WritersTest, WhatFindsNoRoomAmongTheLeftStaysWritten) {
   std::vector<std::string> paths;
   for (std::uint32_t i = 0; i < k_left_writers + 2; ++i) {
     paths.push_back(dir.write(std::to_string(i), "x"));
-    cache->writing_begins(paths.back(), stat_of(paths.back()));
+    cache->changes().writing_begins(paths.back(), stat_of(paths.back()));
     forget_writers_of(region, region.own_slot());
   }
   for (const std::string& path : paths) EXPECT_TRUE(may_be_written(region, stat_of(path))) << path;
@@ -291,7 +291,7 @@ TEST_F(WritersTest, WhatFindsNoRoomAmongTheLeftStaysWritten) {
 TEST_F(WritersTest, AThousandChildrenAreCountedOnce) {
   const std::string path = dir.write("f", "x");
   const FileStat stat = stat_of(path);
-  for (int i = 0; i < 1000; ++i) cache->child_writes(path, stat);
+  for (int i = 0; i < 1000; ++i) cache->changes().child_writes(path, stat);
   for (const auto& place : writer_stripe_of(cache->region(), stat).writers) EXPECT_LE(place.load() & 0x7fff, 1U);
   EXPECT_EQ(open(path), "(no pin)");
 }
@@ -310,7 +310,7 @@ TEST_F(WritersTest, ContentChangedDropsTheRecord) {
   EXPECT_EQ(open(path), "old");
   tests::TempDir::write_file(path, "new!");
   const FileStat stat = stat_of(path);
-  cache->content_changed(path, &stat);
+  cache->changes().content_changed(path, &stat);
   EXPECT_EQ(cache.count(Counter::stale_marked), 1U);
   EXPECT_EQ(open(path), "new!");
 }
@@ -319,7 +319,7 @@ TEST_F(WritersTest, ContentChangedWithoutAStatDropsTheRecord) {
   const std::string path = dir.write("f", "old");
   EXPECT_EQ(open(path), "old");
   unlink(path.c_str());
-  cache->content_changed(path, nullptr);
+  cache->changes().content_changed(path, nullptr);
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
@@ -329,7 +329,7 @@ TEST_F(WritersTest, ContentChangedByAHardLinkDropsBoth) {
   EXPECT_EQ(open(path), "old");
   tests::TempDir::write_file(other, "new");
   const FileStat stat = stat_of(other);
-  cache->content_changed(other, &stat);
+  cache->changes().content_changed(other, &stat);
   EXPECT_EQ(open(path), "new");
 }
 
@@ -339,7 +339,7 @@ TEST_F(WritersTest, ContentChangedByItsRealNameDropsWhatWasReadThroughALink) {
   EXPECT_EQ(open(dir / "link"), "old");
   tests::TempDir::write_file(path, "new");
   const FileStat stat = stat_of(path);
-  cache->content_changed(path, &stat);
+  cache->changes().content_changed(path, &stat);
   EXPECT_EQ(open(dir / "link"), "new");
 }
 
@@ -350,7 +350,7 @@ TEST_F(WritersTest, ContentChangedThroughALinkDropsWhatWasReadByItsRealName) {
   EXPECT_EQ(open(path), "old");
   tests::TempDir::write_file(dir / "link", "new");
   const FileStat stat = stat_of(path);
-  cache->content_changed(dir / "link", &stat);
+  cache->changes().content_changed(dir / "link", &stat);
   EXPECT_EQ(open(path), "new");
 }
 
@@ -360,7 +360,7 @@ TEST_F(WritersTest, ContentChangedByAHardLinkMadeAfterTheReadDropsTheRecord) {
   ASSERT_EQ(link(path.c_str(), other.c_str()), 0);
   tests::TempDir::write_file(other, "new");
   const FileStat stat = stat_of(other);
-  cache->content_changed(other, &stat);
+  cache->changes().content_changed(other, &stat);
   EXPECT_EQ(open(path), "new");
 }
 
@@ -370,7 +370,7 @@ TEST_F(WritersTest, TreeChangedDropsAllBelow) {
   EXPECT_EQ(open(in), "old");
   EXPECT_EQ(open(out), "old");
   rename((dir / "d").c_str(), (dir / "e").c_str());
-  cache->tree_changed(dir / "d");
+  cache->changes().tree_changed(dir / "d");
   EXPECT_EQ(cache->open(request_for(in)).error, ENOENT);
   EXPECT_EQ(open(out), "old");
   EXPECT_EQ(cache.count(Counter::hits_ram), 1U);
@@ -380,14 +380,14 @@ TEST_F(WritersTest, NothingIsCachedWhileItIsOpenForWriting) {
   const std::string path = dir.write("f", "old");
   EXPECT_EQ(open(path), "old");
   const FileStat stat = stat_of(path);
-  cache->writing_begins(path, stat);
+  cache->changes().writing_begins(path, stat);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(open(path), "(no pin)");
   EXPECT_EQ(cache.count(Counter::bypassed_busy), 3U);
-  cache->writing_begins(path, stat);
-  cache->writing_ends(stat);
+  cache->changes().writing_begins(path, stat);
+  cache->changes().writing_ends(stat);
   EXPECT_EQ(open(path), "(no pin)") << "one writer is left";
   tests::TempDir::write_file(path, "new");
-  cache->writing_ends(stat);
+  cache->changes().writing_ends(stat);
   EXPECT_EQ(open(path), "new");
 }
 
@@ -395,7 +395,7 @@ TEST_F(WritersTest, OtherProcessesSeeTheWriter) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
   EXPECT_EQ(open(path), "old");
-  cache->writing_begins(path, stat);
+  cache->changes().writing_begins(path, stat);
   const int status = tests::run_in_child([&] {
     FileCache* const mine = tests::attach_cache(cache.config, cache.options.job);
     CHILD_CHECK(mine != nullptr);
@@ -412,7 +412,7 @@ TEST_F(WritersTest, AKilledWriterDoesNotKeepItsFileOutOfTheCache) {
   const int status = tests::run_in_child([&] {
     FileCache* const mine = tests::attach_cache(cache.config, cache.options.job);
     CHILD_CHECK(mine != nullptr);
-    mine->writing_begins(path, stat);
+    mine->changes().writing_begins(path, stat);
     raise(SIGKILL);
     return 0;
   });
@@ -429,7 +429,7 @@ TEST_F(WritersTest, AFetchThatHasReadOldBytesDoesNotCacheThem) {
   const FileStat stat = stat_of(path);
   tests::Tracee child = fetcher_that_has_read(path);
   tests::TempDir::write_file(path, "new");
-  cache->content_changed(path, &stat);
+  cache->changes().content_changed(path, &stat);
   while (child.to_system_call()) {
   }
   EXPECT_EQ(child.exit_status(), 20) << "the fetcher itself";
@@ -458,7 +458,7 @@ TEST_F(WritersTest, ARecordIsNotFoundBeforeItsFetcherHasLookedForWriters) {
   const FileStat stat = stat_of(path);
   tests::Tracee child = fetcher_that_has_read(path);
   tests::TempDir::write_file(path, "new");
-  cache->content_changed(path, &stat);
+  cache->changes().content_changed(path, &stat);
   RamTier tier(cache->region());
   int shown = 0;
   while (child.step()) {
@@ -478,7 +478,7 @@ TEST_F(WritersTest, AFetcherThatIsKilledBeforeItHasLookedForWritersLeavesNothing
   const FileStat stat = stat_of(path);
   tests::Tracee child = fetcher_that_has_read(path);
   tests::TempDir::write_file(path, "new");
-  cache->content_changed(path, &stat);
+  cache->changes().content_changed(path, &stat);
   RamTier tier(cache->region());
   while (child.step() && !tests::find(tier, path)) {
   }
@@ -490,7 +490,7 @@ TEST_F(WritersTest, AFetchThatRacesWithUnlinkDoesNotCacheTheFile) {  // Once a b
   const std::string path = dir.write("f", "old");
   tests::Tracee child = fetcher_that_has_read(path);
   unlink(path.c_str());
-  cache->content_changed(path, nullptr);
+  cache->changes().content_changed(path, nullptr);
   while (child.to_system_call()) {
   }
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
@@ -502,7 +502,7 @@ TEST_F(WritersTest, AFetchThatRacesWithARenameOfItsDirectoryDoesNotCacheTheFile)
   EXPECT_EQ(open(dir.write("g", "x")), "x");
   tests::Tracee child = fetcher_that_has_read(path);
   rename((dir / "d").c_str(), (dir / "e").c_str());
-  cache->tree_changed(dir / "d");
+  cache->changes().tree_changed(dir / "d");
   while (child.to_system_call()) {
   }
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
@@ -519,7 +519,7 @@ TEST_F(WritersTest, TreeChangedSeesARecordWhosePublisherWasKilledBeforeCountingI
   }
   child.kill();
   rename((dir / "d").c_str(), (dir / "e").c_str());
-  cache->tree_changed(dir / "d");
+  cache->changes().tree_changed(dir / "d");
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
@@ -535,7 +535,7 @@ TEST_F(WritersTest, ACopyForMappingMadeWhileAWriterMarksTheRecordIsNotFoundLater
     CHILD_CHECK(mine != nullptr);
     raise(SIGSTOP);
     tests::TempDir::write_file(path, "new");
-    mine->content_changed(path, &stat);
+    mine->changes().content_changed(path, &stat);
     return 0;
   });
   ASSERT_TRUE(writer.to_stop());
@@ -573,7 +573,7 @@ TEST_F(WritersTest, ARecordWhosePlaceACopyHasTakenIsStillMarked) {
   ASSERT_TRUE(cache->make_mappable(*first.pin));
   tests::TempDir::write_file(path, "new");
   const FileStat stat = stat_of(path);
-  cache->content_changed(path, &stat);
+  cache->changes().content_changed(path, &stat);
   EXPECT_TRUE(first.pin->is_stale());
   EXPECT_FALSE(cache->make_mappable(*first.pin));
   EXPECT_EQ(open(path), "new");
@@ -586,11 +586,11 @@ TEST_F(WritersTest, ReadersNeverSeeLessThanTheLastFinishedWrite) {
   std::thread writer([&] {
     for (int i = 1; i <= 300; ++i) {
       const FileStat stat = stat_of(path);
-      cache->writing_begins(path, stat);
+      cache->changes().writing_begins(path, stat);
       char text[16];
       std::snprintf(text, sizeof text, "%08d", i);
       tests::TempDir::write_file(path, text);
-      cache->writing_ends(stat);
+      cache->changes().writing_ends(stat);
       written.store(i);
     }
     stop = true;

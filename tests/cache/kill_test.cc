@@ -78,7 +78,7 @@ int work_until_killed(const TestRegion& region, const Files& files, unsigned see
     tests::TempDir::write_file(other, file_content(path, generation, Files::size_of(static_cast<int>(i))));
     const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
     rename(other.c_str(), path.c_str());
-    cache->content_changed(path, stat ? &*stat : nullptr);
+    cache->changes().content_changed(path, stat ? &*stat : nullptr);
   }
 }
 

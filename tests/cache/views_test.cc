@@ -97,7 +97,7 @@ TEST_F(ViewsTest, AChangeIsSeenInAllNamespaces) {
     FileCache* const own = attach();
     CHILD_CHECK(own != nullptr && own->open(request_for(path)).pin);
     unlink(path.c_str());
-    own->content_changed(path, nullptr);
+    own->changes().content_changed(path, nullptr);
     return 0;
   });
   EXPECT_EQ(child.wait(), 0);

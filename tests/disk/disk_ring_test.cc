@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cache/base/clock.h"
-#include "cache/disk_flush.h"
+#include "cache/tier/tier_writer.h"
 #include "tests/support/child.h"
 #include "tests/support/ring_files.h"
 #include "tests/support/sanitizers.h"
@@ -42,7 +42,7 @@ struct DiskRingTest : testing::Test {
     config.disk_dir = disk.path();
     config.disk = {.is_percent = false, .value = 512 * k_mib};
     cache = tests::attach_cache(config, region.options.job);
-    if (cache == nullptr || cache->disk() == nullptr) _exit(98);
+    if (cache == nullptr || cache->tiers().is_empty()) _exit(98);
   }
   ~DiskRingTest() override { cache->detach(); }
 
@@ -60,29 +60,29 @@ struct DiskRingTest : testing::Test {
     for (std::size_t i = 0; i < paths.size(); ++i) EXPECT_TRUE(open(*cache, paths[i], i)) << paths[i];
   }
   // The writer comes round often enough for all to pass through the ring.
-  void open_all_and_write(DiskFlush& flush) {
+  void open_all_and_write(TierWriter& writer) {
     for (std::size_t i = 0; i < paths.size(); ++i) {
       if (i % 10 == 0) {
-        ASSERT_TRUE(flush.pass([] { return true; }));
+        ASSERT_TRUE(writer.pass([] { return true; }));
       }
       EXPECT_TRUE(open(*cache, paths[i], i));
     }
-    ASSERT_TRUE(flush.pass([] { return true; }));
+    ASSERT_TRUE(writer.pass([] { return true; }));
   }
   std::uint64_t count(Counter counter) const { return cache->stats().counters[static_cast<std::size_t>(counter)].load(); }
-  std::uint64_t on_disk() const { return cache->disk()->store().status().entries; }
+  std::uint64_t on_disk() const { return (*cache->tiers().begin())->status().entries; }
 };
 
 TEST_F(DiskRingTest, WithoutAWriterNothingPassesThrough) {
   open_all();
-  EXPECT_TRUE(cache->ring().is_made());
-  EXPECT_FALSE(cache->ring().is_in_use());
+  EXPECT_TRUE(cache->ahead().ring().is_made());
+  EXPECT_FALSE(cache->ahead().ring().is_in_use());
   EXPECT_GT(count(Counter::bypassed_full), 0U);
 }
 
 TEST_F(DiskRingTest, AWriterThatComesRoundGetsAllOfIt) {
-  DiskFlush flush(*cache);
-  ASSERT_NO_FATAL_FAILURE(open_all_and_write(flush));
+  TierWriter writer = cache->tier_writer();
+  ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));
   EXPECT_EQ(on_disk(), paths.size());
   EXPECT_EQ(count(Counter::misses), paths.size());
   EXPECT_EQ(count(Counter::bypassed_full), 0U);
@@ -91,14 +91,14 @@ TEST_F(DiskRingTest, AWriterThatComesRoundGetsAllOfIt) {
   EXPECT_EQ(count(Counter::hits_disk) + count(Counter::hits_ram), paths.size());
   EXPECT_EQ(count(Counter::origin_opens), paths.size());
   // A record that came from the disk is no news.
-  EXPECT_EQ(*flush.pass([] { return true; }), 0);
+  EXPECT_EQ(*writer.pass([] { return true; }), 0);
   EXPECT_EQ(on_disk(), paths.size());
 }
 
 // A number that a signal handler has parked meanwhile is then not the lowest free one any more.
 TEST_F(DiskRingTest, AnOpenSaysThatItHasUsedAnFdMeanwhile) {
-  DiskFlush flush(*cache);
-  ASSERT_NO_FATAL_FAILURE(open_all_and_write(flush));
+  TierWriter writer = cache->tier_writer();
+  ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));
   for (const std::string& path : paths) {
     const std::uint64_t before = count(Counter::hits_disk);
     const OpenOutcome outcome = cache->open(request_for(path));
@@ -110,26 +110,26 @@ TEST_F(DiskRingTest, AnOpenSaysThatItHasUsedAnFdMeanwhile) {
 }
 
 TEST_F(DiskRingTest, WhatIsNotWrittenYetStays) {
-  DiskFlush flush(*cache);
+  TierWriter writer = cache->tier_writer();
   for (std::size_t i = 0; i < paths.size(); ++i) {
     cache->region().header().disk_alive_ns.store(base::coarse_monotonic_ns());
     EXPECT_TRUE(open(*cache, paths[i], i));
   }
   EXPECT_GT(count(Counter::bypassed_full), 0U) << "more than there is room for";
   const std::uint64_t kept = count(Counter::misses);
-  ASSERT_TRUE(flush.pass([] { return true; }));
+  ASSERT_TRUE(writer.pass([] { return true; }));
   EXPECT_EQ(on_disk(), kept);
 }
 
 TEST_F(DiskRingTest, AChangedFileIsSeenAtOnceWhereverItIs) {
-  DiskFlush flush(*cache);
-  ASSERT_NO_FATAL_FAILURE(open_all_and_write(flush));
+  TierWriter writer = cache->tier_writer();
+  ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));
   for (const std::size_t i : {std::size_t{0}, paths.size() / 2, paths.size() - 1}) {
     const auto before = stat_path(AT_FDCWD, paths[i].c_str(), 0);
     ASSERT_TRUE(before);
-    cache->writing_begins(paths[i], *before);
+    cache->changes().writing_begins(paths[i], *before);
     tests::TempDir::write_file(paths[i], content(i + 1000));
-    cache->writing_ends(*before);
+    cache->changes().writing_ends(*before);
     EXPECT_TRUE(open(*cache, paths[i], i + 1000)) << i;
     EXPECT_TRUE(open(*cache, paths[i], i + 1000)) << i;
   }
@@ -139,17 +139,17 @@ TEST_F(DiskRingTest, KilledReadersHarmNobody) {
   constexpr int k_readers = 3;
   const int rounds = tests::k_asan || tests::k_tsan ? 6 : 30;
   std::atomic<bool> over{false};
-  std::thread writer([&] {
-    DiskFlush flush(*cache);
+  std::thread writing([&] {
+    TierWriter writer = cache->tier_writer();
     while (!over.load()) {
-      EXPECT_TRUE(flush.pass([] { return true; }));
+      EXPECT_TRUE(writer.pass([] { return true; }));
       cache->region().reap();
     }
-    flush.end();
+    writer.end();
   });
   const auto read_without_end = [&](unsigned seed) {
     FileCache* const own = tests::attach_cache(config, region.options.job);
-    CHILD_CHECK(own != nullptr && own->disk() != nullptr);
+    CHILD_CHECK(own != nullptr && !own->tiers().is_empty());
     std::minstd_rand random(seed);
     while (true) {
       const std::size_t i = random() % paths.size();
@@ -179,12 +179,12 @@ TEST_F(DiskRingTest, KilledReadersHarmNobody) {
     EXPECT_EQ(reader.wait(), -SIGKILL) << "a wrong byte";
   }
   over.store(true);
-  writer.join();
+  writing.join();
   EXPECT_GT(on_disk(), paths.size() / 2);
-  EXPECT_TRUE(cache->ring().is_in_use());
+  EXPECT_TRUE(cache->ahead().ring().is_in_use());
   cache->region().reap();
   // All but the one that is being filled.
-  Ring& ring = cache->ring();
+  Ring& ring = cache->ahead().ring();
   const RegionLayout& layout = cache->region().layout();
   EXPECT_GE(ring.room(), std::uint64_t{layout.segment_bytes} * (ring.end_segment() - ring.first_segment() - 1));
   open_all();

@@ -54,7 +54,7 @@ void fill_region(const Fixture& f, bool killed) {
     for (const auto& path : f.files) FUZZ_CHECK(cache->open(request_for(path)).pin, "%s", path.c_str());
     if (killed) {
       const auto held = cache->open(request_for(f.files[1]));
-      cache->writing_begins(f.files[2], *stat_path(AT_FDCWD, f.files[2].c_str(), 0));
+      cache->changes().writing_begins(f.files[2], *stat_path(AT_FDCWD, f.files[2].c_str(), 0));
       kill(getpid(), SIGKILL);
     }
     cache->detach();
@@ -165,11 +165,11 @@ void act(const Fixture& f, FileCache& cache, fuzz::Input& input) {
       if (mappable) check_record(cache.region(), **mappable);
       break;
     }
-    case 3: cache.content_changed(path, &stat); break;
-    case 4: cache.tree_changed(f.config.ram_dir); break;
+    case 3: cache.changes().content_changed(path, &stat); break;
+    case 4: cache.changes().tree_changed(f.config.ram_dir); break;
     case 5:
-      cache.writing_begins(path, stat);
-      cache.writing_ends(stat);
+      cache.changes().writing_begins(path, stat);
+      cache.changes().writing_ends(stat);
       break;
     case 6: {
       const JobTotals totals = collect(cache.region(), cache.region().own_job());

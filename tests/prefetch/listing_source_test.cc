@@ -52,7 +52,7 @@ TEST(ListingBound, IsALittleInAnyCase) {
 struct ListingSourceTest : ::testing::Test {
   tests::TempDir dir;
   tests::TestCache cache{64 << 20};
-  cache::Listings listings = cache->listings();
+  cache::Listings listings = cache->ahead().listings();
   ListingSource source{*cache.cache};
 
   std::string make(const std::string& name, int files) {

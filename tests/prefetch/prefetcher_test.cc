@@ -21,7 +21,7 @@ struct PrefetcherTest : ::testing::Test {
   std::uint64_t sequence = 0;
 
   void make(bool use_ring, base::EngineKind engine = base::EngineKind::threads) {
-    if (use_ring) cache.ring().make(8 * k_mib);
+    if (use_ring) cache.ahead().ring().make(8 * k_mib);
     Prefetcher::Options options;
     options.engine = engine;
     options.depth = 8;
@@ -205,7 +205,7 @@ TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsThere) {
   for (std::size_t i = 0; i < offered; ++i) {
     if (cache.find(tests::request_for(files.paths[i]))) files.open(cache, files.paths[i], counts);
   }
-  EXPECT_FALSE(cache.ring().wait_for_room(1'000'000));
+  EXPECT_FALSE(cache.ahead().ring().wait_for_room(1'000'000));
   while (prefetcher->counts().fetched <= before + 20) {
     prefetcher->pump();
     std::this_thread::yield();
@@ -217,7 +217,7 @@ TEST_F(PrefetcherTest, WhatIsReadAgainFromTheRingIsWatchedAgain) {
   std::size_t offered = 0;
   SmallCache::Counts counts;
   // No more than the ring holds.
-  while (!cache.is_full()) {
+  while (!cache.ahead().is_full()) {
     offer(files.paths[offered++]);
     wait_until_idle();
   }
@@ -230,7 +230,7 @@ TEST_F(PrefetcherTest, WhatIsReadAgainFromTheRingIsWatchedAgain) {
   std::string in_ring;
   for (std::size_t i = offered; i-- > 0 && in_ring.empty();) {
     const cache::Pin pin = cache.find(tests::request_for(files.paths[i]));
-    if (pin && cache.ring().holds(*pin)) in_ring = files.paths[i];
+    if (pin && cache.ahead().ring().holds(*pin)) in_ring = files.paths[i];
   }
   ASSERT_FALSE(in_ring.empty());
   offer(in_ring);

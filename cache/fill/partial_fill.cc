@@ -1,4 +1,4 @@
-#include "cache/fill.h"
+#include "cache/fill/partial_fill.h"
 
 #include <sys/uio.h>
 
@@ -8,9 +8,9 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/fill/recent_misses.h"
 #include "cache/ram/fetch_scope.h"
 #include "cache/ram/listings.h"
-#include "cache/recent_misses.h"
 
 namespace cube::cache {
 namespace {
@@ -29,20 +29,20 @@ constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages
 // A fill that took longer is not believed on the word of the kernel's own copy of the attributes: the server is asked.
 constexpr std::uint64_t k_long_ns = 50'000'000;
 
-alignas(64) constinit std::byte g_pool[sizeof(Fill) * k_fills]{};
+alignas(64) constinit std::byte g_pool[sizeof(PartialFill) * k_fills]{};
 
-Fill& fill_at(std::size_t i) { return reinterpret_cast<Fill*>(g_pool)[i]; }
+PartialFill& fill_at(std::size_t i) { return reinterpret_cast<PartialFill*>(g_pool)[i]; }
 
 }  // namespace
 
-Fill* Fill::begin(Fetch& fetch, SingleFlight::Ticket& turn) {
-  Fill* fill = nullptr;
+PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& turn) {
+  PartialFill* fill = nullptr;
   for (std::size_t i = 0; i < k_fills && fill == nullptr; ++i) {
     State none = State::free;
     if (fill_at(i).state_.compare_exchange_strong(none, State::making, std::memory_order_acq_rel)) fill = &fill_at(i);
   }
   if (fill == nullptr) return nullptr;
-  auto* const own = new (fill->fetch_) Fetch(std::move(fetch));
+  auto* const own = new (fill->fetch_) RecordFill(std::move(fetch));
   fill->claim_ = own->show_head();
   fill->record_ = &*fill->claim_;
   const std::uint64_t size = fill->record_->stat.size;
@@ -65,22 +65,22 @@ Fill* Fill::begin(Fetch& fetch, SingleFlight::Ticket& turn) {
   return fill;
 }
 
-bool Fill::may_go_on(Numbers numbers) const { return numbers == this->numbers(); }
+bool PartialFill::may_go_on(Numbers numbers) const { return numbers == this->numbers(); }
 
-bool Fill::is_unchanged(int fd, bool asks_server) const {
+bool PartialFill::is_unchanged(int fd, bool asks_server) const {
   fetch().tier().region().stats().count(Counter::origin_stats);
   const auto now = stat_fd(fd, asks_server ? AT_STATX_FORCE_SYNC : 0);
   return now && now->is_unchanged_since(record_->stat);
 }
 
-bool Fill::has_any_part(std::uint64_t at, std::uint64_t n) const {
+bool PartialFill::has_any_part(std::uint64_t at, std::uint64_t n) const {
   for (std::uint64_t i = at / part_bytes_; i * part_bytes_ < at + n; ++i) {
     if (parts_[i].load(std::memory_order_relaxed) == Part::here) return true;
   }
   return false;
 }
 
-Fill::Bytes Fill::bring(int fd, Numbers numbers, std::uint64_t at, std::uint64_t n) {
+PartialFill::Bytes PartialFill::bring(int fd, Numbers numbers, std::uint64_t at, std::uint64_t n) {
   if (state_.load(std::memory_order_acquire) == State::given_up) return Bytes::at_origin;
   if (is_under_way() && !fetch().is_unchanged()) {
     give_up();
@@ -109,7 +109,7 @@ Fill::Bytes Fill::bring(int fd, Numbers numbers, std::uint64_t at, std::uint64_t
 }
 
 // A kernel that does not say is asked for nothing, and reads ahead as it does without us.
-void Fill::look_for_pages(int fd) {
+void PartialFill::look_for_pages(int fd) {
   struct {
     std::uint64_t at, length;
   } const range{0, size()};
@@ -123,7 +123,7 @@ void Fill::look_for_pages(int fd) {
 }
 
 // How far to bring parts now.
-std::uint64_t Fill::read_ahead(int fd, std::uint64_t at, std::uint64_t end) {
+std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t end) {
   const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at;
   if (!goes_on) window_.store(0, std::memory_order_relaxed);
   if (!goes_on || !is_under_way()) return end;
@@ -143,12 +143,12 @@ std::uint64_t Fill::read_ahead(int fd, std::uint64_t at, std::uint64_t end) {
   return end;
 }
 
-Fill::Bytes Fill::bring_all(int fd, Numbers numbers) {
+PartialFill::Bytes PartialFill::bring_all(int fd, Numbers numbers) {
   if (!goes_on()) return Bytes::at_origin;
   return bring_parts(fd, numbers, 0, part_count_);
 }
 
-Fill::Bytes Fill::bring_parts(int fd, Numbers numbers, std::uint32_t first, std::uint32_t end) {
+PartialFill::Bytes PartialFill::bring_parts(int fd, Numbers numbers, std::uint32_t first, std::uint32_t end) {
   while (first < end && parts_[first].load(std::memory_order_acquire) == Part::here) ++first;
   if (first >= end) return Bytes::here;
   // A handler has interrupted a fetch of this thread.
@@ -185,7 +185,7 @@ Fill::Bytes Fill::bring_parts(int fd, Numbers numbers, std::uint32_t first, std:
 }
 
 // The first that could not be had.
-std::uint32_t Fill::take_parts(std::uint32_t first, std::uint32_t end) {
+std::uint32_t PartialFill::take_parts(std::uint32_t first, std::uint32_t end) {
   std::uint32_t part = first;
   for (; part < end; ++part) {
     Part missing = Part::missing;
@@ -194,12 +194,12 @@ std::uint32_t Fill::take_parts(std::uint32_t first, std::uint32_t end) {
   return part;
 }
 
-void Fill::put_back(std::uint32_t first, std::uint32_t end) {
+void PartialFill::put_back(std::uint32_t first, std::uint32_t end) {
   for (std::uint32_t i = first; i < end; ++i) parts_[i].store(Part::missing, std::memory_order_release);
 }
 
 // 0 or -errno; ESTALE: the file is not as long as it was.
-long Fill::read_parts(int fd, std::uint64_t from, std::uint64_t to) {
+long PartialFill::read_parts(int fd, std::uint64_t from, std::uint64_t to) {
   base::Stats& stats = fetch().tier().region().stats();
   std::byte* const room = fetch().room();
   while (from < to) {
@@ -217,7 +217,7 @@ long Fill::read_parts(int fd, std::uint64_t from, std::uint64_t to) {
 }
 
 // While the processor has them at hand.
-void Fill::hash_parts(std::uint64_t from, std::uint64_t to) {
+void PartialFill::hash_parts(std::uint64_t from, std::uint64_t to) {
   if (hashing_.exchange(true, std::memory_order_acquire)) return;
   if (hashed_ == from) {
     reinterpret_cast<base::Hasher*>(hasher_)->add(fetch().room() + from, to - from);
@@ -227,12 +227,12 @@ void Fill::hash_parts(std::uint64_t from, std::uint64_t to) {
 }
 
 // Prefetching of a listed directory is bounded by the bytes that programs have read of it. The open of this file counted none.
-void Fill::note_read() const {
+void PartialFill::note_read() const {
   const std::uint64_t parts = part_count_ - missing_.load(std::memory_order_relaxed);
   Listings(fetch().tier().region()).note_bytes(record_->path(), std::min(parts * part_bytes_, size()));
 }
 
-void Fill::publish(int fd, Numbers numbers) {
+void PartialFill::publish(int fd, Numbers numbers) {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::publishing, std::memory_order_acq_rel)) return;
   const bool is_long = base::monotonic_ns() - began_ns_ > k_long_ns;
@@ -250,7 +250,7 @@ void Fill::publish(int fd, Numbers numbers) {
   turn_.end_copy();
 }
 
-void Fill::finish_at_close(int fd) {
+void PartialFill::finish_at_close(int fd) {
   if (state_.load(std::memory_order_acquire) != State::open) return;
   const std::uint64_t missing = missing_.load(std::memory_order_relaxed) * part_bytes_;
   const bool is_wanted =
@@ -258,13 +258,13 @@ void Fill::finish_at_close(int fd) {
   if (is_wanted) bring_all(fd, numbers());
 }
 
-void Fill::give_up() {
+void PartialFill::give_up() {
   number_leaves();
   State open = State::open;
   if (state_.compare_exchange_strong(open, State::given_up, std::memory_order_acq_rel)) turn_.end_copy();
 }
 
-void Fill::end() {
+void PartialFill::end() {
   const State state = state_.load(std::memory_order_acquire);
   if (state == State::free || state == State::making) return;
   // Read again, it is worth to be fetched as a whole.
@@ -273,18 +273,18 @@ void Fill::end() {
   give_up();
   if (state != State::published) note_read();
   // The claim last: without it the segment may be another's when the room is given back.
-  fetch().~Fetch();
+  fetch().~RecordFill();
   claim_.release();
   state_.store(State::free, std::memory_order_release);
 }
 
-void Fill::give_up_all() {
+void PartialFill::give_up_all() {
   for (std::size_t i = 0; i < k_fills; ++i) fill_at(i).give_up();
 }
 
-void Fill::forget_all() {
+void PartialFill::forget_all() {
   for (std::size_t i = 0; i < k_fills; ++i) {
-    Fill& fill = fill_at(i);
+    PartialFill& fill = fill_at(i);
     const State state = fill.state_.load(std::memory_order_relaxed);
     if (state == State::free) continue;
     fill.claim_.forget();

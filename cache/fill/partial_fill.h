@@ -11,12 +11,12 @@
 #pragma once
 
 #include "cache/base/hash.h"
-#include "cache/fetch.h"
+#include "cache/fill/record_fill.h"
 #include "cache/ram/single_flight.h"
 
 namespace cube::cache {
 
-class Fill {
+class PartialFill {
  public:
   static constexpr std::uint64_t k_least_part = 64 << 10;
   static constexpr std::uint32_t k_most_parts = 256;
@@ -31,7 +31,7 @@ class Fill {
   using Numbers = std::uint32_t;
 
   // Takes over an accepted fetch and its turn. Null, and nothing is taken: there are too many fills.
-  static Fill* begin(Fetch& fetch, SingleFlight::Ticket& turn);
+  static PartialFill* begin(RecordFill& fetch, SingleFlight::Ticket& turn);
 
   const Record& record() const { return *record_; }
   // A claim on it.
@@ -81,8 +81,8 @@ class Fill {
     return state == State::open || state == State::publishing;
   }
   std::uint64_t size() const { return record_->data_size; }
-  Fetch& fetch() { return *reinterpret_cast<Fetch*>(fetch_); }
-  const Fetch& fetch() const { return *reinterpret_cast<const Fetch*>(fetch_); }
+  RecordFill& fetch() { return *reinterpret_cast<RecordFill*>(fetch_); }
+  const RecordFill& fetch() const { return *reinterpret_cast<const RecordFill*>(fetch_); }
 
   std::atomic<State> state_{State::free};
   std::atomic<Numbers> numbers_{0};
@@ -103,7 +103,7 @@ class Fill {
   const Record* record_ = nullptr;
   Pin claim_;
   SingleFlight::Hold turn_;
-  alignas(Fetch) std::byte fetch_[sizeof(Fetch)];
+  alignas(RecordFill) std::byte fetch_[sizeof(RecordFill)];
   alignas(64) std::byte hasher_[sizeof(base::Hasher)];
 };
 

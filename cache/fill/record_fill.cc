@@ -1,4 +1,4 @@
-#include "cache/fetch.h"
+#include "cache/fill/record_fill.h"
 
 #include <cerrno>
 
@@ -25,7 +25,7 @@ bool is_recent(const FileTime& time, std::uint64_t now_ns, std::uint64_t seconds
 
 }  // namespace
 
-Fetch::Fetch(RamTier& tier, const FetchRules& rules, std::string_view key, Lane lane)
+RecordFill::RecordFill(RamTier& tier, const FillRules& rules, std::string_view key, Lane lane)
     : tier_(&tier), rules_(rules), lane_(lane), watch_(tier.region()), began_ns_(base::wall_ns()) {
   content_.path = key;
   content_.prefetched = lane == Lane::background || lane == Lane::background_with_ring;
@@ -33,7 +33,7 @@ Fetch::Fetch(RamTier& tier, const FetchRules& rules, std::string_view key, Lane 
   content_.verified_ns = base::boot_ns();
 }
 
-Fetch::Next Fetch::accept(const FileAtOrigin& file, int fd) {
+RecordFill::Next RecordFill::accept(const FileAtOrigin& file, int fd) {
   const FileStat& stat = file.stat;
   const auto refused = [&](Counter reason) {
     refuse(reason);
@@ -61,7 +61,7 @@ Fetch::Next Fetch::accept(const FileAtOrigin& file, int fd) {
   return Next::read;
 }
 
-base::Result<RamTier::Reservation> Fetch::reserve(std::uint64_t size) {
+base::Result<RamTier::Reservation> RecordFill::reserve(std::uint64_t size) {
   const std::size_t path_length = content_.path.size();
   if (lane_ == Lane::demand) return tier_->reserve(path_length, size);
   const bool has_ring = lane_ != Lane::background;
@@ -74,21 +74,21 @@ base::Result<RamTier::Reservation> Fetch::reserve(std::uint64_t size) {
   return base::fail(ENOSPC);
 }
 
-bool Fetch::wants_second_look() const {
+bool RecordFill::wants_second_look() const {
   if (is_immutable_) return false;
   const FileStat& stat = content_.stat;
   return watch_.is_stat_in_doubt() || stat.size > k_one_request || is_recent(stat.modified, began_ns_, k_recent_seconds) ||
          is_recent(stat.changed, began_ns_, k_recent_seconds);
 }
 
-Pin Fetch::show_head() {
+Pin RecordFill::show_head() {
   Pin pin = tier_->write_head(reservation_, content_);
   // The key may not live as long as this.
   content_.path = pin->path();
   return pin;
 }
 
-bool Fetch::publish() {
+bool RecordFill::publish() {
   // While the room can still be given back: the index may have been seen by others.
   if (!watch_.is_unchanged()) return refuse(Counter::bypassed_busy);
   auto pin = tier_->publish(reservation_, content_);

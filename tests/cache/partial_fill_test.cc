@@ -1,5 +1,5 @@
 // A fetch whose bytes come as a program reads them, without the program: what is brought, published, refused and given back.
-#include "cache/fill.h"
+#include "cache/fill/partial_fill.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ namespace cube::cache {
 namespace {
 
 using base::Counter;
-using Bytes = Fill::Bytes;
+using Bytes = PartialFill::Bytes;
 
 constexpr std::size_t k_size = 2'500'000;
-constexpr std::uint64_t k_part = Fill::k_least_part;
+constexpr std::uint64_t k_part = PartialFill::k_least_part;
 
 std::string content_of(char seed) {
   std::string text(k_size, '\0');
@@ -39,14 +39,14 @@ struct FillTest : testing::Test {
 
   // As the shim takes one.
   struct Open {
-    Fill* fill = nullptr;
+    PartialFill* fill = nullptr;
     int fd = -1;
   };
   Open open(const std::string& of) const {
     Open opened;
     OpenRequest request = tests::request_for(of, O_RDONLY);
     request.who = &opened;
-    request.serve_fill = [](void* who, Fill& fill, int fd) {
+    request.serve_fill = [](void* who, PartialFill& fill, int fd) {
       *static_cast<Open*>(who) = {&fill, fd};
       return true;
     };
@@ -94,7 +94,7 @@ TEST_F(FillTest, BytesComeAsTheyAreAskedForAndTheLastPublishes) {
 // A close in another thread, and an open that gets the number: between the look at the number and the read.
 TEST_F(FillTest, AReadThroughANumberThatLeftMeanwhileDoesNotCount) {
   const Open opened = open(path);
-  const Fill::Numbers before = opened.fill->numbers();
+  const PartialFill::Numbers before = opened.fill->numbers();
   const int own = dup(opened.fd);
   opened.fill->number_leaves();
   const int other = ::open(dir.write("other", content_of('z')).c_str(), O_RDONLY);
@@ -119,7 +119,7 @@ TEST_F(FillTest, WhileAHandlerInterruptsAFetchNothingIsBrought) {
     static const Open* of = nullptr;
     of = &opened;
     action.sa_handler = [](int) {
-      const Fill::Numbers numbers = of->fill->numbers();
+      const PartialFill::Numbers numbers = of->fill->numbers();
       answers[0] = of->fill->bring(of->fd, numbers, 0, 1000);
       answers[1] = of->fill->bring(of->fd, numbers, 1'000'000, 1000);
     };
@@ -176,10 +176,10 @@ TEST_F(FillTest, AFileThatIsWrittenThroughTheShimEndsIt) {
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
   EXPECT_TRUE(opened.fill->goes_on());
   const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
-  cache->writing_begins(path, *stat);
+  cache->changes().writing_begins(path, *stat);
   EXPECT_FALSE(opened.fill->goes_on());
   EXPECT_EQ(bring(opened, 1000, 1000), Bytes::at_origin);
-  cache->writing_ends(*stat);
+  cache->changes().writing_ends(*stat);
   end(opened);
 }
 
@@ -214,7 +214,7 @@ TEST_F(FillTest, WhereAllAreTakenAFileIsFetchedAsAWhole) {
     request.key = link;
     request.path = link.c_str();
     request.who = &opened;
-    request.serve_fill = [](void* who, Fill& fill, int fd) {
+    request.serve_fill = [](void* who, PartialFill& fill, int fd) {
       *static_cast<Open*>(who) = {&fill, fd};
       return true;
     };

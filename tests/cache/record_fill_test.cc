@@ -1,6 +1,6 @@
 // The times of a file decide whether it is cached, and whether it is looked at twice. The stats are made up: a file that a test
 // has just made always has a recent ctime.
-#include "cache/fetch.h"
+#include "cache/fill/record_fill.h"
 
 #include <gtest/gtest.h>
 
@@ -34,15 +34,15 @@ struct FetchTest : testing::Test {
     stat.changed = {now - changed_ago, changed_ns, 0};
     return stat;
   }
-  Fetch::Next accept(const FileStat& stat, ConsistencyKind kind = ConsistencyKind::immutable, bool* looks_again = nullptr) {
-    Fetch fetch(tier, {.max_file = 1 << 20, .consistency = kind}, "/mnt/data/f");
-    const Fetch::Next next = fetch.accept({stat, true});
+  RecordFill::Next accept(const FileStat& stat, ConsistencyKind kind = ConsistencyKind::immutable, bool* looks_again = nullptr) {
+    RecordFill fetch(tier, {.max_file = 1 << 20, .consistency = kind}, "/mnt/data/f");
+    const RecordFill::Next next = fetch.accept({stat, true});
     if (looks_again != nullptr) *looks_again = fetch.wants_second_look();
     return next;
   }
   bool looks_again(const FileStat& stat) {
     bool result = false;
-    EXPECT_EQ(accept(stat, ConsistencyKind::immutable, &result), Fetch::Next::read);
+    EXPECT_EQ(accept(stat, ConsistencyKind::immutable, &result), RecordFill::Next::read);
     return result;
   }
 };
@@ -66,19 +66,19 @@ TEST_F(FetchTest, WhatMayChangeAgainWithinAStepOfACoarseClockIsNotCached) {
   for (const auto kind : k_kinds) {
     // Whole seconds, and whole milliseconds.
     for (const std::uint32_t ns : {0U, 250'000'000U, 999'000'000U}) {
-      EXPECT_EQ(accept(stat_of(100, k_year, 0, ns), kind), Fetch::Next::refuse) << ns;
-      EXPECT_EQ(accept(stat_of(100, k_year, -3, ns), kind), Fetch::Next::refuse) << "of a clock that runs ahead";
-      EXPECT_EQ(accept(stat_of(100, k_year, 10, ns), kind), Fetch::Next::read);
+      EXPECT_EQ(accept(stat_of(100, k_year, 0, ns), kind), RecordFill::Next::refuse) << ns;
+      EXPECT_EQ(accept(stat_of(100, k_year, -3, ns), kind), RecordFill::Next::refuse) << "of a clock that runs ahead";
+      EXPECT_EQ(accept(stat_of(100, k_year, 10, ns), kind), RecordFill::Next::read);
     }
     // A fine clock tells of the change: data sets that were just unpacked are cached.
-    EXPECT_EQ(accept(stat_of(100, k_year, 0), kind), Fetch::Next::read);
+    EXPECT_EQ(accept(stat_of(100, k_year, 0), kind), RecordFill::Next::read);
   }
 }
 
 TEST_F(FetchTest, WhatWasJustWrittenIsNotCachedWhereChangesAreExpected) {
-  EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::immutable), Fetch::Next::read);
-  EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::ttl), Fetch::Next::refuse);
-  EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::open), Fetch::Next::refuse);
+  EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::immutable), RecordFill::Next::read);
+  EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::ttl), RecordFill::Next::refuse);
+  EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::open), RecordFill::Next::refuse);
 }
 
 // Once a bug: a fetch beside which anything was renamed kept its room and its places in the index until the region went. After 48
@@ -86,8 +86,8 @@ TEST_F(FetchTest, WhatWasJustWrittenIsNotCachedWhereChangesAreExpected) {
 TEST_F(FetchTest, FetchesBesideChangesOfNamesLeaveNothing) {
   const FileStat stat = stat_of(1000, k_year, k_year);
   const auto fetch_beside = [&](std::uint64_t changes) {
-    Fetch fetch(tier, {.max_file = 1 << 20}, "/mnt/data/f");
-    if (fetch.accept({stat, true}) != Fetch::Next::read) return false;
+    RecordFill fetch(tier, {.max_file = 1 << 20}, "/mnt/data/f");
+    if (fetch.accept({stat, true}) != RecordFill::Next::read) return false;
     std::memset(fetch.room(), 'x', stat.size);
     region->header().name_changes.fetch_add(changes);
     return fetch.publish();
@@ -113,8 +113,8 @@ TEST_F(FetchTest, ARecordThatIsNeverConfirmedIsDeadAndFoundAtNoTime) {
     Region* const mine = tests::attach(region.options);
     CHILD_CHECK(mine != nullptr);
     RamTier own_tier(*mine);
-    Fetch fetch(own_tier, {.max_file = 1 << 20}, "/mnt/data/f");
-    CHILD_CHECK(fetch.accept({stat, true}) == Fetch::Next::read);
+    RecordFill fetch(own_tier, {.max_file = 1 << 20}, "/mnt/data/f");
+    CHILD_CHECK(fetch.accept({stat, true}) == RecordFill::Next::read);
     std::memset(fetch.room(), 'x', stat.size);
     raise(SIGSTOP);
     return fetch.publish() ? 10 : 20;

@@ -1,17 +1,16 @@
-// One fetch that nobody waits for yet, by an engine that does the I/O: begin -> accept -> (its bytes are read) -> publish.
+// One fetch that nobody waits for yet, by somebody who does the I/O: begin -> accept -> (its bytes are read) -> publish.
 // While it is under way, a program that opens the file waits for it as for another's fetch.
-// Thread safety: one thread at a time. Its path must outlive it.
+// Thread safety: one thread at a time.
 #pragma once
 
-#include "cache/fetch.h"
-#include "cache/file_cache.h"
-#include "cache/ram/single_flight.h"
+#include "cache/fill/cache_parts.h"
 
 namespace cube::cache {
 
-class BackgroundFetch {
+class BackgroundFill {
  public:
-  BackgroundFetch(FileCache& cache, std::string_view key, bool use_ring);
+  // Both must outlive this.
+  BackgroundFill(CacheParts& parts, std::string_view key, bool use_ring);
 
   enum class Begin : std::uint8_t {
     fetch,
@@ -21,14 +20,16 @@ class BackgroundFetch {
   Begin begin();
 
   // done: an older record of it was found to be right still.
-  Fetch::Next accept(const FileAtOrigin& file);
-  std::byte* room() const { return fetch_.room(); }
-  bool wants_second_look() const { return fetch_.wants_second_look(); }
+  RecordFill::Next accept(const FileAtOrigin& file);
+  std::byte* room() const { return fill_.room(); }
+  // The bytes in room() were checked by this hash.
+  void note_hash(std::uint64_t data_hash) { fill_.note_hash(data_hash); }
+  bool wants_second_look() const { return fill_.wants_second_look(); }
   // False: reason() says why not.
   bool publish();
-  void lose_room() { fetch_.lose_room(); }
+  void lose_room() { fill_.lose_room(); }
 
-  base::Counter reason() const { return fetch_.reason(); }
+  base::Counter reason() const { return fill_.reason(); }
   // A program has fetched it too, since begin().
   bool was_fetched_twice() const { return fetched_twice_; }
   // It was cached in the ring and had been read, and is kept there until it is read again.
@@ -37,12 +38,12 @@ class BackgroundFetch {
   const RamTier::Place& place() const { return place_; }
 
  private:
-  FileCache* cache_;
+  CacheParts* parts_;
   std::string_view key_;
   std::uint64_t hash_;
   bool use_ring_;
   SingleFlight::Ticket ticket_;
-  Fetch fetch_;
+  RecordFill fill_;
   RamTier::Place place_;
   Pin wanted_again_;
   bool fetched_twice_ = false;

@@ -1,19 +1,19 @@
 // One fetch of one file, in the steps that are the cache's own. Its user does the I/O: a program's open, one step after the
 // other, or an engine in the background with many fetches under way.
-//   Fetch made -> (the file is opened) -> accept -> (its bytes are read to room()) -> (looked at again) -> publish
+//   RecordFill made -> (the file is opened) -> accept -> (its bytes are read to room()) -> (looked at again) -> publish
 // Thread safety: one thread at a time. Dropped before publish, it leaves nothing behind.
 #pragma once
 
 #include <string_view>
 
 #include "cache/base/config.h"
-#include "cache/change_watch.h"
+#include "cache/fill/change_watch.h"
 #include "cache/origin/origin.h"
 #include "cache/ram/ram_tier.h"
 
 namespace cube::cache {
 
-struct FetchRules {
+struct FillRules {
   std::uint64_t max_file = 0;  // bytes
   base::ConsistencyKind consistency = base::ConsistencyKind::immutable;
 };
@@ -22,7 +22,7 @@ struct FetchRules {
 // is noted as such.
 enum class Lane : std::uint8_t { demand, demand_with_ring, background, background_with_ring };
 
-class Fetch {
+class RecordFill {
  public:
   enum class Next {
     read,   // the whole file to room()
@@ -31,7 +31,7 @@ class Fetch {
   };
 
   // Before the file is opened. `key` must outlive this.
-  Fetch(RamTier& tier, const FetchRules& rules, std::string_view key, Lane lane = Lane::demand);
+  RecordFill(RamTier& tier, const FillRules& rules, std::string_view key, Lane lane = Lane::demand);
 
   // The file that the path led to. `fd`: that file, open for reading, or -1.
   Next accept(const FileAtOrigin& file, int fd = -1);
@@ -47,8 +47,8 @@ class Fetch {
   void abandon() { reservation_.abandon(); }
   // The bytes in room() were checked by this hash.
   void note_hash(std::uint64_t data_hash) { content_.data_hash = data_hash; }
-  // The same, and it has come from the disk tier.
-  void note_from_disk(std::uint64_t data_hash) {
+  // The same, and it has come from a tier.
+  void note_from_tier(std::uint64_t data_hash) {
     content_.from_disk = true;
     note_hash(data_hash);
   }
@@ -74,7 +74,7 @@ class Fetch {
   base::Result<RamTier::Reservation> reserve(std::uint64_t size);
 
   RamTier* tier_;
-  FetchRules rules_;
+  FillRules rules_;
   Lane lane_;
   ChangeWatch watch_;
   std::uint64_t began_ns_;  // wall clock

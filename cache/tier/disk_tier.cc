@@ -1,8 +1,9 @@
-#include "cache/disk_tier.h"
+#include "cache/tier/disk_tier.h"
 
 #include <cerrno>
-#include <cstring>
 #include <new>
+
+#include "cache/base/hash.h"
 
 namespace cube::cache {
 
@@ -24,22 +25,23 @@ base::Result<DiskTier*> DiskTier::open(const base::Config& config, const base::P
   return tier;
 }
 
-DiskTier::Verdict DiskTier::compare(const Record& record, const FileStat& stat) {
-  if (!is_same_version(record.stat, stat) || record.data_size != stat.size) return Verdict::outdated;
-  return may_be_racy(record) ? Verdict::refused : Verdict::taken;
+bool DiskTier::visit(std::string_view key, Judge& judge) {
+  for (const DiskPlace& place : store_->find(base::hash_path(key))) {
+    const auto buffer = buffers_.take(place.buffer_bytes());
+    if (!buffer) continue;
+    const auto record = store_->read(place, key, {buffer->data(), buffer->size()});
+    if (!record) continue;
+    const Verdict verdict = judge.judge(**record);
+    if (verdict == Verdict::taken) return true;
+    if (verdict == Verdict::outdated) store_->drop(place, key);
+  }
+  return false;
 }
 
-std::optional<std::uint64_t> DiskTier::fill(std::string_view key, const FileStat& stat, std::byte* room) {
-  std::optional<std::uint64_t> hash;
-  visit(key, [&](const Record& record) {
-    const Verdict verdict = compare(record, stat);
-    if (verdict == Verdict::taken) {
-      std::memcpy(room, record.data(), stat.size);
-      hash = record.data_hash;
-    }
-    return verdict;
-  });
-  return hash;
+base::Result<void> DiskTier::offer(std::span<const std::byte> segment, std::span<const std::uint64_t> offsets) {
+  const auto appended = store_->append(segment, offsets);
+  if (!appended) return base::fail(appended.error().value);
+  return {};
 }
 
 void DiskTier::content_changed(std::string_view key, const FileStat* stat) {
@@ -47,11 +49,9 @@ void DiskTier::content_changed(std::string_view key, const FileStat* stat) {
   if (stat != nullptr) store_->forget_inode(stat->device(), stat->inode);
 }
 
-void DiskTier::tell(RegionHeader& header) const {
+base::TierStatus DiskTier::status() const {
   const DiskStatus status = store_->status();
-  header.disk_capacity.store(status.capacity, std::memory_order_relaxed);
-  header.disk_used.store(status.used, std::memory_order_relaxed);
-  header.disk_entries.store(status.entries, std::memory_order_relaxed);
+  return {.capacity = status.capacity, .used = status.used, .entries = status.entries};
 }
 
 }  // namespace cube::cache

@@ -1,11 +1,11 @@
 // A fetch that nobody waits for yet, step by step and without an engine.
-#include "cache/background_fetch.h"
+#include "cache/fill/background_fill.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "cache/recent_misses.h"
+#include "cache/fill/recent_misses.h"
 #include "tests/support/child.h"
 #include "tests/support/ring_files.h"
 #include "tests/support/temp_dir.h"
@@ -18,9 +18,9 @@ using tests::Child;
 using tests::Gate;
 using tests::k_mib;
 using tests::request_for;
-using Begin = BackgroundFetch::Begin;
+using Begin = BackgroundFill::Begin;
 
-struct BackgroundFetchTest : testing::Test {
+struct BackgroundFillTest : testing::Test {
   tests::TempDir dir;
   tests::TestCache cache{32 * k_mib};
 
@@ -28,20 +28,20 @@ struct BackgroundFetchTest : testing::Test {
     return dir.write(name, tests::content_of(name, 0, size));
   }
   // The part of an engine between begin and publish. False: not accepted.
-  static bool read(BackgroundFetch& fetch, const std::string& path) {
+  static bool read(BackgroundFill& fetch, const std::string& path) {
     const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
-    if (!stat || fetch.accept({*stat, true}) != Fetch::Next::read) return false;
+    if (!stat || fetch.accept({*stat, true}) != RecordFill::Next::read) return false;
     const int fd = open(path.c_str(), O_RDONLY);
     const bool whole = ::read(fd, fetch.room(), stat->size) == static_cast<ssize_t>(stat->size);
     close(fd);
     return whole;
   }
   bool prefetch(const std::string& path, bool use_ring = true) {
-    BackgroundFetch fetch(*cache.cache, path, use_ring);
+    BackgroundFill fetch = cache.cache->ahead().fill(path, use_ring);
     return fetch.begin() == Begin::fetch && read(fetch, path) && fetch.publish();
   }
   Begin begin(const std::string& path, bool use_ring = true) {
-    BackgroundFetch fetch(*cache.cache, path, use_ring);
+    BackgroundFill fetch = cache.cache->ahead().fill(path, use_ring);
     return fetch.begin();
   }
   // As a program does; true: it was there, with the right bytes.
@@ -54,22 +54,22 @@ struct BackgroundFetchTest : testing::Test {
            cache.count(Counter::hits_ram) == hits + 1;
   }
   void fill_resident_pool() {
-    for (int i = 0; i < 64 && !cache->is_full(); ++i) {
+    for (int i = 0; i < 64 && !cache->ahead().is_full(); ++i) {
       const std::string path = make("filler" + std::to_string(i), 1'900'000);
       const OpenOutcome outcome = cache->open(request_for(path));
       if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);
     }
     // The rest of the last segment.
-    for (int i = 0; i < 64 && !cache->is_full(); ++i) {
+    for (int i = 0; i < 64 && !cache->ahead().is_full(); ++i) {
       const std::string path = make("small" + std::to_string(i), 60'000);
       const OpenOutcome outcome = cache->open(request_for(path));
       if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);
     }
-    ASSERT_TRUE(cache->is_full());
+    ASSERT_TRUE(cache->ahead().is_full());
   }
 };
 
-TEST_F(BackgroundFetchTest, IsThereWhenItIsAskedFor) {
+TEST_F(BackgroundFillTest, IsThereWhenItIsAskedFor) {
   const std::string path = make("f");
   ASSERT_TRUE(prefetch(path));
   EXPECT_TRUE(open_hits(path));
@@ -78,10 +78,10 @@ TEST_F(BackgroundFetchTest, IsThereWhenItIsAskedFor) {
   EXPECT_EQ(begin(path), Begin::cached);
 }
 
-TEST_F(BackgroundFetchTest, LeavesNothingBehindWhenItIsDropped) {
+TEST_F(BackgroundFillTest, LeavesNothingBehindWhenItIsDropped) {
   const std::string path = make("f");
   {
-    BackgroundFetch fetch(*cache.cache, path, false);
+    BackgroundFill fetch = cache.cache->ahead().fill(path, false);
     ASSERT_EQ(fetch.begin(), Begin::fetch);
     ASSERT_TRUE(read(fetch, path));
     EXPECT_EQ(begin(path), Begin::cached) << "another has the turn";
@@ -90,9 +90,9 @@ TEST_F(BackgroundFetchTest, LeavesNothingBehindWhenItIsDropped) {
   EXPECT_EQ(begin(path), Begin::fetch);
 }
 
-TEST_F(BackgroundFetchTest, WhoOpensItMeanwhileWaitsAndGetsIt) {
+TEST_F(BackgroundFillTest, WhoOpensItMeanwhileWaitsAndGetsIt) {
   const std::string path = make("f");
-  BackgroundFetch fetch(*cache.cache, path, false);
+  BackgroundFill fetch = cache.cache->ahead().fill(path, false);
   ASSERT_EQ(fetch.begin(), Begin::fetch);
   ASSERT_TRUE(read(fetch, path));
   FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
@@ -101,7 +101,7 @@ TEST_F(BackgroundFetchTest, WhoOpensItMeanwhileWaitsAndGetsIt) {
   while (slot.waiting.load() == 0) std::this_thread::yield();
   EXPECT_TRUE(fetch.publish());
   // Its end: the engine's client drops it.
-  { const BackgroundFetch ended(std::move(fetch)); }
+  { const BackgroundFill ended(std::move(fetch)); }
   program.join();
   EXPECT_TRUE(is_hit);
   EXPECT_EQ(cache.count(Counter::prefetch_late), 1U);
@@ -109,34 +109,35 @@ TEST_F(BackgroundFetchTest, WhoOpensItMeanwhileWaitsAndGetsIt) {
   EXPECT_EQ(cache.count(Counter::misses), 0U);
 }
 
-TEST_F(BackgroundFetchTest, GoesToTheRingWhereNothingElseHasRoom) {
-  cache->ring().make(8 * k_mib);
+TEST_F(BackgroundFillTest, GoesToTheRingWhereNothingElseHasRoom) {
+  cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
   EXPECT_FALSE(prefetch(path, false));
   ASSERT_TRUE(prefetch(path));
   const Pin pin = cache->find(request_for(path));
   ASSERT_TRUE(pin);
-  EXPECT_TRUE(cache->ring().holds(*pin));
+  EXPECT_TRUE(cache->ahead().ring().holds(*pin));
   EXPECT_TRUE(open_hits(path));
   EXPECT_EQ(cache.count(Counter::prefetch_early), 1U);
 }
 
-TEST_F(BackgroundFetchTest, WhatWasReadFromTheRingIsKeptForItsNextReader) {
-  cache->ring().make(8 * k_mib);
+TEST_F(BackgroundFillTest, WhatWasReadFromTheRingIsKeptForItsNextReader) {
+  cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
   ASSERT_TRUE(prefetch(path));
   const auto unread = [&] {
     std::uint32_t sum = 0;
-    for (std::uint32_t s = cache->ring().first_segment(); s < cache->ring().end_segment(); ++s) sum += cache->ring().unread(s);
+    for (std::uint32_t s = cache->ahead().ring().first_segment(); s < cache->ahead().ring().end_segment(); ++s)
+      sum += cache->ahead().ring().unread(s);
     return sum;
   };
   EXPECT_TRUE(open_hits(path));
   EXPECT_EQ(unread(), 0U);
   EXPECT_EQ(begin(path, /*use_ring=*/false), Begin::cached);
   EXPECT_EQ(unread(), 0U) << "by who has nothing to do with the ring";
-  BackgroundFetch again(*cache.cache, path, true);
+  BackgroundFill again = cache.cache->ahead().fill(path, true);
   EXPECT_EQ(again.begin(), Begin::cached);
   EXPECT_TRUE(again.is_wanted_again());
   EXPECT_EQ(unread(), 1U);
@@ -145,8 +146,8 @@ TEST_F(BackgroundFetchTest, WhatWasReadFromTheRingIsKeptForItsNextReader) {
   EXPECT_EQ(unread(), 0U);
 }
 
-TEST_F(BackgroundFetchTest, WhatAProgramHasJustMissedIsLeftOutOnce) {
-  cache->ring().make(8 * k_mib);
+TEST_F(BackgroundFillTest, WhatAProgramHasJustMissedIsLeftOutOnce) {
+  cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
   EXPECT_FALSE(open_hits(path));
@@ -155,8 +156,8 @@ TEST_F(BackgroundFetchTest, WhatAProgramHasJustMissedIsLeftOutOnce) {
 }
 
 // The miss was of one epoch, the fetch left out of the next: it must not be so for ever.
-TEST_F(BackgroundFetchTest, AMissForAFetchThatWasLeftOutIsNotHeldAgainstIt) {
-  cache->ring().make(8 * k_mib);
+TEST_F(BackgroundFillTest, AMissForAFetchThatWasLeftOutIsNotHeldAgainstIt) {
+  cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
   EXPECT_FALSE(open_hits(path));
@@ -174,9 +175,9 @@ TEST_F(BackgroundFetchTest, AMissForAFetchThatWasLeftOutIsNotHeldAgainstIt) {
   EXPECT_EQ(begin(path), Begin::demanded);
 }
 
-TEST_F(BackgroundFetchTest, FetchedByTheProgramMeanwhileIsADuplicate) {
+TEST_F(BackgroundFillTest, FetchedByTheProgramMeanwhileIsADuplicate) {
   const std::string path = make("f");
-  BackgroundFetch fetch(*cache.cache, path, false);
+  BackgroundFill fetch = cache.cache->ahead().fill(path, false);
   {
     // Other paths have all its slots, so that it has no turn and the program does not wait.
     SingleFlight flights(cache->region());
@@ -188,24 +189,24 @@ TEST_F(BackgroundFetchTest, FetchedByTheProgramMeanwhileIsADuplicate) {
   const OpenOutcome outcome = cache->open(request_for(path));
   EXPECT_TRUE(outcome.pin);
   const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
-  EXPECT_EQ(fetch.accept({*stat, true}), Fetch::Next::done);
+  EXPECT_EQ(fetch.accept({*stat, true}), RecordFill::Next::done);
   EXPECT_TRUE(fetch.was_fetched_twice());
 }
 
-TEST_F(BackgroundFetchTest, AFileThatHasChangedIsFetchedAnew) {
+TEST_F(BackgroundFillTest, AFileThatHasChangedIsFetchedAnew) {
   const std::string path = make("f");
   ASSERT_TRUE(prefetch(path));
   ASSERT_TRUE(tests::TempDir::write_file(path, std::string(70'000, 'n')));
-  BackgroundFetch fetch(*cache.cache, path, false);
+  BackgroundFill fetch = cache.cache->ahead().fill(path, false);
   const auto now = stat_path(AT_FDCWD, path.c_str(), 0);
-  EXPECT_EQ(fetch.accept({*now, true}), Fetch::Next::read);
+  EXPECT_EQ(fetch.accept({*now, true}), RecordFill::Next::read);
   EXPECT_FALSE(cache->find(request_for(path)));
   EXPECT_EQ(cache.count(Counter::prefetch_early), 0U);
 }
 
 // All ranks open one file at once while there is no room: none waits for another's open.
-TEST_F(BackgroundFetchTest, WithoutRoomNobodyKeepsTheTurn) {
-  cache->ring().make(8 * k_mib);
+TEST_F(BackgroundFillTest, WithoutRoomNobodyKeepsTheTurn) {
+  cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
   static std::atomic<std::uint64_t> held;
@@ -220,7 +221,7 @@ TEST_F(BackgroundFetchTest, WithoutRoomNobodyKeepsTheTurn) {
   EXPECT_EQ(held.load(), 0U);
 }
 
-TEST_F(BackgroundFetchTest, TheProgramsWaitingIsCounted) {
+TEST_F(BackgroundFillTest, TheProgramsWaitingIsCounted) {
   const std::string path = make("f");
   static ProcessSlot* process;
   static std::uint32_t waits;
@@ -237,13 +238,13 @@ TEST_F(BackgroundFetchTest, TheProgramsWaitingIsCounted) {
   EXPECT_EQ(process->demand_fetches.load(), 1U) << "a hit waits for nobody";
 }
 
-TEST_F(BackgroundFetchTest, TheNextLeaderFetchesWhatADeadOneHadBegun) {
+TEST_F(BackgroundFillTest, TheNextLeaderFetchesWhatADeadOneHadBegun) {
   const std::string path = make("f");
   Gate ready;
   Child leader([&] {
     FileCache* const own = tests::attach_cache(cache.config, cache.options.job);
     CHILD_CHECK(own != nullptr);
-    BackgroundFetch fetch(*own, path, false);
+    BackgroundFill fetch = own->ahead().fill(path, false);
     CHILD_CHECK(fetch.begin() == Begin::fetch && read(fetch, path));
     own->region().own_process().demand_fetches.store(77);
     ready.give();

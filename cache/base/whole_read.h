@@ -1,0 +1,42 @@
+// A read of a whole file whose size is known: every read asks for one byte more than there should be, so that a file that has
+// grown, and one whose size is a lie, show themselves. Thread safety: plain values.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cube::base {
+
+enum class ReadState : std::uint8_t { more, whole, changed };
+
+class WholeRead {
+ public:
+  WholeRead() = default;
+  // `to` has room for `size` bytes. Both, and this, must stay where they are while a read is under way.
+  WholeRead(std::byte* to, std::uint64_t size) : to_(to), size_(size) {}
+
+  // What preadv takes for the next read, at position got().
+  const struct ::iovec* aim() {
+    parts_[0] = {to_ + got_, size_ - got_};
+    parts_[1] = {&beyond_, 1};
+    return parts_;
+  }
+  static constexpr int k_parts = 2;
+  std::uint64_t got() const { return got_; }
+  // The state after a read that returned `n`, which is no error.
+  ReadState after(long n) {
+    got_ += static_cast<std::uint64_t>(n);
+    if (got_ == size_) return ReadState::whole;
+    return got_ > size_ || n == 0 ? ReadState::changed : ReadState::more;
+  }
+
+ private:
+  std::byte* to_ = nullptr;
+  std::uint64_t size_ = 0, got_ = 0;
+  struct ::iovec parts_[k_parts]{};
+  std::byte beyond_{};
+};
+
+}  // namespace cube::base

@@ -1,0 +1,40 @@
+#include "cache/changes.h"
+
+namespace cube::cache {
+
+void Changes::content_changed(std::string_view key, const FileStat* stat) {
+  if (!key.empty()) parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
+  // The epoch first: a fetch that has read the old bytes and publishes them now sees that it must not.
+  if (stat != nullptr) writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
+  std::size_t marked = key.empty() ? 0 : parts_.ram.mark_stale(key);
+  if (stat != nullptr) marked += parts_.ram.mark_stale_inode(*stat);
+  parts_.stats().count(base::Counter::stale_marked, marked);
+  for (Tier* const tier : parts_.tiers) tier->content_changed(key, stat);
+}
+
+void Changes::tree_changed(std::string_view directory) {
+  parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
+  if (!is_empty()) parts_.stats().count(base::Counter::stale_marked, parts_.ram.mark_stale_tree(directory));
+  for (Tier* const tier : parts_.tiers) tier->tree_changed();
+}
+
+void Changes::writing_begins(std::string_view key, const FileStat& stat) {
+  cube::cache::writing_begins(parts_.region, stat);
+  content_changed(key, &stat);
+}
+
+void Changes::writing_is_shared(const FileStat& stat, Sharing how) { cube::cache::writing_is_shared(parts_.region, stat, how); }
+
+void Changes::child_writes(std::string_view key, const FileStat& stat) {
+  // A program that starts a thousand children is counted once.
+  if (!cube::cache::is_writing_shared(parts_.region, stat)) cube::cache::writing_begins(parts_.region, stat);
+  cube::cache::writing_is_shared(parts_.region, stat);
+  content_changed(key, &stat);
+}
+
+void Changes::writing_ends(const FileStat& stat) {
+  content_changed({}, &stat);
+  cube::cache::writing_ends(parts_.region, stat);
+}
+
+}  // namespace cube::cache

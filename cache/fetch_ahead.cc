@@ -1,0 +1,39 @@
+#include "cache/fetch_ahead.h"
+
+#include "cache/ram/process_slots.h"
+#include "cache/ram/segments.h"
+
+namespace cube::cache {
+
+void FetchAhead::begin_lead() {
+  listings().begin_lead();
+  // The rest of a former leader's work is for us.
+  parts_.region.reap();
+}
+
+Demand FetchAhead::demand() const {
+  Demand demand;
+  for (std::uint32_t i = 0; i < slots_reached(parts_.region); ++i) {
+    const ProcessSlot& slot = parts_.region.process_slot(i);
+    if (slot.used.load(std::memory_order_relaxed) == 0) continue;
+    demand.waiting += slot.demand_waits.load(std::memory_order_relaxed);
+    demand.fetches += slot.demand_fetches.load(std::memory_order_relaxed);
+    demand.ns += slot.demand_ns.load(std::memory_order_relaxed);
+  }
+  return demand;
+}
+
+bool FetchAhead::prepare_room() {
+  // One is filled in by each process that fetches; the prefetcher alone fills some of them in a turn.
+  constexpr std::uint32_t k_ahead = 3;
+  if (parts_.ram.is_full()) return false;
+  const auto made = prepare_segment(parts_.region, k_ahead);
+  return made && *made;
+}
+
+void FetchAhead::make_ring(const base::RamSize& size) {
+  const RegionLayout& layout = parts_.region.layout();
+  parts_.ram.ring().make(size.is_percent ? layout.file_bytes * size.value / 100 : size.value);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,68 @@
+// The cache as those see it who fetch before a program asks: the process of the node that leads, and those that tell it what
+// programs read. Thread safety: all of it, but for what is said.
+#pragma once
+
+#include <string>
+
+#include "cache/base/hash.h"
+#include "cache/fill/background_fill.h"
+#include "cache/fill/cache_parts.h"
+#include "cache/ram/listings.h"
+
+namespace cube::cache {
+
+// The programs of the node that wait for fetches of their own.
+struct Demand {
+  unsigned waiting = 0;               // operations now
+  std::uint64_t fetches = 0, ns = 0;  // so far, of the processes that live
+};
+
+class FetchAhead {
+ public:
+  explicit FetchAhead(CacheParts& parts) : parts_(parts) {}
+
+  // Is anything prefetched on this node?
+  bool is_wanted() const { return parts_.region.header().prefetch_wanted.load(std::memory_order_relaxed) != 0; }
+  // Its holder leads; for RobustLock.
+  pthread_mutex_t* leader_lock() { return &parts_.region.header().prefetch_leader; }
+  // For the leader, in this order.
+  void begin_lead();
+  void end_lead() { parts_.ram.release_ring_lease(); }
+  // The socket on which programs announce what they will read.
+  std::string socket_path() const { return Region::socket_path_of(parts_.region.path()); }
+  // How much of the job's list has been dealt with, as its leader counts it.
+  std::atomic<std::uint64_t>& listed_of_job() { return parts_.region.job_row(parts_.region.own_job()).listed; }
+  Demand demand() const;
+
+  // Both must outlive the fill.
+  BackgroundFill fill(std::string_view key, bool use_ring) { return {parts_, key, use_ring}; }
+  // Null: there are only mounts.
+  const Origins* origins() const { return parts_.freshness.origins(); }
+  const Origin& origin_of(std::string_view path) const { return parts_.freshness.origin_of(path); }
+  std::uint64_t max_file() const { return parts_.rules.max_file; }  // bytes
+  std::uint64_t segment_bytes() const { return parts_.region.layout().segment_bytes; }
+
+  // Listed directories and the reads from them. Used only while prefetching is on (CUBESHIM_PREFETCH).
+  Listings listings() { return Listings(parts_.region); }
+
+  // Is there a record of it that this process may find?
+  bool is_here(std::string_view path) const { return static_cast<bool>(parts_.ram.find(path, base::hash_path(path))); }
+  // Is there no room for what is to stay?
+  bool is_full() const { return parts_.ram.is_full(); }
+  // Makes room that the next records find ready. False: there is enough, or none to be had.
+  bool prepare_room();
+  Ring& ring() { return parts_.ram.ring(); }
+  // No-op if there is one.
+  void make_ring(const base::RamSize& size);
+  // Leaves room in it for what programs fetch, before it is used for what is prefetched.
+  void prepare_ring() {
+    if (!parts_.tiers.is_empty()) parts_.ram.prepare_shared();
+  }
+  // Bytes that the ring has room for.
+  std::uint64_t ring_room() { return parts_.ram.ring_room(); }
+
+ private:
+  CacheParts& parts_;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,43 @@
+// The parts of a FileCache, for the ways in which a record comes into RAM. Thread safety: each part's own.
+#pragma once
+
+#include "cache/fill/freshness.h"
+#include "cache/fill/record_fill.h"
+#include "cache/ram/listings.h"
+#include "cache/ram/ram_tier.h"
+#include "cache/ram/single_flight.h"
+#include "cache/tier/tier.h"
+
+namespace cube::cache {
+
+struct CacheParts {
+  CacheParts(Region& of, const base::Config& config)
+      : region(of),
+        ram(of),
+        flights(of),
+        freshness(of, ram, config.consistency),
+        rules{config.max_file, config.consistency.kind},
+        fetches_ahead(config.prefetch),
+        serves_in_parts(config.mode == base::Mode::virtual_files) {}
+
+  base::Stats& stats() const { return region.stats(); }
+  // A program has opened a record that was prefetched.
+  void note_opened(const Record& record, bool waited_for_prefetch);
+  // The bytes of the file with this stat, from a tier.
+  struct FromTier {
+    const Tier* tier;
+    std::uint64_t data_hash;
+  };
+  std::optional<FromTier> fill_from_tier(std::string_view key, const FileStat& stat, std::byte* room) const;
+
+  Region& region;
+  RamTier ram;
+  SingleFlight flights;
+  Tiers tiers;
+  Freshness freshness;
+  FillRules rules;
+  bool fetches_ahead;
+  bool serves_in_parts;  // in mode real the program gets a file with all its bytes
+};
+
+}  // namespace cube::cache

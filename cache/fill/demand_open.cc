@@ -1,0 +1,205 @@
+#include "cache/fill/demand_open.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "cache/base/block_signals.h"
+#include "cache/base/clock.h"
+#include "cache/fill/background_fill.h"
+#include "cache/fill/partial_fill.h"
+#include "cache/fill/recent_misses.h"
+#include "cache/fill/tier_open.h"
+#include "cache/ram/fetch_scope.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+// Smaller files are fetched as a whole by their open: they are there before a program could do anything meanwhile.
+constexpr std::uint64_t k_in_parts_from = 1 << 20;
+
+}  // namespace
+
+OpenOutcome DemandOpen::open(std::uint64_t hash) {
+  const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
+  const bool has_ring = !parts_.tiers.is_empty() && parts_.ram.ring().is_made();
+  // Without room, and without anybody who may be about to bring it, it is the origin's at once.
+  if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
+
+  FetchScope scope;
+  SingleFlight::Ticket ticket;
+  OpenOutcome outcome;
+  bool waited_for_prefetch = false;
+  // A caller that asks not to wait may be opening a FIFO, and the holder of the turn may be waiting in its open.
+  const bool may_wait = (request_.flags & O_NONBLOCK) == 0;
+  const SingleFlight::Turn turn = parts_.flights.begin(hash, ticket, &waited_for_prefetch, may_wait);
+  if (turn == SingleFlight::Turn::too_long) return open_uncached(Counter::bypassed_busy);
+  scope.hold(ticket.hold());
+  // Somebody may have fetched it since we looked, whether we have waited for him or not. His look may be older than this open,
+  // or this job: it counts as that of any other record.
+  outcome.pin = parts_.ram.find(request_.key, hash);
+  if (outcome.pin && parts_.freshness.is_fresh(*outcome.pin, request_.path)) {
+    parts_.stats().count(Counter::hits_ram);
+    if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, waited_for_prefetch);
+    return outcome;
+  }
+  outcome.pin.release();
+  // From here on the program waits for the origin, not for a prefetch.
+  scope.begin_wait(parts_.region.own_process());
+  if (!has_room) note_miss(parts_.region, hash);
+  const bool may_be_in_tier = !parts_.tiers.is_empty() && (has_room || has_ring);
+  if (may_be_in_tier && open_from_tier(has_ring ? Lane::demand_with_ring : Lane::demand, outcome)) return outcome;
+  // A file that nobody would write to the disk need not pass through the ring.
+  const bool may_pass = has_ring && parts_.ram.ring().has_disk_writer();
+  if (!has_room && !may_pass) {
+    // It is not going to be there for those who wait for their turn: they need not open it one after the other.
+    ticket = {};
+    return open_uncached(Counter::bypassed_full);
+  }
+  outcome = fetch(may_pass ? Lane::demand_with_ring : Lane::demand, ticket);
+  outcome.was_fetched = outcome.pin || outcome.is_filling;
+  return outcome;
+}
+
+bool DemandOpen::open_from_tier(Lane lane, OpenOutcome& outcome) { return TierOpen(parts_, request_, lane).open(outcome); }
+
+OpenOutcome DemandOpen::open_plain(Counter reason) {
+  parts_.stats().count(reason);
+  OpenOutcome outcome;
+  request_.before_kernel_open();
+  const long fd = base::sys::open(request_.path, request_.flags);
+  if (base::sys::failed(fd)) {
+    outcome.error = static_cast<int>(-fd);
+  } else {
+    outcome.kernel_fd = static_cast<int>(fd);
+  }
+  return outcome;
+}
+
+// A name that the origin does not have may be the kernel's to answer.
+OpenOutcome DemandOpen::fail(const Origin& origin, int error) {
+  if (error == ENOENT && !origin.traits().knows_all_names) return open_plain(Counter::bypassed_kind);
+  parts_.stats().count(error == EISDIR ? Counter::bypassed_kind : Counter::bypassed_error);
+  OpenOutcome outcome;
+  outcome.error = error;
+  return outcome;
+}
+
+OpenOutcome DemandOpen::open_uncached(Counter reason) {
+  const Origin& origin = parts_.freshness.origin_of(request_.key);
+  if (origin.traits().has_kernel_fd) return open_plain(reason);
+  OpenedPlace place;
+  const auto opened =
+      origin.open({.key = request_.key, .path = request_.path, .flags = request_.flags, .most = parts_.rules.max_file}, place);
+  return opened ? hand_over(*place.opened(), reason) : fail(origin, opened.error().value);
+}
+
+OpenOutcome DemandOpen::hand_over(Opened& opened, Counter reason) {
+  parts_.stats().count(reason);
+  OpenOutcome outcome;
+  if (opened.fd() < 0) request_.before_kernel_open();
+  const auto fd = opened.hand_over(request_.flags);
+  outcome.is_directory = (opened.file().stat.mode & S_IFMT) == S_IFDIR;
+  if (fd) {
+    outcome.kernel_fd = *fd;
+  } else {
+    outcome.error = fd.error().value;
+  }
+  return outcome;
+}
+
+bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::Ticket& turn, OpenOutcome& outcome) {
+  const bool is_worth_it = opened.fd() >= 0 && opened.file().stat.size >= k_in_parts_from;
+  if (request_.serve_fill == nullptr || !parts_.serves_in_parts || !is_worth_it) return false;
+  // Until the program's number is known to be the fill's, a handler must not leave by a jump.
+  const base::BlockSignals block;
+  PartialFill* const parts = PartialFill::begin(fill, turn);
+  if (parts == nullptr) return false;
+  outcome.kernel_fd = opened.hand_over(request_.flags).value_or(-1);
+  outcome.is_filling = outcome.kernel_fd >= 0 && request_.serve_fill(request_.who, *parts, outcome.kernel_fd);
+  parts_.stats().count(outcome.is_filling ? Counter::misses : Counter::bypassed_busy);
+  if (!outcome.is_filling) parts->end();
+  if (outcome.kernel_fd < 0) outcome.error = EINTR;
+  return true;
+}
+
+bool DemandOpen::may_fetch_neighbours() const {
+  return parts_.fetches_ahead && parts_.freshness.origins() != nullptr && !parts_.ram.is_full() &&
+         parts_.freshness.origins()->packed_bytes() <= parts_.ram.resident_bytes() / 8 * 7;
+}
+
+OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& turn) {
+  const std::uint64_t began = base::monotonic_ns();
+  const Origin& origin = parts_.freshness.origin_of(request_.key);
+  if (origin.traits().has_kernel_fd) request_.before_kernel_open();
+  RecordFill fill(parts_.ram, parts_.rules, request_.key, lane);
+  const OriginOpen wish{.key = request_.key,
+                        .path = request_.path,
+                        .flags = request_.flags,
+                        .most = parts_.rules.max_file,
+                        .with_neighbours = may_fetch_neighbours(),
+                        .stats = &parts_.stats()};
+  OpenedPlace place;
+  const auto opened = origin.open(wish, place);
+  OpenOutcome outcome = opened ? fetch_opened(origin, *place.opened(), fill, turn) : fail(origin, opened.error().value);
+  if (outcome.was_fetched) parts_.stats().miss_latency.add(base::monotonic_ns() - began);
+  // Neighbours of a directory, too: nobody reads their bytes again.
+  if (place.opened() != nullptr) keep_neighbours(origin, *place.opened());
+  return outcome;
+}
+
+OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, RecordFill& fill, SingleFlight::Ticket& turn) {
+  base::Stats& stats = parts_.stats();
+  const FileAtOrigin& file = opened.file();
+  const bool has_been_read = origin.traits().is_whole_in_one_read;
+  OpenOutcome outcome;
+  switch (fill.accept(file, opened.fd())) {
+    case RecordFill::Next::refuse: return hand_over(opened, fill.reason());
+    case RecordFill::Next::done:
+      stats.count(has_been_read ? Counter::misses : Counter::hits_ram);
+      outcome.was_fetched = has_been_read;
+      outcome.pin = std::move(fill.pin());
+      if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
+      return outcome;
+    case RecordFill::Next::read: break;
+  }
+  const auto from_tier = has_been_read ? std::nullopt : parts_.fill_from_tier(request_.key, file.stat, fill.room());
+  outcome.was_fetched = !from_tier;
+  if (!from_tier && serve_in_parts(fill, opened, turn, outcome)) return outcome;
+  if (const auto read = from_tier ? base::Result<void>() : opened.read_whole(fill.room()); !read) {
+    if (read.error().value != EINTR) return hand_over(opened, Counter::bypassed_busy);
+    // The program has taken a signal that was to end its waiting: were the file handed over, its own read would begin to
+    // wait anew.
+    stats.count(Counter::bypassed_error);
+    outcome.was_fetched = false;
+    outcome.error = EINTR;
+    return outcome;
+  }
+  // The bytes of the tier are those of this stat, whatever has become of the file meanwhile.
+  if (!from_tier && fill.wants_second_look() && !opened.is_unchanged()) return hand_over(opened, Counter::bypassed_busy);
+  if (from_tier) fill.note_from_tier(from_tier->data_hash);
+  if (const auto hash = opened.data_hash(); hash) fill.note_hash(*hash);
+  if (!fill.publish()) return hand_over(opened, fill.reason());
+  stats.count(from_tier ? from_tier->tier->hits() : Counter::misses);
+  outcome.pin = std::move(fill.pin());
+  return outcome;
+}
+
+void DemandOpen::keep_neighbours(const Origin& origin, Opened& opened) {
+  Opened::Neighbour neighbour;
+  while (!parts_.ram.is_full() && opened.next_neighbour(neighbour)) {
+    // Below another origin's prefix it is that one's.
+    if (&parts_.freshness.origin_of(neighbour.key) == &origin) keep_neighbour(neighbour);
+  }
+}
+
+void DemandOpen::keep_neighbour(const Opened::Neighbour& neighbour) {
+  BackgroundFill fill(parts_, neighbour.key, /*use_ring=*/false);
+  if (fill.begin() != BackgroundFill::Begin::fetch || fill.accept(neighbour.file) != RecordFill::Next::read) return;
+  if (neighbour.file.stat.size != 0) std::memcpy(fill.room(), neighbour.data, neighbour.file.stat.size);
+  fill.note_hash(neighbour.data_hash);
+  if (fill.publish()) parts_.stats().count(Counter::prefetch_fetched);
+}
+
+}  // namespace cube::cache

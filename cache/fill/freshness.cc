@@ -1,0 +1,43 @@
+#include "cache/fill/freshness.h"
+
+#include "cache/base/clock.h"
+
+namespace cube::cache {
+
+Freshness::Freshness(Region& region, RamTier& ram, const base::Consistency& consistency)
+    : region_(&region), ram_(&ram), consistency_(consistency), job_start_ns_(region.job_row(region.own_job()).started_ns) {}
+
+bool Freshness::needs_no_look(const Record& record) const {
+  using base::ConsistencyKind;
+  if (origins_ != nullptr || record.origin != k_mounts) {
+    const Origin& origin = origin_of(record.path());
+    // A record of a pack is for the processes that see that pack there, and for nobody else.
+    if (origin.id() != record.origin) return false;
+    if (origin.traits().is_immutable) return true;
+  }
+  const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
+  switch (consistency_.kind) {
+    // A record that was fetched or checked since this job began is good for this job.
+    case ConsistencyKind::immutable: return verified >= job_start_ns_;
+    case ConsistencyKind::ttl: {
+      const std::uint64_t now = base::boot_ns();
+      return now >= verified && now - verified < consistency_.ttl_seconds * 1'000'000'000ULL;
+    }
+    case ConsistencyKind::open: break;
+  }
+  return false;
+}
+
+bool Freshness::is_still_right(const Record& record, const char* path) {
+  region_->stats().count(base::Counter::origin_stats);
+  const std::uint64_t now = base::boot_ns();
+  const auto current = origin_of(record.path()).stat(record.path(), path);
+  if (current && current->is_unchanged_since(record.stat)) {
+    if (consistency_.kind != base::ConsistencyKind::open) ram_->mark_verified(record, now);
+    return true;
+  }
+  ram_->mark_stale(record.path());
+  return false;
+}
+
+}  // namespace cube::cache

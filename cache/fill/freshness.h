@@ -1,0 +1,39 @@
+// May a record be served? It must be of the origin that this process sees at its path, and the origin must have been asked as
+// lately as CUBESHIM_CONSISTENCY wants. Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include "cache/base/config.h"
+#include "cache/origin/origins.h"
+#include "cache/ram/ram_tier.h"
+
+namespace cube::cache {
+
+class Freshness {
+ public:
+  Freshness(Region& region, RamTier& ram, const base::Consistency& consistency);
+
+  // Before anybody opens anything. Until then, and with null, there are only mounts.
+  void use_origins(const Origins* origins) { origins_ = origins != nullptr && !origins->has_only_mounts() ? origins : nullptr; }
+  // Null: there are only mounts.
+  const Origins* origins() const { return origins_; }
+  const Origin& origin_of(std::string_view path) const { return origins_ != nullptr ? origins_->of(path) : mount_origin(); }
+  bool has_right_origin(const Record& record) const {
+    return (origins_ == nullptr && record.origin == k_mounts) || origin_of(record.path()).id() == record.origin;
+  }
+
+  // Does the record need no look at the origin before it is served?
+  bool needs_no_look(const Record& record) const;
+  // The same, or the origin is asked. `path`: the key with a terminating zero. False: nobody finds the record any more.
+  bool is_fresh(const Record& record, const char* path) { return needs_no_look(record) || is_still_right(record, path); }
+
+ private:
+  bool is_still_right(const Record& record, const char* path);
+
+  Region* region_;
+  RamTier* ram_;
+  const Origins* origins_ = nullptr;
+  base::Consistency consistency_;
+  std::uint64_t job_start_ns_;  // base::boot_ns
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,37 @@
+// An open of a covered file, as the cache is asked for it and as it answers. Thread safety: plain values.
+#pragma once
+
+#include <fcntl.h>
+
+#include <string_view>
+
+#include "cache/ram/ram_tier.h"
+
+namespace cube::cache {
+
+class PartialFill;
+
+struct OpenRequest {
+  std::string_view key;        // absolute, normalised path of the file
+  const char* path = nullptr;  // the same with a terminating zero; the origin is asked by it
+  int flags = O_RDONLY;        // the program's
+  // Called before the origin is opened, for the program may get that very fd.
+  void (*before_kernel_open)() = [] {};
+  // Takes a file whose bytes come as they are read (fill.h), under the number that the program will know it by. False: it cannot.
+  // Called with signals blocked. Null: a file is fetched as a whole.
+  bool (*serve_fill)(void* who, PartialFill& fill, int fd) = nullptr;
+  void* who = nullptr;
+};
+
+// Exactly one of pin, kernel_fd and error is set.
+struct OpenOutcome {
+  Pin pin;
+  bool used_fd = false;      // of pin: one was open meanwhile, of the origin, the disk or the region, and is free again
+  bool was_fetched = false;  // of pin: by this open, from the origin
+  int kernel_fd = -1;
+  bool is_directory = false;  // of kernel_fd
+  bool is_filling = false;    // of kernel_fd: it was taken by serve_fill
+  int error = 0;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,80 @@
+#include "cache/fill/tier_open.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+// Would the origin let this process read it? A process of this user has read it, with the mode, owner, group and ctime that it
+// has now, so no ACL has changed since. But the user's groups may have, and those with capabilities read what others cannot: in
+// RAM the views (base/view.h) tell these apart, here only what the owner may read, or everybody, is served without an open.
+bool may_be_read(const FileStat& stat) {
+  constexpr std::uint32_t k_all_others = S_IRGRP | S_IROTH;
+  const auto user = static_cast<std::uint32_t>(base::sys::raw(SYS_geteuid));
+  return stat.user == user ? (stat.mode & S_IRUSR) != 0 : (stat.mode & k_all_others) == k_all_others;
+}
+
+}  // namespace
+
+TierOpen::TierOpen(CacheParts& parts, const OpenRequest& request, Lane lane)
+    : parts_(parts),
+      request_(request),
+      origin_(parts.freshness.origin_of(request.key)),
+      fill_(parts.ram, parts.rules, request.key, lane) {}
+
+Tier::Verdict TierOpen::judge_immutable(const Record& record) {
+  if (record.origin == k_mounts) return Verdict::refused;
+  if (record.origin != origin_.id() || record.data_size != record.stat.size) return Verdict::outdated;
+  stat_ = record.stat;
+  is_physical_ = record.is_physical();
+  return Verdict::taken;
+}
+
+Tier::Verdict TierOpen::judge_mutable(const Record& record) {
+  if (!has_asked_) {
+    has_asked_ = true;
+    is_physical_ = record.is_physical();
+    parts_.stats().count(Counter::origin_stats);
+    // A path that was no link must not have become one, because lstat is answered from the record.
+    stat_ = stat_path(AT_FDCWD, request_.path, is_physical_ ? AT_SYMLINK_NOFOLLOW : 0);
+  }
+  if (!stat_ || record.is_physical() != is_physical_) return Verdict::refused;
+  const Verdict verdict = Tier::compare(record, *stat_);
+  return verdict == Verdict::taken && !may_be_read(*stat_) ? Verdict::refused : verdict;
+}
+
+Tier::Verdict TierOpen::judge(const Record& record) {
+  const bool is_immutable = origin_.traits().is_immutable;
+  const Verdict verdict = is_immutable ? judge_immutable(record) : judge_mutable(record);
+  if (verdict != Verdict::taken) return verdict;
+  switch (fill_.accept({*stat_, is_physical_, origin_.id(), is_immutable})) {
+    case RecordFill::Next::refuse: return Verdict::refused;
+    case RecordFill::Next::done: parts_.stats().count(Counter::hits_ram); return Verdict::taken;
+    case RecordFill::Next::read: break;
+  }
+  fill_.note_from_tier(record.data_hash);
+  std::memcpy(fill_.room(), record.data(), record.data_size);
+  if (!fill_.publish()) return Verdict::refused;
+  parts_.stats().count(tier_->hits());
+  return Verdict::taken;
+}
+
+bool TierOpen::open(OpenOutcome& outcome) {
+  for (Tier* const tier : parts_.tiers) {
+    tier_ = tier;
+    if (!tier->visit(request_.key, *this)) continue;
+    outcome.pin = std::move(fill_.pin());
+    if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
+    return true;
+  }
+  // The program has taken a signal that was to end its waiting: an open would begin to wait anew.
+  if (!has_asked_ || stat_ || stat_.error().value != EINTR) return false;
+  parts_.stats().count(Counter::bypassed_error);
+  outcome.error = EINTR;
+  return true;
+}
+
+}  // namespace cube::cache

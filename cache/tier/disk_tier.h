@@ -1,0 +1,41 @@
+// The tier of a local disk (cache/disk). Thread safety: as Tier.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "cache/base/config.h"
+#include "cache/disk/disk_store.h"
+#include "cache/disk/read_buffers.h"
+#include "cache/tier/tier.h"
+
+namespace cube::cache {
+
+class DiskTier final : public Tier {
+ public:
+  // Never freed. On failure, `why` is one line for the user.
+  static base::Result<DiskTier*> open(const base::Config& config, const base::ProcessId& job, std::string& why);
+
+  bool visit(std::string_view key, Judge& judge) override;
+  base::Result<void> offer(std::span<const std::byte> segment, std::span<const std::uint64_t> offsets) override;
+  // Without its footer a file is recovered by the next job; with it, that costs nothing.
+  void end_offers() override { store_->seal(/*durable=*/false); }
+  void content_changed(std::string_view key, const FileStat* stat) override;
+  void tree_changed() override { store_->distrust_all(); }
+  base::TierStatus status() const override;
+  void abandon() override {
+    store_->abandon();
+    buffers_.forget();
+  }
+
+ private:
+  static constexpr std::size_t k_kind = 0;
+
+  explicit DiskTier(std::unique_ptr<DiskStore> store) : Tier(k_kind), store_(std::move(store)) {}
+
+  std::unique_ptr<DiskStore> store_;
+  ReadBuffers buffers_;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,36 @@
+#include "cache/tier/tier.h"
+
+#include <cstring>
+
+#include "cache/record/recent_change.h"
+
+namespace cube::cache {
+
+Tier::Verdict Tier::compare(const Record& record, const FileStat& stat) {
+  if (!is_same_version(record.stat, stat) || record.data_size != stat.size) return Verdict::outdated;
+  return may_be_racy(record) ? Verdict::refused : Verdict::taken;
+}
+
+std::optional<std::uint64_t> Tier::fill(std::string_view key, const FileStat& stat, std::byte* room) {
+  class Copy final : public Judge {
+   public:
+    Copy(const FileStat& expected, std::byte* to) : expected_(expected), to_(to) {}
+    Verdict judge(const Record& record) override {
+      const Verdict verdict = compare(record, expected_);
+      if (verdict == Verdict::taken) {
+        std::memcpy(to_, record.data(), expected_.size);
+        hash = record.data_hash;
+      }
+      return verdict;
+    }
+    std::optional<std::uint64_t> hash;
+
+   private:
+    const FileStat& expected_;
+    std::byte* to_;
+  } copy(stat, room);
+  visit(key, copy);
+  return copy.hash;
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,86 @@
+// The seam between the cache and a place that keeps records beside RAM: a local disk. It gives back the bytes of a file that is
+// not in RAM if the origin's stat proves that they are those of the file. The caller finds out whether the program may read them.
+// Invariants: fill() gives what the origin held at that inode, size, mtime and ctime.
+// Thread safety: all of it. visit, fill and the changes take no lock, and allocate by mmap alone. The changes are
+// async-signal-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "cache/base/result.h"
+#include "cache/base/tier_kinds.h"
+#include "cache/record/file_stat.h"
+#include "cache/record/record.h"
+
+namespace cube::cache {
+
+class Tier {
+ public:
+  enum class Verdict : std::uint8_t {
+    taken,    // the last one
+    refused,  // there may be an older one that fits
+    outdated  // it leaves the tier
+  };
+  class Judge {
+   public:
+    // The record is the judge's to read until it returns.
+    virtual Verdict judge(const Record& record) = 0;
+
+   protected:
+    ~Judge() = default;
+  };
+  // Is it proof that the bytes of this record are what the file holds, if the origin gives it this stat?
+  static Verdict compare(const Record& record, const FileStat& stat);
+
+  Tier(const Tier&) = delete;
+  Tier& operator=(const Tier&) = delete;
+
+  // Which of base::k_tier_kinds it is.
+  std::size_t kind() const { return kind_; }
+  base::Counter hits() const { return base::k_tier_kinds[kind_].hits; }
+
+  // Shows the records of this path, newest first, until the judge takes one. False: it has taken none.
+  virtual bool visit(std::string_view key, Judge& judge) = 0;
+  // stat.size bytes to `room`, and the hash that they were checked by; nothing: there are none for it.
+  std::optional<std::uint64_t> fill(std::string_view key, const FileStat& stat, std::byte* room);
+
+  // For one thread of the node, in the background. Writes the records of a segment that lie at these offsets. The errno of what
+  // ended it.
+  virtual base::Result<void> offer(std::span<const std::byte> segment, std::span<const std::uint64_t> offsets) = 0;
+  // Nothing is offered any more. A next job finds all of it at once.
+  virtual void end_offers() = 0;
+
+  // The records in RAM are marked already.
+  virtual void content_changed(std::string_view key, const FileStat* stat) = 0;
+  virtual void tree_changed() = 0;
+
+  // But for TierStatus::unwritten.
+  virtual base::TierStatus status() const = 0;
+  // In a forked child: the object is then dead.
+  virtual void abandon() = 0;
+
+ protected:
+  explicit Tier(std::size_t kind) : kind_(kind) {}
+  ~Tier() = default;
+
+ private:
+  std::size_t kind_;
+};
+
+// Those that a cache has, in the order in which they are asked. Thread safety: nothing changes after the last add().
+class Tiers {
+ public:
+  void add(Tier& tier) { all_[count_++] = &tier; }
+  bool is_empty() const { return count_ == 0; }
+  Tier* const* begin() const { return all_; }
+  Tier* const* end() const { return all_ + count_; }
+
+ private:
+  Tier* all_[base::k_tiers] = {};
+  std::size_t count_ = 0;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,63 @@
+// Writes what has come into RAM to the tiers, a segment at a time; for a thread in the background, of one process of the node.
+// Only what the index names is written, and confirmed, and unmarked. A segment of the ring is held meanwhile, and may be used
+// anew afterwards (Ring::is_awaited), so these come first. Invariants: a record is written once for each life of its segment, or
+// found to be there already; after a pass that gave an error nobody waits for the tiers.
+// Thread safety: one thread, but for what is said. Everything else may go on meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "cache/ram/ram_tier.h"
+#include "cache/tier/tier.h"
+
+namespace cube::cache {
+
+class TierWriter {
+ public:
+  // For a cache that has tiers.
+  TierWriter(RamTier& ram, const Tiers& tiers) : ram_(ram), tiers_(tiers), notes_(ram.region().layout().segment_count) {}
+
+  // Its holder is the one thread of the node that writes; for RobustLock.
+  pthread_mutex_t* lock() { return &region().header().disk_writer; }
+  // Ends wait_for_news. Any thread.
+  void wake();
+
+  // Writes all that is new until may_go_on() says no. How many records were left; the errno of what ended it: the rest is for a
+  // later pass. Nothing is pinned after the time is over: the process may have given its row of pins to another by then.
+  base::Result<std::int64_t> pass(const std::function<bool()>& may_go_on);
+  // A count of the segments that have news; before a pass.
+  std::uint32_t news() const;
+  // Until there is other news than that, wake(), or the time is over. Whoever sets what is_over() tells calls wake() then.
+  void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns, const std::function<bool()>& is_over);
+  // Takes back the claims of processes that were killed, which would keep segments of the ring from being used.
+  void free_claims();
+  // Nobody shall wait for this one any more.
+  void end();
+  // What was written is to be found at once by a next job. It may wait for the tiers.
+  void seal();
+
+ private:
+  struct Note {
+    std::uint32_t generation = 0;        // of the segment; another one is another life
+    std::uint32_t seen = 0;              // SegmentRow::fresh when it was last written
+    std::vector<std::uint64_t> written;  // offsets, while it still grows
+  };
+  bool has_news(std::uint32_t segment) const;
+  int write_all(bool of_ring, const std::function<bool()>& may_go_on);
+  int write(std::uint32_t segment);  // 0, or an errno
+  void say_alive();
+
+  Region& region() const { return ram_.region(); }
+
+  RamTier& ram_;
+  const Tiers& tiers_;
+  std::vector<Note> notes_;  // by segment
+  bool has_failed_ = false;  // the last pass
+};
+
+// How full a tier is, for the report.
+void note_status(RegionHeader& header, const Tier& tier);
+
+}  // namespace cube::cache
