@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "cache/base/aside.h"
 #include "shim/c_result.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
@@ -12,7 +13,18 @@ namespace cube::shim {
 
 namespace sys = base::sys;
 
-NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir) {
+namespace {
+
+// The owner is of no matter to root, whom nobody refuses: who unpacks a tree gives away one directory after the other.
+bool has_lost(const Passage& before, const cache::FileStat& after) {
+  constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
+  const bool is_given_away = before.user != after.user || before.group != after.group;
+  return before.is_lost || (before.mode & ~after.mode & k_search) != 0 || (is_given_away && sys::raw(SYS_geteuid) != 0);
+}
+
+}  // namespace
+
+NameChange::NameChange(int dir, const char* path, Of of) : of_(of), dir_(dir) {
   if (!process::is_active()) return;
   materialize_named(path, dir);
   // The file of the fd itself.
@@ -22,17 +34,41 @@ NameChange::NameChange(int dir, const char* path, bool follows_links) : dir_(dir
   if (cache == nullptr || cache->changes().is_empty()) return;
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
   // By another name it may be what is covered, and a link under a covered name is not what it leads to.
-  if (follows_links) followed_ = path;
-  if (!covered_) {
-    if (!follows_links && path_filter::is_prefix_or_above(dir, path, prefix_)) materialize_below(prefix_);
-    return;
-  }
+  if (of == Of::file) followed_ = path;
+  if (!covered_ && of != Of::file && path_filter::is_prefix_or_above(dir, path, prefix_)) materialize_below(prefix_);
   // While the name still leads to the file.
-  materialize_below(path_.key());
-  if (follows_links) return;
+  if (covered_) materialize_below(path_.key());
+  if (of == Of::file || !prefix_.empty()) return;
   const KeepErrno keep;
-  if (const auto stat = cache::stat_path(dir, path, AT_SYMLINK_NOFOLLOW)) before_ = *stat;
-  if (before_) materialize_other_names(*before_);
+  const auto stat = cache::stat_path(dir, path, of == Of::mount_point ? 0 : AT_SYMLINK_NOFOLLOW);
+  if (!stat || (!covered_ && !cache->changes().knows_device(stat->device()))) return;
+  before_ = *stat;
+  materialize_other_names(*stat);
+  const auto type = stat->mode & S_IFMT;
+  is_tree_ = type == S_IFDIR || type == S_IFLNK;
+  if (!is_tree_) return;
+  // The path may lead there through links, and what is cached below it be known by its real path. What is known by a path through
+  // links is dropped with any tree.
+  knows_tree_ = take_real_path(dir, path);
+  if (knows_tree_ && !covered_) materialize_below(path_.key());
+}
+
+// The place itself, while the name leads to it. False: there is no fd for the question.
+bool NameChange::take_real_path(int dir, const char* path) {
+  const int follow = of_ == Of::mount_point ? 0 : O_NOFOLLOW;
+  const long fd = sys::openat(dir, path, O_PATH | O_CLOEXEC | follow);
+  if (sys::failed(fd)) return false;
+  base::Aside real;
+  const long n = real ? read_path_of_fd(static_cast<int>(fd), real.data()) : -ENOMEM;
+  sys::close(static_cast<int>(fd));
+  return !sys::failed(n) && path_filter::join({real.data(), static_cast<std::size_t>(n)}, {}, path_);
+}
+
+// Attributes of a directory elsewhere are no matter, unless they close the way to what is below it.
+bool NameChange::changes_tree(const Passage& before) const {
+  if (of_ != Of::file_or_link || covered_ || !knows_tree_) return true;
+  const auto after = cache::stat_path(AT_FDCWD, path_.c_str(), AT_SYMLINK_NOFOLLOW);
+  return before.is_known && (!after || has_lost(before, *after));
 }
 
 void NameChange::commit(const Passage& before) {
@@ -47,10 +83,11 @@ void NameChange::commit(const Passage& before) {
     if (!sys::failed(fd)) note_changed(static_cast<int>(fd), before);
     sys::close(static_cast<int>(fd));
   }
-  if (!covered_) return;
-  cache->changes().content_changed(path_.key(), before_ ? &*before_ : nullptr);
-  const auto type = before_ ? before_->mode & S_IFMT : 0U;
-  if (type == S_IFDIR || type == S_IFLNK) cache->changes().tree_changed(path_.key());
+  if (!covered_ && !before_) return;
+  const bool has_key = covered_ || knows_tree_;
+  cache->changes().content_changed(has_key ? path_.key() : std::string_view(), before_ ? &*before_ : nullptr);
+  // All there is, if it is not known which.
+  if (is_tree_ && changes_tree(before)) cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
 }
 
 Passage passage_of(int dir, const char* path) {
@@ -69,17 +106,6 @@ Passage passage_by_attribute(int dir, const char* path, const char* name) {
   passage.is_lost = true;
   return passage;
 }
-
-namespace {
-
-// The owner is of no matter to root, whom nobody refuses: who unpacks a tree gives away one directory after the other.
-bool has_lost(const Passage& before, const cache::FileStat& after) {
-  constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
-  const bool is_given_away = before.user != after.user || before.group != after.group;
-  return before.is_lost || (before.mode & ~after.mode & k_search) != 0 || (is_given_away && sys::raw(SYS_geteuid) != 0);
-}
-
-}  // namespace
 
 void note_changed(int fd, const Passage& before) {
   if (!process::is_active() || !process::owns_table()) return;

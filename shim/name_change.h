@@ -21,16 +21,30 @@ Passage passage_by_attribute(int dir, const char* path, const char* name);
 
 class NameChange {
  public:
-  NameChange(int dir, const char* path, bool follows_links = false);
+  // What the call changes.
+  enum class Of : std::uint8_t {
+    name,          // it leads elsewhere, or nowhere: rename, unlink
+    mount_point,   // the directory that it leads to, by links too
+    file,          // the file that it leads to, by links too: truncate, chmod
+    file_or_link,  // the same, but a link at its end is meant itself: lchown
+  };
+  static constexpr Of file_by(bool follows_links) { return follows_links ? Of::file : Of::file_or_link; }
+  NameChange(int dir, const char* path, Of of = Of::name);
   void commit(const Passage& before = {});
 
  private:
+  bool take_real_path(int dir, const char* path);
+  bool changes_tree(const Passage& before) const;
+
+  Of of_;
   bool covered_ = false;
   bool by_fd_ = false;              // AT_EMPTY_PATH
   const char* followed_ = nullptr;  // the path, where the call follows a link at its end
   std::string_view prefix_;         // that the path is, or lies above
   int dir_ = AT_FDCWD;
   std::optional<cache::FileStat> before_;
+  bool is_tree_ = false;     // a directory or a link: more than one name changes
+  bool knows_tree_ = false;  // path_ is its real path
   CoveredPath path_;
 };
 

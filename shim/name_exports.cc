@@ -54,51 +54,54 @@ int refuse(int error = EROFS) {
 
 }  // namespace
 
-#define CUBE_CHANGES(name, passage, dir, path, follows, declaration, ...) \
-  int export_##name declaration {                                         \
-    shim::placeholder::unpark_if(dir);                                    \
-    if (shim::names::is_read_only(dir, path)) return refuse();            \
-    NameChange change(dir, path, follows);                                \
-    const shim::Passage before = passage;                                 \
-    const int result = real::name(__VA_ARGS__);                           \
-    if (result == 0) change.commit(before);                               \
-    return result;                                                        \
+#define CUBE_CHANGES(name, passage, dir, path, of, declaration, ...) \
+  int export_##name declaration {                                    \
+    shim::placeholder::unpark_if(dir);                               \
+    if (shim::names::is_read_only(dir, path)) return refuse();       \
+    NameChange change(dir, path, of);                                \
+    const shim::Passage before = passage;                            \
+    const int result = real::name(__VA_ARGS__);                      \
+    if (result == 0) change.commit(before);                          \
+    return result;                                                   \
   }
 #define CUBE_CHANGES_ONE(name, ...) CUBE_CHANGES(name, shim::Passage(), __VA_ARGS__)
 #define CUBE_CHANGES_RIGHTS(name, dir, ...) CUBE_CHANGES(name, shim::passage_of(dir, path), dir, __VA_ARGS__)
 #define CUBE_CHANGES_LIST(call, ...) CUBE_CHANGES(call, shim::passage_by_attribute(AT_FDCWD, path, name), __VA_ARGS__)
-CUBE_CHANGES_ONE(truncate, AT_FDCWD, path, true, (const char* path, off_t n), path, n)
-CUBE_CHANGES_ONE(truncate64, AT_FDCWD, path, true, (const char* path, off_t n), path, n)
-CUBE_CHANGES_ONE(unlink, AT_FDCWD, path, false, (const char* path), path)
-CUBE_CHANGES_ONE(unlinkat, dir, path, false, (int dir, const char* path, int flags), dir, path, flags)
-CUBE_CHANGES_ONE(remove, AT_FDCWD, path, false, (const char* path), path)
-CUBE_CHANGES_ONE(utime, AT_FDCWD, path, true, (const char* path, const struct ::utimbuf* times), path, times)
-CUBE_CHANGES_ONE(utimes, AT_FDCWD, path, true, (const char* path, const struct ::timeval* times), path, times)
-CUBE_CHANGES_ONE(lutimes, AT_FDCWD, path, false, (const char* path, const struct ::timeval* times), path, times)
-CUBE_CHANGES_ONE(futimesat, dir, path, true, (int dir, const char* path, const struct ::timeval* times), dir, path, times)
-CUBE_CHANGES_ONE(utimensat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0,
+CUBE_CHANGES_ONE(truncate, AT_FDCWD, path, NameChange::Of::file, (const char* path, off_t n), path, n)
+CUBE_CHANGES_ONE(truncate64, AT_FDCWD, path, NameChange::Of::file, (const char* path, off_t n), path, n)
+CUBE_CHANGES_ONE(unlink, AT_FDCWD, path, NameChange::Of::name, (const char* path), path)
+CUBE_CHANGES_ONE(unlinkat, dir, path, NameChange::Of::name, (int dir, const char* path, int flags), dir, path, flags)
+CUBE_CHANGES_ONE(remove, AT_FDCWD, path, NameChange::Of::name, (const char* path), path)
+CUBE_CHANGES_ONE(utime, AT_FDCWD, path, NameChange::Of::file, (const char* path, const struct ::utimbuf* times), path, times)
+CUBE_CHANGES_ONE(utimes, AT_FDCWD, path, NameChange::Of::file, (const char* path, const struct ::timeval* times), path, times)
+CUBE_CHANGES_ONE(lutimes, AT_FDCWD, path, NameChange::Of::file_or_link, (const char* path, const struct ::timeval* times), path,
+                 times)
+CUBE_CHANGES_ONE(futimesat, dir, path, NameChange::Of::file, (int dir, const char* path, const struct ::timeval* times), dir,
+                 path, times)
+CUBE_CHANGES_ONE(utimensat, dir, path, NameChange::file_by((flags & AT_SYMLINK_NOFOLLOW) == 0),
                  (int dir, const char* path, const struct ::timespec* times, int flags), dir, path, times, flags)
-CUBE_CHANGES_RIGHTS(chmod, AT_FDCWD, path, true, (const char* path, mode_t mode), path, mode)
-CUBE_CHANGES_RIGHTS(lchmod, AT_FDCWD, path, false, (const char* path, mode_t mode), path, mode)
-CUBE_CHANGES_RIGHTS(fchmodat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, (int dir, const char* path, mode_t mode, int flags),
-                    dir, path, mode, flags)
-CUBE_CHANGES_RIGHTS(chown, AT_FDCWD, path, true, (const char* path, uid_t user, gid_t group), path, user, group)
-CUBE_CHANGES_RIGHTS(lchown, AT_FDCWD, path, false, (const char* path, uid_t user, gid_t group), path, user, group)
-CUBE_CHANGES_RIGHTS(fchownat, dir, path, (flags & AT_SYMLINK_NOFOLLOW) == 0,
+CUBE_CHANGES_RIGHTS(chmod, AT_FDCWD, path, NameChange::Of::file, (const char* path, mode_t mode), path, mode)
+CUBE_CHANGES_RIGHTS(lchmod, AT_FDCWD, path, NameChange::Of::file_or_link, (const char* path, mode_t mode), path, mode)
+CUBE_CHANGES_RIGHTS(fchmodat, dir, path, NameChange::file_by((flags & AT_SYMLINK_NOFOLLOW) == 0),
+                    (int dir, const char* path, mode_t mode, int flags), dir, path, mode, flags)
+CUBE_CHANGES_RIGHTS(chown, AT_FDCWD, path, NameChange::Of::file, (const char* path, uid_t user, gid_t group), path, user, group)
+CUBE_CHANGES_RIGHTS(lchown, AT_FDCWD, path, NameChange::Of::file_or_link, (const char* path, uid_t user, gid_t group), path, user,
+                    group)
+CUBE_CHANGES_RIGHTS(fchownat, dir, path, NameChange::file_by((flags & AT_SYMLINK_NOFOLLOW) == 0),
                     (int dir, const char* path, uid_t user, gid_t group, int flags), dir, path, user, group, flags)
-CUBE_CHANGES_LIST(setxattr, AT_FDCWD, path, true, (const char* path, const char* name, const void* value, size_t n, int flags),
-                  path, name, value, n, flags)
-CUBE_CHANGES_LIST(lsetxattr, AT_FDCWD, path, false, (const char* path, const char* name, const void* value, size_t n, int flags),
-                  path, name, value, n, flags)
-CUBE_CHANGES_LIST(removexattr, AT_FDCWD, path, true, (const char* path, const char* name), path, name)
-CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, false, (const char* path, const char* name), path, name)
+CUBE_CHANGES_LIST(setxattr, AT_FDCWD, path, NameChange::Of::file,
+                  (const char* path, const char* name, const void* value, size_t n, int flags), path, name, value, n, flags)
+CUBE_CHANGES_LIST(lsetxattr, AT_FDCWD, path, NameChange::Of::file_or_link,
+                  (const char* path, const char* name, const void* value, size_t n, int flags), path, name, value, n, flags)
+CUBE_CHANGES_LIST(removexattr, AT_FDCWD, path, NameChange::Of::file, (const char* path, const char* name), path, name)
+CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, NameChange::Of::file_or_link, (const char* path, const char* name), path, name)
 // A new name changes the link count of the old one.
 #define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                              \
   int export_##name declaration {                                                                  \
     for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                    \
     if (const int error = shim::names::error_of_new(to_dir, to); error != 0) return refuse(error); \
     if (shim::names::is_read_only(from_dir, from)) return refuse();                                \
-    NameChange change(from_dir, from, follows);                                                    \
+    NameChange change(from_dir, from, NameChange::file_by(follows));                               \
     const int result = real::name(__VA_ARGS__);                                                    \
     if (result == 0) change.commit();                                                              \
     return result;                                                                                 \
@@ -133,11 +136,11 @@ char* export_mkdtemp(char* pattern) {
 int export_rmdir(const char* path) { return shim::names::is_read_only(AT_FDCWD, path) ? refuse() : real::rmdir(path); }
 
 // All below a mount point is another tree from now on.
-CUBE_CHANGES_ONE(mount, AT_FDCWD, target, false,
+CUBE_CHANGES_ONE(mount, AT_FDCWD, target, NameChange::Of::mount_point,
                  (const char* source, const char* target, const char* type, unsigned long flags, const void* data), source,
                  target, type, flags, data)
-CUBE_CHANGES_ONE(umount, AT_FDCWD, target, false, (const char* target), target)
-CUBE_CHANGES_ONE(umount2, AT_FDCWD, target, false, (const char* target, int flags), target, flags)
+CUBE_CHANGES_ONE(umount, AT_FDCWD, target, NameChange::Of::mount_point, (const char* target), target)
+CUBE_CHANGES_ONE(umount2, AT_FDCWD, target, NameChange::Of::mount_point, (const char* target, int flags), target, flags)
 
 #define CUBE_RENAMES(name, from_dir, to_dir, declaration, ...)                                               \
   int export_##name declaration {                                                                            \

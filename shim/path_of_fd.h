@@ -11,11 +11,16 @@
 
 namespace cube::shim {
 
-// Empty where it has no name. The view is into `path`, and ends without a null.
-inline std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
+// Its length, or -errno. `path` has room for PATH_MAX bytes, and gets no zero at its end.
+inline long read_path_of_fd(int fd, char* path) {
   char link[64];
   *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
-  const long n = base::sys::readlink(link, path, sizeof path);
+  return base::sys::readlink(link, path, PATH_MAX);
+}
+
+// Empty where it has no name. The view is into `path`, and ends without a null.
+inline std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
+  const long n = read_path_of_fd(fd, path);
   return base::sys::failed(n) ? std::string_view() : std::string_view(path, static_cast<std::size_t>(n));
 }
 

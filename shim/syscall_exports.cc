@@ -114,10 +114,10 @@ long open_by_how(const long (&a)[6]) {
 }
 
 // A change of what (dir, path) names, by a call that libc has no function for.
-long change(long number, const long (&a)[6], int dir, long path, bool follows) {
+long change(long number, const long (&a)[6], int dir, long path, shim::NameChange::Of of) {
   const auto* const name = reinterpret_cast<const char*>(path);
   if (shim::names::is_read_only(dir, name)) return shim::to_c(-EROFS);
-  shim::NameChange change(dir, name, follows);
+  shim::NameChange change(dir, name, of);
   const shim::Passage before = shim::passage_of(dir, name);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   if (result == 0) change.commit(before);
@@ -165,14 +165,15 @@ bool forward(long number, const long (&a)[6], long& result) {
   const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
   const auto address = [&](int i) { return reinterpret_cast<void*>(a[i]); };
   const auto mode = [&](int i) { return static_cast<mode_t>(a[i]); };
+  const auto file_by = [](long flags) { return shim::NameChange::file_by((flags & AT_SYMLINK_NOFOLLOW) == 0); };
   const auto times = [&](int i) { return reinterpret_cast<const struct ::timespec*>(a[i]); };
   switch (number) {
     case shim::k_cachestat: result = cache_of_file(a); return true;
-    case shim::k_fchmodat2: result = change(number, a, number_at(0), a[1], (a[3] & AT_SYMLINK_NOFOLLOW) == 0); return true;
+    case shim::k_fchmodat2: result = change(number, a, number_at(0), a[1], file_by(a[3])); return true;
     case shim::k_setxattrat:
-    case shim::k_removexattrat: result = change(number, a, number_at(0), a[1], (a[2] & AT_SYMLINK_NOFOLLOW) == 0); return true;
-    case shim::k_file_setattr: result = change(number, a, number_at(0), a[1], (a[4] & AT_SYMLINK_NOFOLLOW) == 0); return true;
-    case SYS_move_mount: result = change(number, a, number_at(2), a[3], false); return true;
+    case shim::k_removexattrat: result = change(number, a, number_at(0), a[1], file_by(a[2])); return true;
+    case shim::k_file_setattr: result = change(number, a, number_at(0), a[1], file_by(a[4])); return true;
+    case SYS_move_mount: result = change(number, a, number_at(2), a[3], shim::NameChange::Of::mount_point); return true;
     case SYS_mount: result = export_mount(path(0), path(1), path(2), static_cast<unsigned long>(a[3]), path(4)); return true;
     case SYS_umount2: result = export_umount2(path(0), number_at(1)); return true;
     case SYS_openat2: result = open_by_how(a); return true;

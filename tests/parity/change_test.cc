@@ -194,6 +194,42 @@ PARITY(Change, DirectoriesAreRenamedByNamesThatEndInASlash) {
   }
 }
 
+// Once a bug: what was cached by the real path was served on.
+PARITY(Change, DirectoriesAndLinksAreRenamedThroughLinks) {
+  t.dir("d");
+  t.dir("d/e");
+  t.text("d/e/f", "first");
+  t.link("l", "d");
+  char elsewhere[] = "/tmp/cubeshim-parity-XXXXXX";
+  CALL(symlink(t / "d", (std::string(mkdtemp(elsewhere)) + "/l").c_str()));
+  const auto is_gone = [&](const char* path) {
+    CALL(open(path, O_RDONLY));
+    EXPECT_EQ(errno, ENOENT);
+  };
+  show_path(t, t / "d/e/f");
+  show_path(t, t / "l/e/f");
+  CALL(rename(t / "l/e", t / "d/z"));
+  is_gone(t / "d/e/f");
+  is_gone(t / "l/e/f");
+  show_path(t, t / "d/z/f");
+  t.line("from outside");
+  CALL(rename((std::string(elsewhere) + "/l/z").c_str(), t / "d/y"));
+  is_gone(t / "d/z/f");
+  show_path(t, t / "d/y/f");
+  t.line("a link");
+  t.link("d/k", "y");
+  show_path(t, t / "d/k/f");
+  CALL(rename(t / "l/k", t / "d/m"));
+  is_gone(t / "d/k/f");
+  show_path(t, t / "d/m/f");
+  t.line("a file");
+  CALL(unlink((std::string(elsewhere) + "/l/y/f").c_str()));
+  is_gone(t / "d/y/f");
+  is_gone(t / "d/m/f");
+  unlink((std::string(elsewhere) + "/l").c_str());
+  rmdir(elsewhere);
+}
+
 PARITY(Change, OpenFilesBelowARenamedDirectoryAreStillTheOrigins) {
   t.dir("d");
   t.dir("d/e");
