@@ -1,4 +1,4 @@
-// Streams over served files (stdio_exports.cc), as the other files of stdio see them. Thread safety: pure functions, but
+// Streams over served files (exports/stdio.cc), as the other files of stdio see them. Thread safety: pure functions, but
 // for wide streams, which lock the stream.
 #pragma once
 

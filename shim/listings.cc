@@ -3,6 +3,8 @@
 #include <cstdint>
 
 #include "cache/base/signal_frame.h"
+#include "shim/attachment.h"
+#include "shim/background.h"
 #include "shim/c_result.h"
 #include "shim/process.h"
 
@@ -11,7 +13,7 @@ namespace cube::shim::listings {
 void note_listing(std::string_view directory) {
   if (!process::config().prefetch || directory.empty()) return;
   const KeepErrno keep;
-  if (auto* const cache = process::cache(); cache != nullptr) cache->ahead().listings().note_listed(directory);
+  if (auto* const cache = attachment::cache(); cache != nullptr) cache->ahead().listings().note_listed(directory);
 }
 
 void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t bytes) {
@@ -19,7 +21,7 @@ void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t byt
   // It starts a thread; another miss will do.
   if (base::may_be_in_handler()) return;
   if (cache.ahead().is_full() || !cache.ahead().listings().post(file.substr(0, file.rfind('/')))) return;
-  process::start_sidecar();
+  background::start();
 }
 
 }  // namespace cube::shim::listings

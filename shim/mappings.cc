@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "shim/attachment.h"
 #include "shim/mapped_copy.h"
 #include "shim/materialize.h"
 #include "shim/process.h"
@@ -147,7 +148,7 @@ long map_into(Entry& entry, cache::FileCache& cache, const OpenFile& file, const
 }
 
 long map_served(const OpenFile& file, const MapRequest& request) {
-  cache::FileCache* const cache = process::attached_cache();
+  cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return -ESTALE;
   Entry* const entry = take_entry();
   if (entry == nullptr) return -ENOMEM;
@@ -262,7 +263,7 @@ std::optional<long> remap(const RemapRequest& request) {
 
 void drop_region_fd() {
   const int fd = g_region_fd.exchange(-1, std::memory_order_acq_rel);
-  cache::FileCache* const cache = process::attached_cache();
+  cache::FileCache* const cache = attachment::attached_cache();
   if (fd >= 0 && cache != nullptr && cache->region().is_ours(fd)) sys::close(fd);
 }
 

@@ -11,6 +11,7 @@
 #include "cache/base/lifted_fd_limit.h"
 #include "cache/base/path.h"
 #include "cache/job_report.h"
+#include "shim/attachment.h"
 #include "shim/process.h"
 
 namespace cube::shim {
@@ -144,7 +145,7 @@ bool is_path_only(int fd) {
 bool has_origin(const OpenFile& file, int fd) { return file.is_origin() && (file.fill != nullptr || !is_path_only(fd)); }
 
 void count_materialized(const char* call) {
-  cache::FileCache* const cache = process::attached_cache();
+  cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
   cache->stats().count(base::Counter::materialized);
   constexpr std::string_view k_ours = "export_";
@@ -342,7 +343,7 @@ void let_inherited_writers_outlive_us() {
 }
 
 void flush_counters() {
-  cache::FileCache* const cache = process::attached_cache();
+  cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const OpenFileRef file = g_fds.acquire(fd);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cache/base/aside.h"
+#include "shim/attachment.h"
 #include "shim/c_result.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
@@ -30,7 +31,7 @@ NameChange::NameChange(int dir, const char* path, Of of) : of_(of), dir_(dir) {
   // The file of the fd itself.
   by_fd_ = dir >= 0 && (path == nullptr || *path == '\0');
   if (by_fd_) materialize(dir, "fchownat");
-  auto* const cache = process::existing_cache();
+  auto* const cache = attachment::existing_cache();
   if (cache == nullptr || cache->changes().is_empty()) return;
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
   // By another name it may be what is covered, and a link under a covered name is not what it leads to.
@@ -73,7 +74,7 @@ bool NameChange::changes_tree(const Passage& before) const {
 
 void NameChange::commit(const Passage& before) {
   path_filter::forget_found_directories();
-  auto* const cache = process::attached_cache();
+  auto* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;
   if (by_fd_) note_changed(dir_, before);
@@ -92,7 +93,7 @@ void NameChange::commit(const Passage& before) {
 
 Passage passage_of(int dir, const char* path) {
   if (!process::is_active() || !process::owns_table()) return {};
-  auto* const cache = process::existing_cache();
+  auto* const cache = attachment::existing_cache();
   if (cache == nullptr || cache->changes().is_empty()) return {};
   const KeepErrno keep;
   const auto stat = cache::stat_path(dir, path, AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
@@ -110,7 +111,7 @@ Passage passage_by_attribute(int dir, const char* path, const char* name) {
 void note_changed(int fd, const Passage& before) {
   if (!process::is_active() || !process::owns_table()) return;
   // A forked child that has opened nothing yet changes files too.
-  auto* const cache = process::existing_cache();
+  auto* const cache = attachment::existing_cache();
   if (cache == nullptr || cache->changes().is_empty()) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);

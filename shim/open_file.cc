@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shim/attachment.h"
 #include "shim/process.h"
 
 namespace cube::shim {
@@ -30,7 +31,7 @@ void end(OpenFile* file) {
     push_free(file);
     return;
   }
-  if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr) {
+  if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr) {
     if (file->kind == OpenFile::Kind::writer) {
       if (!file->sticky.load(std::memory_order_relaxed)) cache->changes().writing_ends(file->written);
     } else {
@@ -73,7 +74,7 @@ void forget_pins() {
 
 void let_writing_last(OpenFile& file, cache::Sharing how) {
   file.sticky.store(true, std::memory_order_relaxed);
-  if (cache::FileCache* const cache = process::attached_cache(); cache != nullptr)
+  if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr)
     cache->changes().writing_is_shared(file.written, how);
 }
 

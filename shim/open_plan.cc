@@ -1,5 +1,7 @@
 #include "shim/open_plan.h"
 
+#include "shim/attachment.h"
+#include "shim/background.h"
 #include "shim/fd_table.h"
 #include "shim/listings.h"
 #include "shim/materialize.h"
@@ -29,7 +31,7 @@ int status_flags(int flags) {
 }
 
 void count(Counter counter) {
-  if (auto* const cache = process::cache(); cache != nullptr) cache->stats().count(counter);
+  if (auto* const cache = attachment::cache(); cache != nullptr) cache->stats().count(counter);
 }
 
 }  // namespace
@@ -115,7 +117,7 @@ void OpenPlan::plan_name_without_table() {
 }
 
 void OpenPlan::plan_file() {
-  auto* const cache = process::is_forking() ? nullptr : process::cache();
+  auto* const cache = process::is_forking() ? nullptr : attachment::cache();
   if (cache == nullptr) return open_copy();
   if (!refuse_link()) open_cached(*cache);
 }
@@ -132,7 +134,7 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   // A file that cannot be opened by its whole path may be by the program's own name, or fails with its own error.
   const bool is_kernels = names_ == nullptr || (result_ == -ENOENT && !served_directory::is_below(dir_, program_path_));
   if (result_ < 0 && result_ != -EINTR && path_.key() != program_path_ && is_kernels) answered_ = false;
-  process::offer_sidecar(cache);
+  background::offer(cache);
   if (was_fetched) listings::note_miss(cache, path_.key(), fetched_bytes);
   process::report_if_due(cache);
 }

@@ -2,6 +2,7 @@
 
 #include <climits>
 
+#include "shim/attachment.h"
 #include "shim/c_result.h"
 #include "shim/fd_table.h"
 #include "shim/path_calls.h"
@@ -12,11 +13,11 @@ namespace cube::shim {
 namespace sys = base::sys;
 
 void note_writer(int fd, std::string_view key, bool close_on_exec) {
-  if (!process::may_have_cached()) return;
+  if (!attachment::may_have_cached()) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
   if (!stat || !stat->is_regular()) return;
-  auto* const cache = !key.empty() ? process::attached_cache() : process::cache_of_device(stat->device());
+  auto* const cache = !key.empty() ? attachment::attached_cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
   OpenFileRef file = open_files::make();
   if (!file || !g_fds.is_within(fd)) return;
@@ -30,7 +31,7 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
 }
 
 void note_vforked_writer(int fd) {
-  auto* const cache = process::attached_cache();
+  auto* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
@@ -55,13 +56,13 @@ void note_foreign_writer(int dir, const char* path) {
   const KeepErrno keep;
   CoveredPath covered;
   const bool is_covered_here = is_covered(dir, path, covered, path_filter::Care::thorough);
-  if (!is_covered_here && !process::may_have_cached()) return;
+  if (!is_covered_here && !attachment::may_have_cached()) return;
   const long opened = sys::openat(dir, path, O_PATH | O_CLOEXEC);
   if (sys::failed(opened)) return;
   const base::UniqueFd fd(static_cast<int>(opened));
   const auto stat = cache::stat_fd(fd.get());
   if (!stat || !stat->is_regular()) return;
-  auto* const cache = is_covered_here ? process::cache() : process::cache_of_device(stat->device());
+  auto* const cache = is_covered_here ? attachment::cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
   cache->changes().child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
   char real_path[PATH_MAX];

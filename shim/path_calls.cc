@@ -2,6 +2,7 @@
 
 #include <sys/vfs.h>
 
+#include "shim/attachment.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
 #include "shim/names.h"
@@ -31,8 +32,8 @@ bool stat_of_cached(int dir, const char* path, bool no_follow, cache::FileStat& 
   // A relative path may cost a getcwd: it is compared only where there is a cache to ask.
   const bool is_absolute = path_filter::is_absolute(path);
   if (is_absolute && !is_covered(dir, path, covered)) return false;
-  if (!process::may_have_cache_to_look_at() || (!is_absolute && !is_covered(dir, path, covered))) return false;
-  auto* const cache = process::cache_to_look_at();
+  if (!attachment::may_have_cache_to_look_at() || (!is_absolute && !is_covered(dir, path, covered))) return false;
+  auto* const cache = attachment::cache_to_look_at();
   if (cache == nullptr) return false;
   const cache::Pin pin = cache->find({covered.key(), covered.c_str(), O_RDONLY});
   if (!pin || (no_follow && !pin->is_physical()) || (with_mount && !pin->has_one_view())) return false;

@@ -1,18 +1,12 @@
 #include "shim/process.h"
 
-#include <sched.h>
-
-#include <algorithm>
-#include <bit>
-#include <iterator>
-
 #include "cache/base/clock.h"
 #include "cache/base/lifted_fd_limit.h"
 #include "cache/base/log.h"
 #include "cache/base/signal_frame.h"
 #include "cache/job_report.h"
-#include "prefetch/background_thread.h"
-#include "prefetch/sidecar.h"
+#include "shim/attachment.h"
+#include "shim/background.h"
 #include "shim/c_result.h"
 #include "shim/fd_table.h"
 #include "shim/mappings.h"
@@ -35,40 +29,11 @@ namespace {
 
 namespace sys = base::sys;
 
-enum class Attachment : int { none, busy, attached, failed, left };
-
 constinit const base::Config* g_config = nullptr;
 constinit base::ProcessId g_job{};
 constinit std::atomic<bool> g_leader{false};
 constinit std::atomic<bool> g_sealed{false};
 constinit std::atomic<int> g_owner{0};
-constinit std::atomic<Attachment> g_attachment{Attachment::none};
-constinit std::atomic<cache::FileCache*> g_cache{nullptr};
-constinit cache::FileCache* g_former_cache = nullptr;
-// Looks at files without a cache, and when to look for one again (monotonic clock).
-constinit std::atomic<std::uint32_t> g_looks{0};
-constinit std::atomic<std::uint64_t> g_next_look_ns{0};
-
-// The count of files that this process's parent has cached, plus one; 0 is none.
-constinit std::uint64_t g_parents_devices[8] = {};
-
-// none -> busy -> running, or over, for good.
-enum class SidecarState : int { none, busy, running, over };
-constinit std::atomic<SidecarState> g_sidecar_state{SidecarState::none};
-constinit prefetch::Sidecar* g_sidecar = nullptr;
-constinit prefetch::Sidecar* g_former_sidecar = nullptr;
-
-// In the only thread of a forked child, or in the one that ends the process.
-void keep_reachable(cache::FileCache* cache) {
-  cache->former = g_former_cache;
-  g_former_cache = cache;
-}
-
-void keep_sidecar_reachable() {
-  g_sidecar->former = g_former_sidecar;
-  g_former_sidecar = std::exchange(g_sidecar, nullptr);
-}
-
 // One page of its own, which a fork hands to the child as zeros.
 void make_fork_mark() {
   const long at = sys::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -77,49 +42,6 @@ void make_fork_mark() {
   auto* const mark = reinterpret_cast<std::uint32_t*>(at);
   *mark = 1;
   g_fork_mark.store(mark, std::memory_order_release);
-}
-
-constinit thread_local bool t_attaching [[gnu::tls_model("initial-exec")]] = false;
-
-// Memory that cannot be had is an error like another; nothing may be thrown through the host's frames.
-base::Result<cache::FileCache*> try_attach(bool create, std::string& why) {
-  try {
-    return cache::FileCache::attach(*g_config, g_job, create, why);
-  } catch (...) {
-    return base::fail(ENOMEM);
-  }
-}
-
-cache::FileCache* attach(bool create) {
-  const auto state = g_attachment.load(std::memory_order_acquire);
-  if (state != Attachment::none && state != Attachment::busy) return attached_cache();
-  // A handler that leaves by a jump would leave all threads waiting for this one.
-  const BlockSignals block;
-  auto expected = Attachment::none;
-  while (!g_attachment.compare_exchange_strong(expected, Attachment::busy, std::memory_order_acq_rel)) {
-    // Another thread is at it; our own may be, below a signal handler or an allocator that opens files.
-    if (expected != Attachment::busy || t_attaching) return attached_cache();
-    sched_yield();
-    expected = Attachment::none;
-  }
-  t_attaching = true;
-  const KeepErrno keep;
-  std::string why;
-  const auto cache = try_attach(create, why);
-  t_attaching = false;
-  if (cache) {
-    (*cache)->use_origins(origins());
-    g_cache.store(*cache, std::memory_order_release);
-    g_attachment.store(Attachment::attached, std::memory_order_release);
-    return *cache;
-  }
-  if (!create && cache.error().value == ENOENT) {
-    g_attachment.store(Attachment::none, std::memory_order_release);
-    return nullptr;
-  }
-  base::log(base::LogLevel::warn, "files are read without a cache: {}", why.empty() ? strerrordesc_np(cache.error().value) : why);
-  g_attachment.store(Attachment::failed, std::memory_order_release);
-  return nullptr;
 }
 
 }  // namespace
@@ -136,8 +58,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool leader) 
 
 void disable(const char* why) {
   if (!g_active.exchange(false, std::memory_order_acq_rel)) return;
-  pause_sidecar();
-  g_sidecar_state.store(SidecarState::over, std::memory_order_release);
+  background::end_for_good();
   expect_new_fd();
   base::log(base::LogLevel::info, "files opened from now on are read without a cache: {}", why);
 }
@@ -175,119 +96,10 @@ bool owns_table_slow() {
   return true;
 }
 
-namespace {
-
-cache::FileCache* attach_to_serve(bool create) {
-  // A fork that passed us by may show itself only here, and is then served no more.
-  return owns_table() && is_active() ? attach(create) : nullptr;
-}
-
-}  // namespace
-
 const base::Config& config() { return *g_config; }
-
-cache::FileCache* attached_cache() { return g_cache.load(std::memory_order_acquire); }
-
-cache::FileCache* cache() {
-  cache::FileCache* const cache = attached_cache();
-  return cache != nullptr ? cache : attach_to_serve(true);
-}
-
-cache::FileCache* existing_cache() {
-  cache::FileCache* const cache = attached_cache();
-  return cache != nullptr ? cache : attach_to_serve(false);
-}
-
-cache::FileCache* cache_of_device(std::uint64_t device) {
-  cache::FileCache* const cache = attached_cache();
-  if (cache != nullptr) return cache->changes().knows_device(device) ? cache : nullptr;
-  for (const std::uint64_t known : g_parents_devices) {
-    if (known == device + 1) return existing_cache();
-  }
-  return nullptr;
-}
-
-bool may_have_cached() { return attached_cache() != nullptr || g_parents_devices[0] != 0; }
+const base::ProcessId& job() { return g_job; }
 
 bool has_list() { return g_config->prefetch && !g_config->prefetch_list.empty(); }
-
-bool may_have_cache_to_look_at() {
-  if (attached_cache() != nullptr || has_list()) return true;
-  if (g_attachment.load(std::memory_order_relaxed) != Attachment::none) return false;
-  // Not for a command that looks at a file or two, and not at each look where there is no region.
-  constexpr std::uint32_t k_few = 8;
-  constexpr std::uint64_t k_pause_ns = 1'000'000'000;
-  if (g_looks.fetch_add(1, std::memory_order_relaxed) < k_few) return false;
-  const std::uint64_t now = base::coarse_monotonic_ns();
-  std::uint64_t due = g_next_look_ns.load(std::memory_order_relaxed);
-  return now >= due && g_next_look_ns.compare_exchange_strong(due, now + k_pause_ns, std::memory_order_relaxed);
-}
-
-cache::FileCache* cache_to_look_at() {
-  cache::FileCache* const looked_at = has_list() ? cache() : existing_cache();
-  if (looked_at != nullptr) offer_sidecar(*looked_at);
-  return looked_at;
-}
-
-bool start_sidecar() {
-  const BlockSignals block;
-  auto none = SidecarState::none;
-  if (!g_sidecar_state.compare_exchange_strong(none, SidecarState::busy, std::memory_order_acq_rel))
-    return none != SidecarState::over;
-  const KeepErrno keep;
-  cache::FileCache* const cache = process::cache();
-  prefetch::Sidecar* const sidecar = cache != nullptr ? prefetch::Sidecar::start(*cache, *g_config) : nullptr;
-  g_sidecar = sidecar;
-  // An attachment that failed is not tried again.
-  g_sidecar_state.store(sidecar != nullptr ? SidecarState::running : SidecarState::over, std::memory_order_release);
-  return sidecar != nullptr;
-}
-
-namespace {
-
-// Ends it, if there is one, and lets it be in `next` state. Whether there was one.
-bool end_sidecar(SidecarState next) {
-  auto running = SidecarState::running;
-  if (!g_sidecar_state.compare_exchange_strong(running, next, std::memory_order_acq_rel)) {
-    auto none = SidecarState::none;
-    g_sidecar_state.compare_exchange_strong(none, next, std::memory_order_acq_rel);
-    return false;
-  }
-  const KeepErrno keep;
-  g_sidecar->stop();
-  keep_sidecar_reachable();
-  return true;
-}
-
-}  // namespace
-
-void stop_sidecar() { end_sidecar(SidecarState::over); }
-
-bool pause_sidecar() {
-  constexpr unsigned k_patience_ms = 500;
-  if (!end_sidecar(SidecarState::busy)) return false;
-  if (!prefetch::wait_for_background_threads(k_patience_ms)) base::log(base::LogLevel::info, "a prefetch hangs at the origin");
-  return true;
-}
-
-void resume_sidecar() {
-  auto busy = SidecarState::busy;
-  g_sidecar_state.compare_exchange_strong(busy, SidecarState::none, std::memory_order_acq_rel);
-}
-
-void offer_sidecar(cache::FileCache& cache) {
-  if (g_sidecar_state.load(std::memory_order_relaxed) != SidecarState::none) return;
-  const bool may_prefetch = g_config->prefetch && (cache.ahead().is_wanted() || has_list());
-  // One process of the node writes to the disk. The others need no thread for it, until that one is gone.
-  const bool may_write = !cache.tiers().is_empty() && !cache.ahead().ring().has_disk_writer();
-  if (!may_prefetch && !may_write) return;
-  // A thread is not made where a signal handler may have interrupted malloc. A later open tries again, and not each one, for
-  // the question is dear.
-  static constinit std::atomic<std::uint32_t> tries{0};
-  const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
-  const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
-  if (is_due && !base::may_be_in_handler()) start_sidecar();
-}
 
 void expect_vforked_child() { t_vforked = true; }
 void expect_shared_memory_child() { g_memory_is_shared.store(true, std::memory_order_release); }
@@ -328,22 +140,8 @@ void become_child() {
   g_fds.end_busy_rows();
   materialize_all(/*only_inherited=*/false, "fork");
   mappings::forget_after_fork();
-  if (g_sidecar != nullptr) keep_sidecar_reachable();
-  prefetch::forget_background_threads();
-  if (g_sidecar_state.load(std::memory_order_relaxed) != SidecarState::over)
-    g_sidecar_state.store(SidecarState::none, std::memory_order_relaxed);
-  cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel);
-  // Another thread of the parent may have opened some since the preparation. To count them is the parent's.
-  let_writers_outlive_us();
-  if (parents != nullptr) {
-    for (std::size_t i = 0; i < std::size(g_parents_devices); ++i)
-      g_parents_devices[i] = parents->region().header().devices[i].load(std::memory_order_relaxed);
-    parents->abandon();
-    keep_reachable(parents);
-  }
-  const auto was = g_attachment.load(std::memory_order_acquire);
-  // A failure is not tried again.
-  if (was != Attachment::failed) g_attachment.store(Attachment::none, std::memory_order_release);
+  background::become_child();
+  attachment::become_child();
 }
 
 void before_libc_fork() {
@@ -366,9 +164,7 @@ namespace {
 
 void report() {
   if (!g_leader.exchange(false, std::memory_order_acq_rel)) return;
-  // The first process of a job may have read nothing itself, and have changed its namespaces for those who have (unshare).
-  const bool may_attach = g_config->mode != base::Mode::off && !g_config->prefixes.empty();
-  cache::FileCache* const cache = attached_cache() == nullptr && may_attach ? attach(false) : attached_cache();
+  cache::FileCache* const cache = attachment::cache_to_report_by();
   if (cache != nullptr) {
     flush_counters();
     cache::write_report(cache->region(), cache->region().own_job(), *g_config, g_job.pid, spelling::has_opened_many());
@@ -388,17 +184,10 @@ void stderr_ends() {
 void leave() {
   if (g_config == nullptr || !owns_table()) return;
   const KeepErrno keep;
-  stop_sidecar();
+  background::stop();
   base::write_kept_lines();
   report();
-  cache::FileCache* const cache = attached_cache();
-  if (cache != nullptr) {
-    flush_counters();
-    g_cache.store(nullptr, std::memory_order_release);
-    g_attachment.store(Attachment::left, std::memory_order_release);
-    cache->detach();
-    keep_reachable(cache);
-  }
+  attachment::leave();
 }
 
 void report_if_due(cache::FileCache& cache) {

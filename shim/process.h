@@ -43,31 +43,9 @@ extern constinit std::atomic<const cache::AllNames*> g_names;
 inline const cache::AllNames* names() { return g_names.load(std::memory_order_acquire); }
 
 const base::Config& config();
+// Its first process.
+const base::ProcessId& job();
 bool has_list();
-// Attached at the first call; nullptr where that failed (said once), is under way in another thread, or is over.
-cache::FileCache* cache();
-// The same, but makes no region where there is none.
-cache::FileCache* existing_cache();
-cache::FileCache* attached_cache();
-// For who has changed a file of this device by whatever name: attached, or by now if our parent has cached such files.
-cache::FileCache* cache_of_device(std::uint64_t device);
-// This process, or the one that it was forked from, has a cache.
-bool may_have_cached();
-// For who only looks at a file: attached, or where there is a list to fetch from now on. A process that looks at many attaches to
-// a region that others have made.
-cache::FileCache* cache_to_look_at();
-// Whether to ask for it: a look that is not worth it costs a load and the time of day.
-bool may_have_cache_to_look_at();
-
-// The threads that prefetch. start_sidecar: whether it is wanted or not; false where there is none. stop_sidecar: before the
-// process changes what it is, or who; for good.
-bool start_sidecar();
-void stop_sidecar();
-// Without any thread of ours, and then as before. Whether there were any.
-bool pause_sidecar();
-void resume_sidecar();
-// If something is to be prefetched on this node, this process offers to lead.
-void offer_sidecar(cache::FileCache& cache);
 
 // Around vfork and clones that share memory but not fds.
 void expect_vforked_child();

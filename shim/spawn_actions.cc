@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "shim/attachment.h"
 #include "shim/c_result.h"
 #include "shim/opened_writers.h"
 
@@ -73,7 +74,7 @@ void note_spawned_writers(const posix_spawn_file_actions_t* actions) {
   if (actions == nullptr || actions->__used == 0 || !process::owns_table()) return;
   const KeepErrno keep;
   if (!is_layout_known()) {
-    if (auto* const cache = process::attached_cache(); cache != nullptr) cache->changes().tree_changed("/");
+    if (auto* const cache = attachment::attached_cache(); cache != nullptr) cache->changes().tree_changed("/");
     return;
   }
   // The directory in which relative paths begin, behind a change of directory. The number of an fchdir is taken for ours.

@@ -9,6 +9,7 @@
 #include "cache/base/path.h"
 #include "cache/base/unique_fd.h"
 #include "cache/job_report.h"
+#include "shim/attachment.h"
 #include "shim/c_result.h"
 #include "shim/near_look.h"
 #include "shim/path_of_fd.h"
@@ -93,7 +94,7 @@ void start(const base::Config& config, bool leader) {
 void look(int fd, const char* path) {
   const auto* const directories = g_directories.load(std::memory_order_acquire);
   // Something below a prefix was opened: the names agree.
-  if (directories == nullptr || process::attached_cache() != nullptr) {
+  if (directories == nullptr || attachment::attached_cache() != nullptr) {
     g_opens.store(k_done, std::memory_order_relaxed);
     return;
   }
@@ -107,7 +108,7 @@ void look(int fd, const char* path) {
     if (g_opens.exchange(k_done, std::memory_order_relaxed) == k_done) return;
     const KeepErrno keep;
     // The report is the job's, so that this process needs a row there.
-    auto* const cache = process::cache();
+    auto* const cache = attachment::cache();
     if (cache != nullptr)
       cache::note_misspelled(cache->region(), cache->region().own_job(), spelled.starts_with('/') ? spelled : real);
     return;

@@ -369,7 +369,7 @@ PARITY(Stdio, WideCallsOnAStreamOfBytes) {
   CALL(fclose(other));
 }
 
-// More than there are places to remember (wide_exports.cc).
+// More than there are places to remember (exports/wide.cc).
 PARITY(Stdio, ManyWideStreams) {
   FILE* streams[80];
   const char* const path = t.text("f", k_poem);

@@ -23,7 +23,7 @@ CHANGES = {
     "__xmknod": "0, N, 0o10600, zero", "__xmknodat": "0, d, n, 0o10600, zero", "mkfifo": "N, 0o600", "mkfifoat": "d, n, 0o600", "mkdtemp": "T",
     "mkstemp": "T", "mkstemp64": "T", "mkostemp": "T, 0", "mkostemp64": "T, 0", "mkstemps": "T, 0", "mkstemps64": "T, 0", "mkostemps": "T, 0, 0", "mkostemps64": "T, 0, 0",
 }
-# The rows of hooks.def that do not stand under "names that change".
+# The rows of hooks.def that do not stand under "names that change" or "temporary files".
 BY_FD = {"fchmod": "d, 0o700", "fchown": "d, -1, -1", "futimens": "d, None", "futimes": "d, None", "fsetxattr": "d, b'user.a', b'b', 1, 0",
          "fremovexattr": "d, b'user.a'", "creat": "N, 0o600", "creat64": "F, 0o600", "open": "F, os.O_RDWR", "openat": "d, n, os.O_CREAT | os.O_WRONLY, 0o600"}
 # The same of a file that is served.
@@ -57,8 +57,9 @@ class Changes(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, expected_stderr))
 
     def test_every_call_of_the_table_is_there(self):
-        section = Path(HOOKS).read_text().split("// names that change\n")[1].split("\n\n")[0]
-        self.assertEqual(sorted(re.findall(r"^CUBE_HOOK\([^,]+, (\w+),", section, re.M)), sorted(CHANGES))
+        text = Path(HOOKS).read_text()
+        sections = "\n".join(text.split(heading + "\n")[1].split("\n\n")[0] for heading in ("names that change", "temporary files"))
+        self.assertEqual(sorted(re.findall(r"^CUBE_HOOK\([^,]+, (\w+),", sections, re.M)), sorted(CHANGES))
 
     def check_errors(self, table, error):
         self.run_python(f"""

@@ -11,7 +11,7 @@
 
 #include "shim/c_result.h"
 #include "shim/cookie_stream.h"
-#include "shim/exports.h"
+#include "shim/exports/exports.h"
 #include "shim/materialize.h"
 #include "shim/real_libc.h"
 

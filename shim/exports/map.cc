@@ -2,7 +2,7 @@
 #include <cstdarg>
 
 #include "shim/c_result.h"
-#include "shim/exports.h"
+#include "shim/exports/exports.h"
 #include "shim/fd_table.h"
 #include "shim/file_calls.h"
 #include "shim/mappings.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "shim/exports.h"
+#include "shim/exports/exports.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 #include "shim/opened_writers.h"

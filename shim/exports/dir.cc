@@ -6,7 +6,9 @@
 
 #include "shim/c_result.h"
 #include "shim/cancellation.h"
-#include "shim/exports.h"
+#include "shim/exports/exports.h"
+#include "shim/exports/open_by.h"
+#include "shim/file_calls.h"
 #include "shim/materialize.h"
 #include "shim/names.h"
 #include "shim/new_fds.h"
@@ -184,4 +186,23 @@ int export_glob(const char* pattern, int flags, int (*on_error)(const char*, int
 }
 int export_glob64(const char* pattern, int flags, int (*on_error)(const char*, int), ::glob_t* found) {
   return glob_through_us(flags, found, [&](int all) { return real::glob64(pattern, all, on_error, found); });
+}
+
+DIR* export_opendir(const char* path) {
+  DIR* directory = nullptr;
+  const int fd = shim::open_by(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, [&] {
+    directory = real::opendir(path);
+    return directory != nullptr ? ::dirfd(directory) : -1;
+  });
+  // For a name of ours there is only the number yet.
+  if (directory == nullptr && fd >= 0) {
+    directory = real::fdopendir(fd);
+    if (directory == nullptr) export_close(fd);
+  }
+  return directory;
+}
+int export_closedir(DIR* directory) {
+  if (directory == nullptr || !shim::process::is_active()) return real::closedir(directory);
+  const auto held = shim::file_calls::note_close(::dirfd(directory));
+  return real::closedir(directory);
 }

@@ -2,7 +2,7 @@
 // that the kernel would refuse.
 #include <sys/resource.h>
 
-#include "shim/exports.h"
+#include "shim/exports/exports.h"
 #include "shim/new_fds.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"

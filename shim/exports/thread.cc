@@ -1,6 +1,6 @@
 // Calls on other threads.
 #include "shim/cancellation.h"
-#include "shim/exports.h"
+#include "shim/exports/exports.h"
 #include "shim/real_libc.h"
 
 namespace cube::shim {

@@ -1,5 +1,6 @@
 #include <cerrno>
 
+#include "shim/background.h"
 #include "shim/cubeshim.h"
 #include "shim/process.h"
 
@@ -7,5 +8,5 @@ using namespace cube::shim;
 
 __attribute__((visibility("default"))) int cubeshim_start_sidecar(void) {
   if (!process::is_active() || !process::config().prefetch) return ENOTSUP;
-  return process::start_sidecar() ? 0 : EAGAIN;
+  return background::start() ? 0 : EAGAIN;
 }

@@ -2,7 +2,7 @@
 #include <cstdarg>
 
 #include "shim/c_result.h"
-#include "shim/exports.h"
+#include "shim/exports/exports.h"
 #include "shim/file_calls.h"
 #include "shim/locks.h"
 #include "shim/new_fds.h"

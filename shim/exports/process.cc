@@ -4,7 +4,7 @@
 
 #include <cstdarg>
 
-#include "shim/exports.h"
+#include "shim/exports/exports.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
 #include "shim/process.h"

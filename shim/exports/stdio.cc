@@ -10,7 +10,7 @@
 #include "shim/c_result.h"
 #include "shim/cancellation.h"
 #include "shim/cookie_stream.h"
-#include "shim/exports.h"
+#include "shim/exports/exports.h"
 #include "shim/file_calls.h"
 #include "shim/materialize.h"
 #include "shim/new_fds.h"
@@ -79,7 +79,7 @@ FILE* make_stream(int fd) {
   FILE* const stream = fopencookie(reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), "r", functions);
   if (stream == nullptr) return nullptr;
   stream->_fileno = fd;
-  stream->_mode = -1;  // of bytes: a cookie stream has no room for wide characters (wide_exports.cc)
+  stream->_mode = -1;  // of bytes: a cookie stream has no room for wide characters (exports/wide.cc)
   g_cookie_functions.store(functions_of(stream), std::memory_order_relaxed);
   return stream;
 }

@@ -1,0 +1,30 @@
+// The cache that this process is attached to. Thread safety: all of it. attached_cache is async-signal-safe.
+#pragma once
+
+#include "shim/process.h"
+
+namespace cube::shim::attachment {
+
+// Attached at the first call; nullptr where that failed (said once), is under way in another thread, or is over.
+cache::FileCache* cache();
+// The same, but makes no region where there is none.
+cache::FileCache* existing_cache();
+cache::FileCache* attached_cache();
+// For who has changed a file of this device by whatever name: attached, or by now if our parent has cached such files.
+cache::FileCache* cache_of_device(std::uint64_t device);
+// This process, or the one that it was forked from, has a cache.
+bool may_have_cached();
+// For who only looks at a file: attached, or where there is a list to fetch from now on. A process that looks at many attaches to
+// a region that others have made.
+cache::FileCache* cache_to_look_at();
+// Whether to ask for it: a look that is not worth it costs a load and the time of day.
+bool may_have_cache_to_look_at();
+
+// Attached, or by now to a region that others have made.
+cache::FileCache* cache_to_report_by();
+// At the end of the process, for good.
+void leave();
+// In the child of a fork: the parent's is taken out of the way.
+void become_child();
+
+}  // namespace cube::shim::attachment

@@ -1,0 +1,26 @@
+// A call that ours may answer, and else libc. For the files of this folder alone. Thread safety: as libc's.
+#pragma once
+
+#include "shim/c_result.h"
+#include "shim/cancellation.h"
+#include "shim/exports/exports.h"
+#include "shim/real_libc.h"
+
+// The answer of file_calls, if there is one; else libc's.
+#define CUBE_ANSWER_OR(type, ours, libcs)                           \
+  if (const auto answer = ours; answer) return (type)to_c(*answer); \
+  return libcs
+// The same for what libc makes a cancellation point.
+#define CUBE_CANCEL_OR_ANSWER_OR(type, ours, libcs) \
+  shim::cancellation_point();                       \
+  CUBE_ANSWER_OR(type, ours, libcs)
+
+namespace cube::shim {
+
+// For a name of ours, which cannot be changed.
+inline int refuse(int error = EROFS) {
+  errno = error;
+  return -1;
+}
+
+}  // namespace cube::shim

@@ -1,0 +1,79 @@
+// close, dup, fcntl and ioctl of one fd.
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+
+#include <cstdarg>
+
+#include "shim/c_result.h"
+#include "shim/cancellation.h"
+#include "shim/exports/answers.h"
+#include "shim/file_calls.h"
+#include "shim/name_change.h"
+#include "shim/new_fds.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+namespace calls = cube::shim::file_calls;
+using cube::shim::to_c;
+
+int export_close(int fd) {
+  shim::cancellation_point();
+  if (const auto answer = calls::close(fd); answer) return static_cast<int>(to_c(*answer));
+  const auto held = calls::note_close(fd);
+  return real::close(fd);
+}
+int export___close(int fd) {
+  shim::cancellation_point();
+  if (const auto answer = calls::close(fd); answer) return static_cast<int>(to_c(*answer));
+  const auto held = calls::note_close(fd);
+  return real::__close(fd);
+}
+int export_close_range(unsigned first, unsigned last, int flags) {
+  calls::close_range(first, last, flags);
+  const int result = real::close_range(first, last, flags);
+  calls::range_is_closed(first);
+  return result;
+}
+void export_closefrom(int first) {
+  const unsigned least = first < 0 ? 0U : static_cast<unsigned>(first);
+  calls::close_range(least, ~0U, 0);
+  real::closefrom(first);
+  calls::range_is_closed(least);
+}
+int export_dup(int fd) {
+  if (const auto answer = calls::dup(fd); answer) return static_cast<int>(to_c(*answer));
+  shim::expect_new_fd();
+  return shim::noted_dup(fd, real::dup(fd), false);
+}
+int export_dup2(int fd, int to) {
+  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, 0, false), shim::noted_dup(fd, real::dup2(fd, to), false));
+}
+int export___dup2(int fd, int to) {
+  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, 0, false), shim::noted_dup(fd, real::__dup2(fd, to), false));
+}
+int export_dup3(int fd, int to, int flags) {
+  if ((flags & ~O_CLOEXEC) != 0) return real::dup3(fd, to, flags);
+  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, flags, true), shim::noted_dup(fd, real::dup3(fd, to, flags), flags != 0));
+}
+
+int export_ioctl(int fd, unsigned long request, ...) {
+  va_list list;
+  va_start(list, request);
+  void* const argument = va_arg(list, void*);
+  va_end(list);
+  if (const auto answer = calls::ioctl(fd, request, argument); answer) return static_cast<int>(to_c(*answer));
+  const int result = real::ioctl(fd, request, argument);
+  const bool changes = request == FS_IOC_SETFLAGS || request == FS_IOC_FSSETXATTR || request == FS_IOC_SETVERSION;
+  if (changes && result == 0) shim::note_changed(fd);
+  return result;
+}
+int export_isatty(int fd) {
+  if (const auto answer = calls::ioctl(fd, TCGETS, nullptr); answer) {
+    errno = ENOTTY;
+    return 0;
+  }
+  return real::isatty(fd);
+}
+int export_tcgetattr(int fd, struct ::termios* t) {
+  CUBE_ANSWER_OR(int, calls::ioctl(fd, TCGETS, nullptr), real::tcgetattr(fd, t));
+}

@@ -1,0 +1,136 @@
+// Calls that name a file by its fd (/proc/self/fd) or by a link, attributes by path, and the working directory.
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstring>
+
+#include "cache/base/aside.h"
+#include "cache/base/clock.h"
+#include "shim/background.h"
+#include "shim/exports/answers.h"
+#include "shim/file_calls.h"
+#include "shim/materialize.h"
+#include "shim/name_change.h"
+#include "shim/names.h"
+#include "shim/path_calls.h"
+#include "shim/user_pointer.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+using cube::shim::refuse;
+
+namespace {
+
+void follow(const char* path, int dir = AT_FDCWD) {
+  shim::placeholder::unpark_if(dir);
+  if (!shim::process::is_active()) return;
+  // The file of the fd itself, by AT_EMPTY_PATH.
+  if (dir >= 0 && path != nullptr && *path == '\0') shim::materialize(dir, "linkat");
+  shim::materialize_named(path, dir);
+}
+
+}  // namespace
+
+ssize_t export_readlink(const char* path, char* to, size_t n) {
+  follow(path);
+  if (const auto answer = shim::names::readlink(AT_FDCWD, path, to, n); answer) return shim::to_c(*answer);
+  return shim::names::with_error(real::readlink(path, to, n), AT_FDCWD, path, true);
+}
+ssize_t export___readlink_chk(const char* path, char* to, size_t n, size_t room) {
+  follow(path);
+  if (const auto answer = n <= room ? shim::names::readlink(AT_FDCWD, path, to, n) : std::nullopt; answer)
+    return shim::to_c(*answer);
+  return shim::names::with_error(real::__readlink_chk(path, to, n, room), AT_FDCWD, path, true);
+}
+ssize_t export_readlinkat(int dir, const char* path, char* to, size_t n) {
+  follow(path, dir);
+  if (const auto answer = shim::names::readlink(dir, path, to, n); answer) return shim::to_c(*answer);
+  if (shim::names::is_below_served(dir, path)) return refuse(shim::names::error_of(dir, path, true));
+  return shim::names::with_error(real::readlinkat(dir, path, to, n), dir, path, true);
+}
+ssize_t export___readlinkat_chk(int dir, const char* path, char* to, size_t n, size_t room) {
+  follow(path, dir);
+  if (const auto answer = n <= room ? shim::names::readlink(dir, path, to, n) : std::nullopt; answer) return shim::to_c(*answer);
+  if (n <= room && shim::names::is_below_served(dir, path)) return refuse(shim::names::error_of(dir, path, true));
+  return shim::names::with_error(real::__readlinkat_chk(dir, path, to, n, room), dir, path, true);
+}
+char* export_realpath(const char* path, char* to) {
+  follow(path);
+  char ours[PATH_MAX];
+  if (shim::names::realpath(path, ours)) return to != nullptr ? std::strcpy(to, ours) : ::strdup(ours);
+  char* const found = real::realpath(path, to);
+  if (found == nullptr) shim::names::with_error(-1, AT_FDCWD, path, /*no_follow=*/false);
+  return found;
+}
+char* export___realpath_chk(const char* path, char* to, size_t room) {
+  if (room >= PATH_MAX) return export_realpath(path, to);
+  follow(path);
+  return real::__realpath_chk(path, to, room);
+}
+char* export_canonicalize_file_name(const char* path) { return export_realpath(path, nullptr); }
+#define CUBE_FOLLOWS(result, name, dir, path, declaration, ...) \
+  result export_##name declaration {                            \
+    follow(path, dir);                                          \
+    return real::name(__VA_ARGS__);                             \
+  }
+// The file system that our names make up.
+#define CUBE_FILE_SYSTEM(name, type)                                                            \
+  int export_##name(const char* path, struct ::type* s) {                                       \
+    follow(path);                                                                               \
+    if (!shim::is_bad_pointer(s, sizeof *s) && shim::names::type(AT_FDCWD, path, *s)) return 0; \
+    return real::name(path, s);                                                                 \
+  }                                                                                             \
+  int export_f##name(int fd, struct ::type* s) {                                                \
+    shim::materialize(fd);                                                                      \
+    if (!shim::is_bad_pointer(s, sizeof *s) && shim::names::type(fd, nullptr, *s)) return 0;    \
+    return real::f##name(fd, s);                                                                \
+  }
+CUBE_FILE_SYSTEM(statfs, statfs)
+CUBE_FILE_SYSTEM(statfs64, statfs)
+CUBE_FILE_SYSTEM(statvfs, statvfs)
+CUBE_FILE_SYSTEM(statvfs64, statvfs)
+CUBE_FOLLOWS(long, pathconf, AT_FDCWD, path, (const char* path, int name), path, name)
+// Our names have none: there is no such attribute, and the list of all is empty.
+#define CUBE_XATTR(name, no_follow, if_ours, declaration, ...)                          \
+  ssize_t export_##name declaration {                                                   \
+    follow(path);                                                                       \
+    cube::cache::FileStat stat;                                                         \
+    if (shim::names::stat(AT_FDCWD, path, no_follow, stat)) return if_ours;             \
+    return shim::names::with_error(real::name(__VA_ARGS__), AT_FDCWD, path, no_follow); \
+  }
+CUBE_XATTR(getxattr, false, refuse(ENOTSUP), (const char* path, const char* name, void* value, size_t n), path, name, value, n)
+CUBE_XATTR(lgetxattr, true, refuse(ENOTSUP), (const char* path, const char* name, void* value, size_t n), path, name, value, n)
+CUBE_XATTR(listxattr, false, 0, (const char* path, char* list, size_t n), path, list, n)
+CUBE_XATTR(llistxattr, true, 0, (const char* path, char* list, size_t n), path, list, n)
+CUBE_FOLLOWS(int, name_to_handle_at, dir, path, (int dir, const char* path, struct ::file_handle* handle, int* mount, int flags),
+             dir, path, handle, mount, flags)
+
+// A watch on the placeholder's file would never tell anything.
+int export_inotify_add_watch(int fd, const char* path, std::uint32_t mask) {
+  shim::materialize(fd);
+  follow(path);
+  return real::inotify_add_watch(fd, path, mask);
+}
+int export_fanotify_mark(int fd, unsigned flags, std::uint64_t mask, int dir, const char* path) {
+  shim::materialize(fd);
+  if (path == nullptr) shim::materialize(dir);
+  follow(path, dir);
+  return real::fanotify_mark(fd, flags, mask, dir, path);
+}
+
+int export_chdir(const char* path) {
+  const int result = real::chdir(path);
+  if (result != 0 && errno == ENOENT) shim::names::tell_of_working_directory(AT_FDCWD, path);
+  shim::path_filter::forget_working_directory();
+  return result;
+}
+int export_fchdir(int fd) {
+  shim::materialize(fd);
+  char ours[PATH_MAX];
+  if (shim::names::copy_path_of_directory(fd, ours)) return export_chdir(ours);
+  const int result = real::fchdir(fd);
+  shim::path_filter::forget_working_directory();
+  return result;
+}

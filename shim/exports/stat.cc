@@ -1,0 +1,148 @@
+// stat, access and their kin, by path and by fd.
+#include "shim/c_result.h"
+#include "shim/exports/answers.h"
+#include "shim/file_calls.h"
+#include "shim/materialize.h"
+#include "shim/names.h"
+#include "shim/path_calls.h"
+#include "shim/placeholder.h"
+#include "shim/user_pointer.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+namespace calls = cube::shim::file_calls;
+using cube::shim::to_c;
+
+namespace {
+
+// The structures that __xstat and its kin know; for others libc says EINVAL.
+bool is_known(int version) { return version == 0 || version == 1; }
+
+}  // namespace
+
+#define CUBE_STAT(name, known, dir, path, no_follow, declaration, ...)                                           \
+  int export_##name declaration {                                                                                \
+    cube::cache::FileStat found;                                                                                 \
+    if (known && !shim::is_bad_pointer(st, sizeof *st) && shim::stat_from_record(dir, path, no_follow, found)) { \
+      found.copy_to(*st);                                                                                        \
+      return 0;                                                                                                  \
+    }                                                                                                            \
+    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);                               \
+  }
+CUBE_STAT(stat, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(stat64, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(lstat, true, AT_FDCWD, path, true, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(lstat64, true, AT_FDCWD, path, true, (const char* path, struct ::stat* st), path, st)
+CUBE_STAT(__xstat, is_known(version), AT_FDCWD, path, false, (int version, const char* path, struct ::stat* st), version, path,
+          st)
+CUBE_STAT(__xstat64, is_known(version), AT_FDCWD, path, false, (int version, const char* path, struct ::stat* st), version, path,
+          st)
+CUBE_STAT(__lxstat, is_known(version), AT_FDCWD, path, true, (int version, const char* path, struct ::stat* st), version, path,
+          st)
+CUBE_STAT(__lxstat64, is_known(version), AT_FDCWD, path, true, (int version, const char* path, struct ::stat* st), version, path,
+          st)
+
+#define CUBE_FSTAT(name, known, declaration, ...)                      \
+  int export_##name declaration {                                      \
+    if (!(known)) return real::name(__VA_ARGS__);                      \
+    CUBE_ANSWER_OR(int, calls::stat(fd, st), real::name(__VA_ARGS__)); \
+  }
+CUBE_FSTAT(fstat, true, (int fd, struct ::stat* st), fd, st)
+CUBE_FSTAT(fstat64, true, (int fd, struct ::stat* st), fd, st)
+CUBE_FSTAT(__fxstat, is_known(version), (int version, int fd, struct ::stat* st), version, fd, st)
+CUBE_FSTAT(__fxstat64, is_known(version), (int version, int fd, struct ::stat* st), version, fd, st)
+
+namespace {
+
+bool flags_are_known(int flags) { return (flags & ~(AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH)) == 0; }
+// Both sync types at once are an error.
+bool statx_flags_are_known(int flags) {
+  return flags_are_known(flags & ~AT_STATX_SYNC_TYPE) && (flags & AT_STATX_SYNC_TYPE) != AT_STATX_SYNC_TYPE;
+}
+// fstatat(fd, "", AT_EMPTY_PATH) is fstat, and CPython's way of it. `known`: are the other flags? Else the kernel looks at the
+// fd itself; so it does from Linux 6.11 on where the path is null.
+bool names_the_fd(int fd, const char* path, int flags, bool known, const char* call) {
+  shim::placeholder::unpark_if(fd);
+  if ((flags & AT_EMPTY_PATH) == 0 || (path != nullptr && *path != '\0')) return false;
+  if (known && path != nullptr) return true;
+  shim::materialize(fd, call);
+  return false;
+}
+
+}  // namespace
+
+#define CUBE_FSTATAT(name, known, declaration, ...)                                   \
+  int export_##name declaration {                                                     \
+    if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) { \
+      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));             \
+    }                                                                                 \
+    cube::cache::FileStat found;                                                      \
+    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                        \
+    if (known && !shim::is_bad_pointer(st, sizeof *st) && flags_are_known(flags) &&   \
+        shim::stat_from_record(dir, path, no_follow, found)) {                        \
+      found.copy_to(*st);                                                             \
+      return 0;                                                                       \
+    }                                                                                 \
+    if (flags_are_known(flags) && shim::names::is_below_served(dir, path))            \
+      return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));    \
+    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);    \
+  }
+CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
+CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
+CUBE_FSTATAT(__fxstatat, is_known(version), (int version, int dir, const char* path, struct ::stat* st, int flags), version, dir,
+             path, st, flags)
+CUBE_FSTATAT(__fxstatat64, is_known(version), (int version, int dir, const char* path, struct ::stat* st, int flags), version,
+             dir, path, st, flags)
+
+int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
+  // How hard the origin is asked (AT_STATX_*) is not ours to weaken.
+  if (names_the_fd(dir, path, flags, statx_flags_are_known(flags), "statx")) {
+    CUBE_ANSWER_OR(int, calls::statx(dir, mask, x), real::statx(dir, path, flags, mask, x));
+  }
+  shim::materialize_named(path, dir);
+  cube::cache::FileStat found;
+  const bool known =
+      cube::cache::FileStat::answers(mask) && !shim::is_bad_pointer(x, sizeof *x) && flags_are_known(flags & ~AT_STATX_DONT_SYNC);
+  if (known && shim::stat_from_record(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found, /*with_mount=*/true)) {
+    found.copy_to(*x, mask);
+    return 0;
+  }
+  // The kernel cannot say more of it, whatever else is asked for.
+  if (!shim::is_bad_pointer(x, sizeof *x) && (mask & STATX__RESERVED) == 0 && statx_flags_are_known(flags) &&
+      shim::names::stat(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
+    found.copy_to(*x, mask);
+    return 0;
+  }
+  const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
+  if (statx_flags_are_known(flags) && shim::names::is_below_served(dir, path))
+    return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));
+  return shim::names::with_error(real::statx(dir, path, flags, mask, x), dir, path, no_follow);
+}
+
+int export_access(const char* path, int mode) {
+  if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
+  CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
+                 shim::names::with_error(real::access(path, mode), AT_FDCWD, path, false));
+}
+int export_eaccess(const char* path, int mode) {
+  if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
+  CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
+                 shim::names::with_error(real::eaccess(path, mode), AT_FDCWD, path, false));
+}
+int export_euidaccess(const char* path, int mode) {
+  if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
+  CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
+                 shim::names::with_error(real::euidaccess(path, mode), AT_FDCWD, path, false));
+}
+int export_faccessat(int dir, const char* path, int mode, int flags) {
+  names_the_fd(dir, path, flags, /*known=*/false, "faccessat");
+  const bool plain = (flags & ~AT_EACCESS) == 0;
+  if (plain && shim::access_from_record(dir, path, mode)) return 0;
+  constexpr int k_known = AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
+  if ((flags & ~k_known) != 0) return real::faccessat(dir, path, mode, flags);
+  if (const auto answer = shim::names::access(dir, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0); answer)
+    return static_cast<int>(to_c(*answer));
+  const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
+  if (shim::names::is_below_served(dir, path)) return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));
+  return shim::names::with_error(real::faccessat(dir, path, mode, flags), dir, path, no_follow);
+}
