@@ -140,7 +140,7 @@ void write_out(const base::Config& config, std::uint32_t pid, std::string_view t
   if (n != static_cast<long>(text.size())) complain(base::sys::failed(n) ? -n : ENOSPC);
 }
 
-// Those that the job has.
+// The tiers that the job has.
 template <typename Each>
 void for_each_tier(const JobTotals& job, Each&& each) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {

@@ -48,8 +48,8 @@ NameChange::NameChange(int dir, const char* path, Of of) : of_(of), dir_(dir) {
   const auto type = stat->mode & S_IFMT;
   is_tree_ = type == S_IFDIR || type == S_IFLNK;
   if (!is_tree_) return;
-  // The path may lead there through links, and what is cached below it be known by its real path. What is known by a path through
-  // links is dropped with any tree.
+  // The path may lead there through links, and what is cached below it be known by its real path. A record that is known by a
+  // path through links is dropped with any tree.
   knows_tree_ = take_real_path(dir, path);
   if (knows_tree_ && !covered_) materialize_below(path_.key());
 }

@@ -21,7 +21,7 @@ Passage passage_by_attribute(int dir, const char* path, const char* name);
 
 class NameChange {
  public:
-  // What the call changes.
+  // The subject of the change.
   enum class Of : std::uint8_t {
     name,          // it leads elsewhere, or nowhere: rename, unlink
     mount_point,   // the directory that it leads to, by links too

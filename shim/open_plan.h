@@ -56,7 +56,7 @@ class OpenPlan {
   void answer(int result);
   bool may_write() const;
 
-  // What becomes of libc's fd.
+  // The use of libc's fd.
   enum class Follow : std::uint8_t {
     nothing,
     outside,

@@ -35,7 +35,7 @@ void seal();
   return true;
 }
 
-// Where the files of each prefix come from; null before start().
+// The origin of each prefix; null before start().
 extern constinit std::atomic<const cache::Origins*> g_origins;
 inline const cache::Origins* origins() { return g_origins.load(std::memory_order_acquire); }
 // The names that the kernel does not have; null: it has all, as nearly always.

@@ -17,7 +17,7 @@ class WholeRead {
   // `to` has room for `size` bytes. Both, and this, must stay where they are while a read is under way.
   WholeRead(std::byte* to, std::uint64_t size) : to_(to), size_(size) {}
 
-  // What preadv takes for the next read, at position got().
+  // The arguments of preadv for the next read, at position got().
   const struct ::iovec* aim() {
     parts_[0] = {to_ + got_, size_ - got_};
     parts_[1] = {&beyond_, 1};

@@ -12,7 +12,7 @@ namespace cube::cache {
 
 class AllNames {
  public:
-  // Of the origins, which must outlive this. Null: the kernel has all names, as nearly always.
+  // The origins must outlive this. Null: the kernel has all names, as nearly always.
   static std::unique_ptr<AllNames> make(const Origins& origins);
 
   // Null: the path is the kernel's to answer.

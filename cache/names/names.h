@@ -38,7 +38,7 @@ class Names {
   bool covers(std::string_view key) const { return base::is_at_or_below(key, prefix_); }
 
   virtual base::Result<FileStat> stat(std::string_view key, Follow follow) const = 0;
-  // Where the key really lies, below the prefix and all links followed: the length of it in `below`, which has room for PATH_MAX
+  // The real place of the key, below the prefix and all links followed: its length in `below`, which has room for PATH_MAX
   // bytes.
   virtual base::Result<std::size_t> real_path(std::string_view key, char* below) const = 0;
   // The same for a key with ".." in it. A link at its end is not followed. ENOENT: it leads out of the prefix.

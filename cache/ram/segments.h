@@ -47,7 +47,7 @@ base::Result<void> lease_free(Region& region, std::uint32_t segment);
 // Gets memory for one of the next `ahead` free segments, so that who leases it need not wait for that (4-10 ms, where a
 // virtual machine has to ask its host). False: all of them have it.
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
-// Who writes to the tiers may look whether a segment has news.
+// The writer of the tiers may look whether a segment has news.
 void tell_tier_writer(RegionHeader& header);
 // The owner is done with it: nothing will be added.
 void seal_segment(Region& region, std::uint32_t segment);

@@ -70,7 +70,7 @@ class Tier {
   std::size_t kind_;
 };
 
-// Those that a cache has, in the order in which they are asked. Thread safety: nothing changes after the last add().
+// The tiers of a cache, in the order in which they are asked. Thread safety: nothing changes after the last add().
 class Tiers {
  public:
   void add(Tier& tier) { all_[count_++] = &tier; }

@@ -29,13 +29,13 @@ class TierWriter {
   base::Result<std::int64_t> pass(const std::function<bool()>& may_go_on);
   // A count of the segments that have news; before a pass.
   std::uint32_t news() const;
-  // Until there is other news than that, wake(), or the time is over. Whoever sets what is_over() tells calls wake() then.
+  // Until there is other news than that, wake(), or the time is over. A thread that makes is_over() true calls wake() then.
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns, const std::function<bool()>& is_over);
   // Takes back the claims of processes that were killed, which would keep segments of the ring from being used.
   void free_claims();
   // Nobody shall wait for this one any more.
   void end();
-  // What was written is to be found at once by a next job. It may wait for the tiers.
+  // A next job finds at once all that was written. It may wait for the tiers.
   void seal();
 
  private:
