@@ -100,7 +100,9 @@ __attribute__((no_sanitize("address"))) bool may_be_in_handler() {
   constexpr std::uintptr_t k_page = 4096;
   const std::uintptr_t end = stack_begin() / sizeof(std::uintptr_t) * sizeof(std::uintptr_t);
   auto at = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  // On another stack than the thread's own, what lies in between may not be readable.
+  // On another stack, which lies above the thread's own.
+  if (at >= end) return true;
+  // On another stack below the thread's own, what lies in between may not be readable.
   std::uintptr_t known = at;
   while (at < end) {
     const std::uintptr_t next = std::min(end, (at / k_page + 1) * k_page);

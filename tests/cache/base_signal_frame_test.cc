@@ -66,6 +66,16 @@ TEST_F(SignalFrame, IsSeenOnAStackOfTheHandlersOwn) {
   sigaltstack(&before, nullptr);
 }
 
+// A program may map the handlers' stacks before it makes the threads, and then they lie above the threads' own.
+TEST_F(SignalFrame, IsSeenOnAStackAboveTheThreadsOwn) {
+  char memory[1 << 16];
+  std::thread([&memory] {
+    const stack_t stack{.ss_sp = memory, .ss_flags = 0, .ss_size = sizeof memory};
+    sigaltstack(&stack, nullptr);
+    check_this_thread();
+  }).join();
+}
+
 TEST_F(SignalFrame, IsNotSeenWhereASignalWithAHandlerIsOnlyBlocked) {
   struct sigaction action {
   }, before{};
