@@ -1,6 +1,6 @@
 // Room for a path or a record's head that is not on the stack: a thread may have 16 KB of that, and a signal handler 8 KB.
 // A piece of static memory; when all are taken, memory of the kernel's. Its bytes are not initialised.
-// Thread safety: an object belongs to one thread. Async-signal-safe. A piece whose thread leaves by a jump stays taken.
+// Thread safety: an object belongs to one thread. Async-signal-safe. A piece that is left by a jump is given back (held.h).
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,7 @@ class Aside {
 
  private:
   char* data_ = nullptr;
+  bool is_noted_ = false;
 };
 
 template <typename T, typename Use>

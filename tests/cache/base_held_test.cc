@@ -1,0 +1,116 @@
+// Memory that a call holds when a handler leaves it by a jump is given back by the thread's next call.
+#include "cache/base/held.h"
+
+#include <gtest/gtest.h>
+
+#include <csetjmp>
+#include <csignal>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "cache/base/aside.h"
+#include "cache/base/scratch.h"
+#include "cache/base/signal_frame.h"
+#include "tests/support/sanitizers.h"
+
+namespace cube::base {
+namespace {
+
+thread_local sigjmp_buf t_back;
+
+// Calls body() in a handler's stead: it holds its objects when the handler jumps.
+template <typename Body>
+[[gnu::noinline]] void leave_by_jump(Body&& body) {
+  signal(SIGUSR2, [](int) { siglongjmp(t_back, 1); });
+  if (sigsetjmp(t_back, 1) == 0) body();
+}
+template <typename T>
+[[gnu::noinline]] const void* memory_of_one() {
+  T object;
+  if constexpr (std::is_same_v<T, Aside>) return object.data();
+  else return object.reserve(100);
+}
+std::set<const void*> g_held;
+
+template <typename T>
+[[gnu::noinline]] void hold_and_jump() {
+  T object;
+  if constexpr (std::is_same_v<T, Scratch>) g_held.insert(object.reserve(100));
+  else g_held.insert(object.data());
+  raise(SIGUSR2);
+}
+// The same from a frame that lies further down, so that a later call may come from above it.
+template <typename T>
+[[gnu::noinline]] void hold_below_and_jump() {
+  volatile char room[2000];
+  room[0] = 0;
+  hold_and_jump<T>();
+  static_cast<void>(room[0]);
+}
+
+struct HeldByAJump : testing::Test {
+  HeldByAJump() { remember_first_thread(); }
+  ~HeldByAJump() override { signal(SIGUSR2, SIG_DFL); }
+  void SetUp() override {
+    if (tests::k_asan) GTEST_SKIP() << "AddressSanitizer has handlers of its own, and larger frames that keep old words";
+  }
+};
+
+template <typename T>
+void expect_the_same_memory_after_jumps() {
+  const void* const before = memory_of_one<T>();
+  g_held.clear();
+  // Each object lies where the last one was.
+  for (int i = 0; i < 200; ++i) leave_by_jump(hold_below_and_jump<T>);
+  EXPECT_EQ(g_held.size(), 1U);
+  // This one lies above it.
+  EXPECT_EQ(memory_of_one<T>(), before);
+  for (int i = 0; i < 200; ++i) {
+    leave_by_jump(hold_below_and_jump<T>);
+    leave_by_jump(hold_and_jump<T>);
+  }
+  EXPECT_LE(g_held.size(), 2U);
+}
+
+TEST_F(HeldByAJump, PiecesAsideAreGivenBack) {
+  expect_the_same_memory_after_jumps<Aside>();
+  std::thread(expect_the_same_memory_after_jumps<Aside>).join();
+}
+
+TEST_F(HeldByAJump, ScratchesAreGivenBack) {
+  expect_the_same_memory_after_jumps<Scratch>();
+  std::thread(expect_the_same_memory_after_jumps<Scratch>).join();
+}
+
+// The code that a handler interrupts goes on to use its piece, whatever stack the handler has.
+TEST_F(HeldByAJump, PieceOfTheInterruptedCodeStaysItsOwn) {
+  // Above the thread's stack or below it: of two stacks, one lies on the wrong side for one of the threads.
+  static std::vector<char> stack(1 << 16);
+  static const void* in_handler = nullptr;
+  const auto interrupt = [](int flags) {
+    struct sigaction action {};
+    action.sa_handler = [](int) { in_handler = memory_of_one<Aside>(); };
+    action.sa_flags = flags;
+    sigaction(SIGUSR2, &action, nullptr);
+    const Aside own;
+    raise(SIGUSR2);
+    EXPECT_NE(in_handler, own.data());
+    EXPECT_NE(memory_of_one<Aside>(), own.data());
+  };
+  interrupt(0);
+  char above[1 << 16];
+  std::thread([&] {
+    const stack_t alternative{.ss_sp = above, .ss_flags = 0, .ss_size = sizeof above};
+    sigaltstack(&alternative, nullptr);
+    interrupt(SA_ONSTACK);
+  }).join();
+  const stack_t alternative{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
+  sigaltstack(&alternative, nullptr);
+  interrupt(SA_ONSTACK);
+  const stack_t none{.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
+  sigaltstack(&none, nullptr);
+}
+
+}  // namespace
+}  // namespace cube::base
