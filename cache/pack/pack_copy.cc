@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include "cache/base/held.h"
 #include "cache/base/lifted_fd_limit.h"
 #include "cache/pack/pack_io.h"
 
@@ -14,6 +16,37 @@ namespace {
 namespace sys = base::sys;
 
 constexpr std::size_t k_copy_part = 512 << 10;
+
+// A file in memory that is closed if a jump leaves the copying, which may wait for the pack.
+class CopyUnderWay {
+ public:
+  CopyUnderWay() {
+    // First: the program gets the lowest free number.
+    base::Held::give_back_left(this);
+    made_ = sys::memfd_create("cubeshim", MFD_CLOEXEC);
+    if (sys::failed(made_)) return;
+    fd_.reset(static_cast<int>(made_));
+    is_noted_ = base::Held::note(this, close, static_cast<std::uintptr_t>(made_), 0);
+  }
+  CopyUnderWay(const CopyUnderWay&) = delete;
+  CopyUnderWay& operator=(const CopyUnderWay&) = delete;
+  ~CopyUnderWay() { release(); }
+
+  // 0 or -errno.
+  long error() const { return sys::failed(made_) ? made_ : 0; }
+  int get() const { return fd_.get(); }
+  // None: it was closed meanwhile.
+  base::UniqueFd release() {
+    if (fd_ && is_noted_ && !base::Held::let_go(this, static_cast<std::uintptr_t>(fd_.get()))) fd_.release();
+    return std::move(fd_);
+  }
+
+ private:
+  static void close(std::uintptr_t fd, std::size_t /*size*/) { sys::close(static_cast<int>(fd)); }
+  long made_ = -1;
+  base::UniqueFd fd_;
+  bool is_noted_ = false;
+};
 
 base::Result<void> write_parts(const PackMount& mount, const PackEntry& entry, int file) {
   base::Scratch scratch;
@@ -35,9 +68,8 @@ base::Result<void> write_parts(const PackMount& mount, const PackEntry& entry, i
 }  // namespace
 
 base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount, const PackMount::Content& content, int flags) {
-  const long made = sys::memfd_create("cubeshim", MFD_CLOEXEC);
-  if (sys::failed(made)) return base::fail(static_cast<int>(-made));
-  base::UniqueFd file(static_cast<int>(made));
+  CopyUnderWay file;
+  if (const long error = file.error(); error != 0) return base::fail(static_cast<int>(-error));
   const auto written = content.data != nullptr ? write_at(file.get(), content.data, content.stat.size, 0)
                                                : write_parts(mount, content.entry, file.get());
   if (!written) return base::fail(written.error().value);
@@ -55,7 +87,9 @@ base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount, const PackMo
   // The lower of the two numbers is the one that the program would have got.
   const long over = sys::dup3(shown.get(), file.get(), flags & O_CLOEXEC);
   if (sys::failed(over)) return base::fail(static_cast<int>(-over));
-  return file;
+  base::UniqueFd copy = file.release();
+  if (!copy) return base::fail(EBUSY);
+  return copy;
 }
 
 base::Result<base::UniqueFd> open_copy_of_packed(const PackMount& mount, std::string_view path, int flags) {

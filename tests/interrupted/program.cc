@@ -1,6 +1,7 @@
 // A program that is interrupted:  program WAY ARGUMENT...
 //   handlers DIRECTORY COUNT [packed]  everything that may be called in a handler, of files f0, f1 ..., while malloc ends us
 //   jump PATH       SIGUSR1 leaves its open by siglongjmp; then again, at each line of stdin
+//   jumps PATH      the same of an open at each line of stdin; then says by how many MiB and numbers the process has grown
 //   unload LIBRARY PATH   threads load the library, open the file by its open, unload it, and end
 #include <dirent.h>
 #include <dlfcn.h>
@@ -245,6 +246,37 @@ int do_jump(int, char** argv) {
   return 0;
 }
 
+// The size of the process in MiB.
+int size_of_process() {
+  char text[64] = {};
+  const int fd = open("/proc/self/statm", O_RDONLY);
+  read(fd, text, sizeof text - 1);
+  close(fd);
+  return static_cast<int>(atol(text) * sysconf(_SC_PAGESIZE) >> 20);
+}
+
+int do_jumps(int, char** argv) {
+  signal(SIGUSR1, [](int) { siglongjmp(g_back, 1); });
+  static volatile int lowest, size = -1;
+  std::puts("ready");
+  while (wait_for_line()) {
+    if (sigsetjmp(g_back, 1) == 0) {
+      const int fd = open(argv[0], O_RDONLY);
+      std::printf("not left: %d\n", fd);
+      close(fd);
+      continue;
+    }
+    // What the first one makes may stay: it is there for the next.
+    if (size < 0) {
+      size = size_of_process();
+      lowest = lowest_free();
+    }
+    std::puts("left");
+  }
+  std::printf("%d %d\n", size_of_process() - size, lowest_free() - lowest);
+  return 0;
+}
+
 int do_unload(int argc, char** argv) {
   if (argc < 2) return 2;
   const auto body = [](void* of) -> void* {
@@ -278,6 +310,7 @@ int main(int argc, char** argv) {
   const char* const way = argc > 2 ? argv[1] : "";
   if (std::strcmp(way, "handlers") == 0) return do_handlers(argc - 2, argv + 2);
   if (std::strcmp(way, "jump") == 0) return do_jump(argc - 2, argv + 2);
+  if (std::strcmp(way, "jumps") == 0) return do_jumps(argc - 2, argv + 2);
   if (std::strcmp(way, "unload") == 0) return do_unload(argc - 2, argv + 2);
   return 2;
 }

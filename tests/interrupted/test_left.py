@@ -1,9 +1,10 @@
 """An open that waits for the origin is left by a jump out of a signal handler. The file is served afterwards as any other, and
 no number is lost."""
 import signal
+import subprocess
 import unittest
 
-from support import Case
+from support import COMMAND, Case
 
 
 class Left(Case):
@@ -38,6 +39,35 @@ class Left(Case):
 
     def test_out_of_its_read(self):
         self.check_jump("read")
+
+    def check_packed(self, read, **more):
+        """Twenty opens of a packed file are left, each at its n-th read: neither memory nor a number is lost."""
+        data = self.write_files(self.work / "data", 8)
+        subprocess.run([COMMAND, "pack", "-q", data, self.origin.source_root / "set.cube"], check=True, stdout=subprocess.DEVNULL)
+        prefix = self.work / "packed"
+        job = self.start_program("jumps", prefix / "f7", PACKS=f"{prefix}={self.origin.root}/set.cube", PREFETCH="0", **more)
+        # The pack is open by now.
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        for _ in range(20):
+            self.origin.script("clear", f"hold read {read}")
+            job.stdin.write("\n")
+            self.assertGreater(self.origin.held(), 0)
+            job.send_signal(signal.SIGUSR1)
+            self.assertEqual(job.stdout.readline(), "left\n")
+        self.origin.script("clear")
+        job.stdin.close()
+        mib, numbers = map(int, job.stdout.readline().split())
+        self.assertEqual(job.wait(), 0)
+        self.tried()
+        # The last one is left still.
+        self.assertLess(mib, 3)
+        self.assertLess(numbers, 2)
+
+    def test_out_of_a_read_of_a_pack(self):
+        self.check_packed(1)
+
+    def test_out_of_a_copy_of_a_packed_file(self):
+        self.check_packed(2, MAX_FILE="100K")
 
 
 if __name__ == "__main__":
