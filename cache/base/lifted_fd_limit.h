@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
+#include <ctime>
 
 #include "cache/base/block_signals.h"
 #include "cache/base/sys.h"
@@ -19,10 +21,11 @@ namespace cube::base {
 class LiftedFdLimit {
  public:
   LiftedFdLimit() {
-    g_users.fetch_add(1, std::memory_order_acq_rel);
+    const Lock lock;
+    g_users.fetch_add(1, std::memory_order_relaxed);
     struct ::rlimit before {};
-    // Another thread has lifted it. Its store of g_lifted comes before its change of the limit.
-    if (!get(before) || before.rlim_cur == g_lifted.load(std::memory_order_acquire)) return;
+    // Another thread has lifted it.
+    if (!get(before) || before.rlim_cur == g_lifted.load(std::memory_order_relaxed)) return;
     struct ::rlimit wide = before;
     wide.rlim_cur = std::max<rlim_t>(before.rlim_cur, 1 << 17);
     wide.rlim_max = std::max(wide.rlim_max, wide.rlim_cur);
@@ -31,17 +34,36 @@ class LiftedFdLimit {
     lift(before, wide);
   }
   ~LiftedFdLimit() {
-    if (g_users.fetch_sub(1, std::memory_order_acq_rel) == 1) restore();
+    const Lock lock;
+    if (g_users.fetch_sub(1, std::memory_order_relaxed) == 1) restore();
   }
   LiftedFdLimit(const LiftedFdLimit&) = delete;
   LiftedFdLimit& operator=(const LiftedFdLimit&) = delete;
 
-  // In a forked child: the parent's threads, which had lifted it, are not there.
+  // In a forked child: the parent's threads, which had lifted it or were about to, are not there.
   static void forget() {
-    if (g_users.exchange(0, std::memory_order_acq_rel) != 0) restore();
+    g_locked.store(0, std::memory_order_relaxed);
+    g_users.store(0, std::memory_order_relaxed);
+    restore();
   }
 
  private:
+  // The count and the limit change together: a thread that found the limit lifted would be without it when the last user restores
+  // it. Held for some system calls that do not wait. Signals are blocked, so no handler meets it on its own thread.
+  class Lock {
+   public:
+    Lock() {
+      constexpr timespec k_look_again{0, 1'000'000};
+      while (g_locked.exchange(1, std::memory_order_acquire) != 0) sys::futex_wait(&g_locked, 1, &k_look_again);
+    }
+    ~Lock() {
+      g_locked.store(0, std::memory_order_release);
+      sys::futex_wake_all(&g_locked);
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+  };
+
   static bool get(struct ::rlimit& limit) { return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))); }
   static bool set(const struct ::rlimit& limit) {
     return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::arg(&limit)));
@@ -50,6 +72,7 @@ class LiftedFdLimit {
     if (wide.rlim_cur <= before.rlim_cur) return false;
     g_program_soft.store(before.rlim_cur, std::memory_order_relaxed);
     g_program_hard.store(before.rlim_max, std::memory_order_relaxed);
+    // Before the change: a child that is forked now restores it.
     g_lifted.store(wide.rlim_cur, std::memory_order_release);
     if (set(wide)) return true;
     g_lifted.store(0, std::memory_order_release);
@@ -64,6 +87,8 @@ class LiftedFdLimit {
     g_lifted.store(0, std::memory_order_release);
   }
 
+  static constinit inline std::atomic<std::uint32_t> g_locked{0};
+  // Changes under the lock only, as all below it.
   static constinit inline std::atomic<int> g_users{0};
   // The soft limit while it is lifted; 0: it is not.
   static constinit inline std::atomic<rlim_t> g_lifted{0};

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <optional>
+#include <thread>
 
 namespace cube::base {
 namespace {
@@ -59,6 +61,25 @@ TEST(LiftedFdLimit, LimitThatTheProgramSetsMeanwhileStays) {
               if (soft_limit() != 50) return 1;
               { const LiftedFdLimit lifted; }
               return soft_limit() == 50 ? 0 : 2;
+            }),
+            0);
+}
+
+TEST(LiftedFdLimit, ThreadThatLiftsItWhileAnotherRestoresItHasIt) {
+  EXPECT_EQ(status_of([] {
+              std::atomic<int> refused{0};
+              const auto lift_often = [&refused] {
+                for (int i = 0; i < 5000; ++i) {
+                  const BlockSignals block;
+                  const LiftedFdLimit lifted;
+                  if (soft_limit() <= k_of_program) ++refused;
+                }
+              };
+              {
+                const std::jthread one(lift_often), other(lift_often), third(lift_often);
+              }
+              if (refused != 0) return 1;
+              return soft_limit() == k_of_program ? 0 : 2;
             }),
             0);
 }
