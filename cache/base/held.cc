@@ -15,7 +15,7 @@ struct HeldRow {
   std::size_t size = 0;
 };
 constexpr std::size_t k_held_rows = 12;
-constinit thread_local HeldRow t_held[k_held_rows] [[gnu::tls_model("initial-exec")]];
+constinit thread_local HeldRow t_held [[gnu::tls_model("initial-exec")]][k_held_rows];
 
 void clear_row(HeldRow& row) {
   row.give_back.store(nullptr, std::memory_order_relaxed);

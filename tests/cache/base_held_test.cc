@@ -28,16 +28,20 @@ template <typename Body>
 template <typename T>
 [[gnu::noinline]] const void* memory_of_one() {
   T object;
-  if constexpr (std::is_same_v<T, Aside>) return object.data();
-  else return object.reserve(100);
+  if constexpr (std::is_same_v<T, Aside>)
+    return object.data();
+  else
+    return object.reserve(100);
 }
 std::set<const void*> g_held;
 
 template <typename T>
 [[gnu::noinline]] void hold_and_jump() {
   T object;
-  if constexpr (std::is_same_v<T, Scratch>) g_held.insert(object.reserve(100));
-  else g_held.insert(object.data());
+  if constexpr (std::is_same_v<T, Scratch>)
+    g_held.insert(object.reserve(100));
+  else
+    g_held.insert(object.data());
   raise(SIGUSR2);
 }
 // The same from a frame that lies further down, so that a later call may come from above it.

@@ -75,9 +75,7 @@ TEST(LiftedFdLimit, ThreadThatLiftsItWhileAnotherRestoresItHasIt) {
                   if (soft_limit() <= k_of_program) ++refused;
                 }
               };
-              {
-                const std::jthread one(lift_often), other(lift_often), third(lift_often);
-              }
+              { const std::jthread one(lift_often), other(lift_often), third(lift_often); }
               if (refused != 0) return 1;
               return soft_limit() == k_of_program ? 0 : 2;
             }),
