@@ -21,6 +21,8 @@ void clear_row(HeldRow& row) {
   row.give_back.store(nullptr, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   row.holder.store(nullptr, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  --t_held_count;
 }
 
 void give_back_row(HeldRow& row) {
@@ -33,8 +35,10 @@ void give_back_row(HeldRow& row) {
 
 }  // namespace
 
+constinit thread_local std::size_t t_held_count [[gnu::tls_model("initial-exec")]] = 0;
+
 // Not inlined: its frame lies below all living objects of this stack.
-[[gnu::noinline]] void Held::give_back_left(const void* holder) {
+[[gnu::noinline]] void Held::give_back_left_slow(const void* holder) {
   const void* const frame = __builtin_frame_address(0);
   bool is_known = false;
   for (HeldRow& row : t_held) {
@@ -55,6 +59,8 @@ void give_back_row(HeldRow& row) {
     return false;
   for (HeldRow& row : t_held) {
     if (row.holder.load(std::memory_order_relaxed) != nullptr) continue;
+    ++t_held_count;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     row.holder.store(holder, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     row.what = what;
