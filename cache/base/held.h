@@ -16,7 +16,7 @@ extern constinit thread_local std::size_t t_held_count [[gnu::tls_model("initial
 
 class Held {
  public:
-  // What a row's two words mean.
+  // The use of a row's two words.
   using GiveBack = void (*)(std::uintptr_t what, std::size_t size);
 
   // Gives back what was left by a jump. A new object on the stack calls it before it takes its own.

@@ -266,7 +266,7 @@ int do_jumps(int, char** argv) {
       close(fd);
       continue;
     }
-    // What the first one makes may stay: it is there for the next.
+    // The first jump may leave something that the next one uses.
     if (size < 0) {
       size = size_of_process();
       lowest = lowest_free();
