@@ -31,12 +31,15 @@ bool is_own_socket(const std::string& path, struct ::stat& st) {
 }
 
 // Its maker is listening by now, unless it is dead.
-bool is_old_socket(const std::string& path) {
-  struct ::stat st {};
-  if (!is_own_socket(path, st)) return false;
+bool is_old(const struct ::stat& st) {
   const std::uint64_t made_ns =
       static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
   return base::wall_ns() - made_ns >= k_young_ns;
+}
+
+bool is_old_socket(const std::string& path) {
+  struct ::stat st {};
+  return is_own_socket(path, st) && is_old(st);
 }
 
 // A leader that died has left it. Only if nobody listens there, and only this very file: a new leader may be quicker.
@@ -51,7 +54,8 @@ void remove_dead_socket(const std::string& path) {
   if (sys::failed(fd)) return;
   const base::UniqueFd client(static_cast<int>(fd));
   if (sys::connect(client.get(), &address, sizeof address) != -ECONNREFUSED || !is_own_socket(path, now)) return;
-  if (now.st_dev == before.st_dev && now.st_ino == before.st_ino) sys::unlink(path.c_str());
+  // A new leader refuses, too, until it listens.
+  if (is_old(now) && now.st_dev == before.st_dev && now.st_ino == before.st_ino) sys::unlink(path.c_str());
 }
 
 }  // namespace
