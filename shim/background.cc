@@ -8,6 +8,7 @@
 #include "prefetch/sidecar.h"
 #include "shim/attachment.h"
 #include "shim/c_result.h"
+#include "shim/materialize.h"
 
 namespace cube::shim::background {
 namespace {

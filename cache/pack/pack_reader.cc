@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "cache/base/aside.h"
 #include "cache/base/can_read.h"
 #include "cache/base/clock.h"
 #include "cache/base/high_fd.h"

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cache/base/config.h"
+#include "cache/base/process_id.h"
 #include "cache/disk/disk_store.h"
 #include "cache/disk/read_buffers.h"
 #include "cache/tier/tier.h"
