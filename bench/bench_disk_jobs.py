@@ -27,7 +27,7 @@ EPOCHS = 2
 JOBS = ("reader", "DataLoader")
 # For page tables, the kernel's own structures, and what a process takes at its end.
 SLACK = 16 << 20
-# The part of a control group's memory that the shim leaves alone (cache/ram/region.cc): to be there, not to be used.
+# The part of a control group's memory that the shim leaves alone (cache/region/region.cc): to be there, not to be used.
 HEADROOM = 64 << 20
 KEPT = ("lookup", "getattr", "open", "read")
 

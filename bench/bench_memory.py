@@ -16,7 +16,7 @@ PROCESSES = 8
 MIB = 1 << 20
 BUCKET_BYTES, SLOTS = 64, 8
 # magic, version, header_bytes; segment_bytes, segment_count, four bucket counts; seven offsets of tables, four of the index,
-# the first segment's and the end (cache/ram/layout.h).
+# the first segment's and the end (cache/region/layout.h).
 HEADER = "<QII2I4I13Q"
 # One copy: the bytes, headers, paths and padding to pages for each file, the control tables, and for each process the
 # segment that it was filling.
@@ -69,7 +69,7 @@ def measure_memory(bench: Bench) -> Section:
 
 @dataclass(frozen=True)
 class Layout:
-    """The start of a region's file (cache/ram/layout.h)."""
+    """The start of a region's file (cache/region/layout.h)."""
 
     segment_bytes: int
     segment_count: int

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "cache/fill/cache_parts.h"
-#include "cache/ram/writers.h"
+#include "cache/region/writers.h"
 
 namespace cube::cache {
 

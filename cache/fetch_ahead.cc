@@ -1,7 +1,7 @@
 #include "cache/fetch_ahead.h"
 
-#include "cache/ram/process_slots.h"
-#include "cache/ram/segments.h"
+#include "cache/region/process_slots.h"
+#include "cache/region/segments.h"
 
 namespace cube::cache {
 

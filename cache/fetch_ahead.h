@@ -7,7 +7,7 @@
 #include "cache/base/hash.h"
 #include "cache/fill/background_fill.h"
 #include "cache/fill/cache_parts.h"
-#include "cache/ram/listings.h"
+#include "cache/region/listings.h"
 
 namespace cube::cache {
 

@@ -9,7 +9,7 @@
 #include "cache/base/log.h"
 #include "cache/fill/demand_open.h"
 #include "cache/fill/partial_fill.h"
-#include "cache/ram/fetch_scope.h"
+#include "cache/region/fetch_scope.h"
 #include "cache/tier/disk_tier.h"
 
 namespace cube::cache {

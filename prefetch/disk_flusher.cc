@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "cache/base/clock.h"
-#include "cache/ram/robust_lock.h"
+#include "cache/region/robust_lock.h"
 #include "cache/tier/tier_writer.h"
-#include "prefetch/background_thread.h"
-#include "prefetch/event_count.h"
+#include "prefetch/threads/background_thread.h"
+#include "prefetch/threads/event_count.h"
 
 namespace cube::prefetch {
 namespace {

@@ -9,9 +9,9 @@
 #include "cache/base/config.h"
 #include "cache/file_cache.h"
 #include "prefetch/depth_control.h"
-#include "prefetch/event_count.h"
 #include "prefetch/plan.h"
 #include "prefetch/prefetcher.h"
+#include "prefetch/threads/event_count.h"
 
 namespace cube::prefetch {
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "prefetch/announcements.h"
-#include "prefetch/list_source.h"
-#include "prefetch/listing_source.h"
+#include "prefetch/order/announcements.h"
+#include "prefetch/order/list_source.h"
+#include "prefetch/order/listing_source.h"
 #include "prefetch/prefetcher.h"
 
 namespace cube::prefetch {

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "cache/file_cache.h"
-#include "prefetch/engine_choice.h"
-#include "prefetch/event_count.h"
-#include "prefetch/path_source.h"
+#include "prefetch/engine/engine_choice.h"
+#include "prefetch/order/path_source.h"
 #include "prefetch/ring_watch.h"
+#include "prefetch/threads/event_count.h"
 
 namespace cube::prefetch {
 

@@ -13,8 +13,8 @@
 #include <mutex>
 #include <vector>
 
-#include "cache/ram/ring.h"
-#include "prefetch/path_source.h"
+#include "cache/region/ring.h"
+#include "prefetch/order/path_source.h"
 
 namespace cube::prefetch {
 

@@ -6,9 +6,9 @@
 #include <new>
 
 #include "cache/base/clock.h"
-#include "cache/ram/robust_lock.h"
-#include "prefetch/background_thread.h"
+#include "cache/region/robust_lock.h"
 #include "prefetch/lead.h"
+#include "prefetch/threads/background_thread.h"
 
 namespace cube::prefetch {
 namespace {

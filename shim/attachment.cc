@@ -8,7 +8,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
 #include "shim/background.h"
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
 #include "shim/materialize.h"
 
 namespace cube::shim::attachment {

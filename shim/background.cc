@@ -4,10 +4,10 @@
 
 #include "cache/base/log.h"
 #include "cache/base/signal_frame.h"
-#include "prefetch/background_thread.h"
 #include "prefetch/sidecar.h"
+#include "prefetch/threads/background_thread.h"
 #include "shim/attachment.h"
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
 #include "shim/materialize.h"
 
 namespace cube::shim::background {

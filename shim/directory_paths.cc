@@ -7,7 +7,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
-#include "shim/served_directory.h"
+#include "shim/calls/served_directory.h"
 
 namespace cube::shim::path_filter {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdarg>
 
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
 
 namespace cube::shim::early {
 

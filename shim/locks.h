@@ -7,7 +7,7 @@
 
 #include <fcntl.h>
 
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
 #include "shim/materialize.h"
 
 namespace cube::shim::locks {

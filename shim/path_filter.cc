@@ -7,9 +7,9 @@
 
 #include "cache/base/aside.h"
 #include "cache/base/path.h"
+#include "shim/calls/mappings.h"
 #include "shim/directory_paths.h"
 #include "shim/fd_table.h"
-#include "shim/mappings.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
 

@@ -8,9 +8,9 @@
 
 #include "cache/base/path.h"
 #include "cache/base/unique_fd.h"
-#include "cache/job_report.h"
+#include "cache/report/job_report.h"
 #include "shim/attachment.h"
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
 #include "shim/near_look.h"
 #include "shim/path_of_fd.h"
 #include "shim/placeholder.h"

@@ -31,7 +31,7 @@ UNIFIED = "UnifiedSource"
 SHORT_ANALYSIS = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=4000"]
 LAST_FLAG = "-Wno-unknown-warning-option"
 # tests/ folders that the sanitizer builds compile.
-SANITIZED = ("tests/cache", "tests/disk", "tests/fuzz", "tests/pack", "tests/prefetch", "tests/support")
+SANITIZED = ("tests/cache", "tests/cache/disk", "tests/fuzz", "tests/pack", "tests/prefetch", "tests/support")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
 
@@ -99,8 +99,7 @@ def warning_jobs(units: list[Unit]) -> list[list[str]]:
     by_flags: dict[tuple[str, str, str], tuple[list[str], list[Path]]] = {}
     for unit in units:
         for source in unit.sources:
-            name = source.relative_to(ROOT).as_posix()
-            if unit.folder() not in PRODUCT and not name.startswith(SANITIZED):
+            if unit.folder() not in PRODUCT and source.parent.relative_to(ROOT).as_posix() not in SANITIZED:
                 by_flags.setdefault((unit.target, source.suffix, " ".join(unit.flags)), (unit.flags, []))[1].append(source)
     jobs = []
     for (_, suffix, _), (flags, sources) in by_flags.items():

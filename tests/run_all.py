@@ -103,7 +103,7 @@ def main() -> int:
         # One more than there are processors, because many of these wait for a slow mount.
         run.tests("g++", "", run.options.jobs + 1)
     if built and run.options.long:
-        run.part("mutants", [sys.executable, "tests/mutants/run.py", "--again", "--work", run.tree("-mutants"),
+        run.part("mutants", [sys.executable, "tests/house/mutants/run.py", "--again", "--work", run.tree("-mutants"),
                              "--jobs", str(run.options.jobs)])
     return run.report()
 

@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/disk/disk_store.h"
+#include "cache/tier/disk/disk_store.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "prefetch/engine_choice.h"
+#include "prefetch/engine/engine_choice.h"
 
 namespace cube::bench {
 

@@ -3,9 +3,9 @@
 
 #include "cache/fill/freshness.h"
 #include "cache/fill/record_fill.h"
-#include "cache/ram/listings.h"
-#include "cache/ram/ram_tier.h"
-#include "cache/ram/single_flight.h"
+#include "cache/region/listings.h"
+#include "cache/region/ram_tier.h"
+#include "cache/region/single_flight.h"
 #include "cache/tier/tier.h"
 
 namespace cube::cache {

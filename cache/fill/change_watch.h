@@ -3,7 +3,7 @@
 // Thread safety: an object belongs to one thread; what it looks at may change at any time.
 #pragma once
 
-#include "cache/ram/writers.h"
+#include "cache/region/writers.h"
 
 namespace cube::cache {
 

@@ -9,7 +9,7 @@
 #include "cache/fill/partial_fill.h"
 #include "cache/fill/recent_misses.h"
 #include "cache/fill/tier_open.h"
-#include "cache/ram/fetch_scope.h"
+#include "cache/region/fetch_scope.h"
 
 namespace cube::cache {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "cache/base/config.h"
 #include "cache/origin/origins.h"
-#include "cache/ram/ram_tier.h"
+#include "cache/region/ram_tier.h"
 
 namespace cube::cache {
 

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "cache/ram/ram_tier.h"
+#include "cache/region/ram_tier.h"
 
 namespace cube::cache {
 

@@ -9,8 +9,8 @@
 
 #include "cache/base/clock.h"
 #include "cache/fill/recent_misses.h"
-#include "cache/ram/fetch_scope.h"
-#include "cache/ram/listings.h"
+#include "cache/region/fetch_scope.h"
+#include "cache/region/listings.h"
 
 namespace cube::cache {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "cache/base/hash.h"
 #include "cache/fill/record_fill.h"
-#include "cache/ram/single_flight.h"
+#include "cache/region/single_flight.h"
 
 namespace cube::cache {
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "cache/base/clock.h"
-#include "cache/ram/region.h"
+#include "cache/region/region.h"
 
 namespace cube::cache {
 

@@ -9,7 +9,7 @@
 #include "cache/base/config.h"
 #include "cache/fill/change_watch.h"
 #include "cache/origin/origin.h"
-#include "cache/ram/ram_tier.h"
+#include "cache/region/ram_tier.h"
 
 namespace cube::cache {
 

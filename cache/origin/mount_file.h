@@ -6,8 +6,8 @@
 
 #include "cache/base/stats.h"
 #include "cache/origin/links_on_way.h"
-#include "cache/ram/fetch_scope.h"
 #include "cache/record/file_stat.h"
+#include "cache/region/fetch_scope.h"
 
 namespace cube::cache {
 

@@ -34,7 +34,7 @@ struct Record {
   // The path it was opened by holds no symbolic link, so that lstat and O_NOFOLLOW see this very file.
   static constexpr std::uint8_t k_flag_physical = 1;
   static constexpr std::uint8_t k_flag_mappable = 2;
-  // Fetched before it was asked for; its first open is noted (ram/ring.h).
+  // Fetched before it was asked for; its first open is noted (cache/region/ring.h).
   static constexpr std::uint8_t k_flag_prefetched = 4;
   // Its bytes came from the disk tier, which has them still: they need not be written there, nor looked for.
   static constexpr std::uint8_t k_flag_from_disk = 8;

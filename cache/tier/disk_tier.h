@@ -1,4 +1,4 @@
-// The tier of a local disk (cache/disk). Thread safety: as Tier.
+// The tier of a local disk (cache/tier/disk). Thread safety: as Tier.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 #include "cache/base/config.h"
 #include "cache/base/process_id.h"
-#include "cache/disk/disk_store.h"
-#include "cache/disk/read_buffers.h"
+#include "cache/tier/disk/disk_store.h"
+#include "cache/tier/disk/read_buffers.h"
 #include "cache/tier/tier.h"
 
 namespace cube::cache {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cache/base/clock.h"
-#include "cache/ram/segments.h"
+#include "cache/region/segments.h"
 
 namespace cube::cache {
 

@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "cache/ram/ram_tier.h"
+#include "cache/region/ram_tier.h"
 #include "cache/tier/tier.h"
 
 namespace cube::cache {

@@ -2,9 +2,9 @@
 // read.
 #include <sys/resource.h>
 
-#include "prefetch/path_list.h"
-#include "prefetch/thread_engine.h"
-#include "prefetch/uring_engine.h"
+#include "prefetch/engine/thread_engine.h"
+#include "prefetch/engine/uring_engine.h"
+#include "prefetch/order/path_list.h"
 #include "shim/cli/checks.h"
 #include "shim/cli/settings.h"
 

@@ -12,8 +12,8 @@
 
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
-#include "cache/disk/disk_care.h"
-#include "cache/ram/process_slots.h"
+#include "cache/region/process_slots.h"
+#include "cache/tier/disk/disk_care.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/settings.h"
 

@@ -11,7 +11,7 @@
 
 #include "cache/base/path.h"
 #include "cache/record/file_stat.h"
-#include "prefetch/list_paths.h"
+#include "prefetch/order/list_paths.h"
 
 namespace cube::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cache/base/unique_fd.h"
-#include "prefetch/path_list.h"
-#include "prefetch/path_source.h"
+#include "prefetch/order/path_list.h"
+#include "prefetch/order/path_source.h"
 
 namespace cube::cli {
 

@@ -12,7 +12,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/path.h"
 #include "cache/pack/pack_builder.h"
-#include "prefetch/list_paths.h"
+#include "prefetch/order/list_paths.h"
 #include "shim/cli/census.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "cache/base/path.h"
-#include "prefetch/list_paths.h"
+#include "prefetch/order/list_paths.h"
 
 namespace cube::cli {
 namespace {

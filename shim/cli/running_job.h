@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cache/base/process_id.h"
-#include "cache/ram/region.h"
+#include "cache/region/region.h"
 
 namespace cube::cli {
 

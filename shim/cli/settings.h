@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cache/base/config.h"
-#include "cache/ram/region.h"
+#include "cache/region/region.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as the library has it
 class App;

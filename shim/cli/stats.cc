@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "cache/job_report.h"
+#include "cache/report/job_report.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/settings.h"
 

@@ -1,7 +1,7 @@
 // A call that ours may answer, and else libc. For the files of this folder alone. Thread safety: as libc's.
 #pragma once
 
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
 #include "shim/cancellation.h"
 #include "shim/exports/exports.h"
 #include "shim/real_libc.h"

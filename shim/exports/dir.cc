@@ -4,16 +4,16 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/names.h"
+#include "shim/calls/new_fds.h"
+#include "shim/calls/served_directory.h"
 #include "shim/cancellation.h"
 #include "shim/exports/exports.h"
 #include "shim/exports/open_by.h"
-#include "shim/file_calls.h"
 #include "shim/materialize.h"
-#include "shim/names.h"
-#include "shim/new_fds.h"
 #include "shim/real_libc.h"
-#include "shim/served_directory.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;

@@ -1,11 +1,11 @@
 // fcntl and the locks.
 #include <cstdarg>
 
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/new_fds.h"
 #include "shim/exports/exports.h"
-#include "shim/file_calls.h"
 #include "shim/locks.h"
-#include "shim/new_fds.h"
 #include "shim/real_libc.h"
 
 namespace shim = cube::shim;

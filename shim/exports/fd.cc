@@ -4,12 +4,12 @@
 
 #include <cstdarg>
 
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/name_change.h"
+#include "shim/calls/new_fds.h"
 #include "shim/cancellation.h"
 #include "shim/exports/answers.h"
-#include "shim/file_calls.h"
-#include "shim/name_change.h"
-#include "shim/new_fds.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;

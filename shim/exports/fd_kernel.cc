@@ -1,11 +1,11 @@
 // Calls on one fd that are not answered in user space, and fds that come from elsewhere: most are made by hooks.def itself.
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/name_change.h"
+#include "shim/calls/names.h"
+#include "shim/calls/new_fds.h"
+#include "shim/calls/opened_writers.h"
 #include "shim/exports/answers.h"
 #include "shim/materialize.h"
-#include "shim/name_change.h"
-#include "shim/names.h"
-#include "shim/new_fds.h"
-#include "shim/opened_writers.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;

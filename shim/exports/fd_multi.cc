@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
+#include "shim/calls/new_fds.h"
+#include "shim/calls/opened_writers.h"
+#include "shim/calls/user_pointer.h"
 #include "shim/exports/exports.h"
 #include "shim/materialize.h"
-#include "shim/new_fds.h"
-#include "shim/opened_writers.h"
 #include "shim/real_libc.h"
-#include "shim/user_pointer.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;

@@ -9,13 +9,13 @@
 #include "cache/base/aside.h"
 #include "cache/base/clock.h"
 #include "shim/background.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/name_change.h"
+#include "shim/calls/names.h"
+#include "shim/calls/path_calls.h"
+#include "shim/calls/user_pointer.h"
 #include "shim/exports/answers.h"
-#include "shim/file_calls.h"
 #include "shim/materialize.h"
-#include "shim/name_change.h"
-#include "shim/names.h"
-#include "shim/path_calls.h"
-#include "shim/user_pointer.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;

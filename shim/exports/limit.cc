@@ -2,8 +2,8 @@
 // that the kernel would refuse.
 #include <sys/resource.h>
 
+#include "shim/calls/new_fds.h"
 #include "shim/exports/exports.h"
-#include "shim/new_fds.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"

@@ -1,11 +1,11 @@
 // mmap and its kin. An allocator's mmap has no fd and goes straight through.
 #include <cstdarg>
 
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/mappings.h"
 #include "shim/exports/exports.h"
 #include "shim/fd_table.h"
-#include "shim/file_calls.h"
-#include "shim/mappings.h"
 #include "shim/materialize.h"
 #include "shim/real_libc.h"
 

@@ -2,13 +2,13 @@
 #include <cstdarg>
 #include <cstdlib>
 
+#include "shim/calls/file_calls.h"
+#include "shim/calls/names.h"
+#include "shim/calls/new_fds.h"
+#include "shim/calls/open_plan.h"
 #include "shim/cancellation.h"
 #include "shim/exports/answers.h"
 #include "shim/exports/open_by.h"
-#include "shim/file_calls.h"
-#include "shim/names.h"
-#include "shim/new_fds.h"
-#include "shim/open_plan.h"
 #include "shim/spelling.h"
 
 namespace shim = cube::shim;

@@ -1,10 +1,10 @@
 // An open as hooks of several topics make it. For the files of this folder alone. Thread safety: as libc's.
 #pragma once
 
+#include "shim/calls/names.h"
+#include "shim/calls/new_fds.h"
+#include "shim/calls/open_plan.h"
 #include "shim/cancellation.h"
-#include "shim/names.h"
-#include "shim/new_fds.h"
-#include "shim/open_plan.h"
 #include "shim/spelling.h"
 
 namespace cube::shim {

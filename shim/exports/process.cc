@@ -4,12 +4,12 @@
 
 #include <cstdarg>
 
+#include "shim/calls/new_fds.h"
+#include "shim/calls/spawn_actions.h"
 #include "shim/exports/exports.h"
 #include "shim/materialize.h"
-#include "shim/new_fds.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"
-#include "shim/spawn_actions.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;

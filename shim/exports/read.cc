@@ -1,6 +1,6 @@
 // read, lseek and advice on one fd.
+#include "shim/calls/file_calls.h"
 #include "shim/exports/answers.h"
-#include "shim/file_calls.h"
 #include "shim/materialize.h"
 
 namespace shim = cube::shim;

@@ -1,12 +1,12 @@
 // stat, access and their kin, by path and by fd.
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/names.h"
+#include "shim/calls/path_calls.h"
+#include "shim/calls/user_pointer.h"
 #include "shim/exports/answers.h"
-#include "shim/file_calls.h"
 #include "shim/materialize.h"
-#include "shim/names.h"
-#include "shim/path_calls.h"
 #include "shim/placeholder.h"
-#include "shim/user_pointer.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;

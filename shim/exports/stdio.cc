@@ -7,15 +7,15 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/cookie_stream.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/new_fds.h"
+#include "shim/calls/open_plan.h"
+#include "shim/calls/path_calls.h"
 #include "shim/cancellation.h"
-#include "shim/cookie_stream.h"
 #include "shim/exports/exports.h"
-#include "shim/file_calls.h"
 #include "shim/materialize.h"
-#include "shim/new_fds.h"
-#include "shim/open_plan.h"
-#include "shim/path_calls.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"
 

@@ -9,22 +9,22 @@
 #include <cstdarg>
 #include <optional>
 
-#include "shim/c_result.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/name_change.h"
+#include "shim/calls/names.h"
+#include "shim/calls/new_fds.h"
+#include "shim/calls/open_plan.h"
+#include "shim/calls/path_calls.h"
+#include "shim/calls/syscall_table.h"
+#include "shim/calls/user_pointer.h"
 #include "shim/cancellation.h"
 #include "shim/exports/exports.h"
-#include "shim/file_calls.h"
 #include "shim/locks.h"
 #include "shim/materialize.h"
-#include "shim/name_change.h"
-#include "shim/names.h"
-#include "shim/new_fds.h"
-#include "shim/open_plan.h"
-#include "shim/path_calls.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"
-#include "shim/syscall_table.h"
-#include "shim/user_pointer.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;

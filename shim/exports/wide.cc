@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "shim/c_result.h"
-#include "shim/cookie_stream.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/cookie_stream.h"
 #include "shim/exports/exports.h"
 #include "shim/materialize.h"
 #include "shim/real_libc.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "cache/ram/process_slots.h"
+#include "cache/region/process_slots.h"
 #include "tests/support/ring_files.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/tracee.h"

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "cache/ram/segments.h"
+#include "cache/region/segments.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "cache/file_cache.h"
-#include "cache/ram/process_slots.h"
-#include "cache/ram/robust_lock.h"
-#include "cache/ram/writers.h"
+#include "cache/region/process_slots.h"
+#include "cache/region/robust_lock.h"
+#include "cache/region/writers.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"

@@ -1,5 +1,5 @@
 // The hash index, filled with places that no record lies at.
-#include "cache/ram/index.h"
+#include "cache/region/index.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "cache/ram/segments.h"
+#include "cache/region/segments.h"
 #include "tests/support/effort.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"

@@ -1,5 +1,5 @@
 // The report, to the letter.
-#include "cache/job_report.h"
+#include "cache/report/job_report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The places of the tables of a region.
-#include "cache/ram/layout.h"
+#include "cache/region/layout.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // By what a process is known to live: its memory. Not a thread of it, not an fd, not /proc, not its pid.
-#include "cache/ram/life_lock.h"
+#include "cache/region/life_lock.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "cache/ram/process_slots.h"
-#include "cache/ram/robust_lock.h"
+#include "cache/region/process_slots.h"
+#include "cache/region/robust_lock.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"

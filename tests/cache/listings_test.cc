@@ -1,5 +1,5 @@
 // Directories that programs have listed, as all processes of the node know them.
-#include "cache/ram/listings.h"
+#include "cache/region/listings.h"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@
 
 #include "cache/base/signal_frame.h"
 #include "cache/file_cache.h"
-#include "cache/ram/fetch_scope.h"
-#include "cache/ram/listings.h"
+#include "cache/region/fetch_scope.h"
+#include "cache/region/listings.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 

@@ -1,7 +1,7 @@
 // The turn of a fetch whose bytes come as a program reads them: it is waited for only as long as they come.
 #include <gtest/gtest.h>
 
-#include "cache/ram/single_flight.h"
+#include "cache/region/single_flight.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/test_region.h"

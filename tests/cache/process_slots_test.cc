@@ -1,15 +1,15 @@
 // Attached processes: the living are never taken for dead, the dead are reaped, and their counters are kept.
-#include "cache/ram/process_slots.h"
+#include "cache/region/process_slots.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
 
 #include <vector>
 
-#include "cache/job_report.h"
-#include "cache/ram/life_lock.h"
-#include "cache/ram/robust_lock.h"
-#include "cache/ram/segments.h"
+#include "cache/region/life_lock.h"
+#include "cache/region/robust_lock.h"
+#include "cache/region/segments.h"
+#include "cache/report/job_report.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"

@@ -1,5 +1,5 @@
 // Records in the shared region: reserve, fill in, publish, find, mark.
-#include "cache/ram/ram_tier.h"
+#include "cache/region/ram_tier.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cache/base/clock.h"
-#include "cache/ram/segments.h"
+#include "cache/region/segments.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "cache/ram/ram_tier.h"
+#include "cache/region/ram_tier.h"
 #include "tests/support/child.h"
 #include "tests/support/test_region.h"
 

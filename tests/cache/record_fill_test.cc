@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "cache/base/clock.h"
-#include "cache/ram/writers.h"
 #include "cache/record/recent_change.h"
+#include "cache/region/writers.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/test_region.h"

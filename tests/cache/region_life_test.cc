@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "cache/ram/process_slots.h"
-#include "cache/ram/region.h"
+#include "cache/region/process_slots.h"
+#include "cache/region/region.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/test_region.h"

@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-#include "cache/ram/region.h"
+#include "cache/region/region.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/test_region.h"

@@ -1,5 +1,5 @@
 // The things that a region accepts, refuses and guards.
-#include "cache/ram/region.h"
+#include "cache/region/region.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

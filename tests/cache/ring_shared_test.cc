@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "cache/base/clock.h"
-#include "cache/ram/ring.h"
+#include "cache/region/ring.h"
 #include "tests/support/child.h"
 #include "tests/support/ring_files.h"
 

@@ -1,5 +1,5 @@
 // The ring: what has been read makes room for what comes next, and nothing else does.
-#include "cache/ram/ring.h"
+#include "cache/region/ring.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "cache/base/clock.h"
-#include "cache/ram/process_slots.h"
-#include "cache/ram/robust_lock.h"
+#include "cache/region/process_slots.h"
+#include "cache/region/robust_lock.h"
 #include "tests/support/child.h"
 #include "tests/support/ring_files.h"
 

@@ -1,5 +1,5 @@
 // Leases: whole segments, what others have left of theirs, runs.
-#include "cache/ram/segments.h"
+#include "cache/region/segments.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "cache/ram/process_slots.h"
-#include "cache/ram/ring.h"
-#include "cache/ram/robust_lock.h"
+#include "cache/region/process_slots.h"
+#include "cache/region/ring.h"
+#include "cache/region/robust_lock.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"

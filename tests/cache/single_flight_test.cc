@@ -1,5 +1,5 @@
 // One fetch for each path on the node, whatever becomes of the fetcher.
-#include "cache/ram/single_flight.h"
+#include "cache/region/single_flight.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cache/base/clock.h"
-#include "cache/ram/process_slots.h"
+#include "cache/region/process_slots.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"

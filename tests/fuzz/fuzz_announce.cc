@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "prefetch/announced_orders.h"
+#include "prefetch/order/announced_orders.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::prefetch {

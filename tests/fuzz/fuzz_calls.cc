@@ -8,10 +8,10 @@
 #include <cstring>
 #include <vector>
 
-#include "shim/file_calls.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/open_plan.h"
+#include "shim/calls/path_calls.h"
 #include "shim/materialize.h"
-#include "shim/open_plan.h"
-#include "shim/path_calls.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::shim {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cache/base/unique_fd.h"
-#include "cache/disk/segment_file.h"
+#include "cache/tier/disk/segment_file.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::cache {

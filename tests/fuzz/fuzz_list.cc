@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cache/base/path.h"
-#include "prefetch/path_list.h"
+#include "prefetch/order/path_list.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::prefetch {

@@ -12,8 +12,8 @@
 
 #include "cache/base/hash.h"
 #include "cache/file_cache.h"
-#include "cache/job_report.h"
-#include "cache/ram/process_slots.h"
+#include "cache/region/process_slots.h"
+#include "cache/report/job_report.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::cache {

@@ -5,7 +5,7 @@
 
 #include "cache/base/hash.h"
 #include "cache/base/sys.h"
-#include "cache/ram/layout.h"
+#include "cache/region/layout.h"
 #include "tests/parity/totals.h"
 
 namespace cube::parity {
@@ -186,7 +186,7 @@ void Case::expect_served(int fd) const {
   if (!is_covered()) return;
   const std::string target = raw_fd_target(fd);
   if (is_virtual()) {
-    // The first open of a large file has the origin's number (shim/origin_reads.h).
+    // The first open of a large file has the origin's number (shim/calls/origin_reads.h).
     struct ::stat st {};
     const bool is_large = !sys::failed(sys::fstat(fd, &st)) && S_ISREG(st.st_mode) && st.st_size >= 1 << 20;
     EXPECT_TRUE(target.starts_with("/proc/") || is_large) << "fd " << fd << " is not a placeholder but " << target;

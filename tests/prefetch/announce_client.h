@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cache/base/unique_fd.h"
-#include "prefetch/announce_message.h"
+#include "prefetch/order/announce_message.h"
 
 namespace cube::prefetch::testing {
 

@@ -1,5 +1,5 @@
 // The announcements of clients, as they are taken: order, epochs, fairness, bounds, and messages that nobody should send.
-#include "prefetch/announced_orders.h"
+#include "prefetch/order/announced_orders.h"
 
 #include <cstring>
 #include <map>

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "prefetch/announcements.h"
-#include "prefetch/event_count.h"
+#include "prefetch/order/announcements.h"
+#include "prefetch/threads/event_count.h"
 #include "tests/prefetch/announce_client.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,5 +1,5 @@
 // The socket on which jobs announce what they will read: what goes through it, and who may come, stay and go.
-#include "prefetch/announcements.h"
+#include "prefetch/order/announcements.h"
 
 #include <grp.h>
 #include <sys/wait.h>
@@ -7,7 +7,7 @@
 #include <csignal>
 #include <thread>
 
-#include "prefetch/background_thread.h"
+#include "prefetch/threads/background_thread.h"
 #include "tests/prefetch/announcements_fixture.h"
 
 namespace cube::prefetch::testing {

@@ -1,11 +1,11 @@
 // How `auto` decides, with engines of a set speed and a clock of its own, and with the real ones.
-#include "prefetch/engine_choice.h"
+#include "prefetch/engine/engine_choice.h"
 
 #include <cerrno>
 #include <deque>
 #include <random>
 
-#include "prefetch/engine_trial.h"
+#include "prefetch/engine/engine_trial.h"
 #include "tests/prefetch/test_client.h"
 #include "tests/support/temp_dir.h"
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cache/base/clock.h"
-#include "tests/lagfs/mount.h"
+#include "tests/bench/lagfs/mount.h"
 #include "tests/prefetch/test_client.h"
 #include "tests/support/child.h"
 

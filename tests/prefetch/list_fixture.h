@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "prefetch/path_list.h"
+#include "prefetch/order/path_list.h"
 #include "tests/support/temp_dir.h"
 
 namespace cube::prefetch::testing {

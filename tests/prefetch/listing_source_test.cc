@@ -1,5 +1,5 @@
 // How much is fetched of a directory that was listed, and in which order.
-#include "prefetch/listing_source.h"
+#include "prefetch/order/listing_source.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "prefetch/prefetcher.h"
-#include "tests/lagfs/mount.h"
+#include "tests/bench/lagfs/mount.h"
 #include "tests/support/small_cache.h"
 
 namespace cube::prefetch {

@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "prefetch/background_thread.h"
+#include "prefetch/threads/background_thread.h"
 #include "tests/support/child.h"
 #include "tests/support/effort.h"
 #include "tests/support/sanitizers.h"

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "prefetch/io_engine.h"
-#include "prefetch/thread_engine.h"
-#include "prefetch/uring_engine.h"
+#include "prefetch/engine/io_engine.h"
+#include "prefetch/engine/thread_engine.h"
+#include "prefetch/engine/uring_engine.h"
 #include "tests/support/sanitizers.h"
 
 namespace cube::prefetch::testing {

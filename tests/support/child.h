@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cache/ram/life_lock.h"
+#include "cache/region/life_lock.h"
 
 namespace cube::tests {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/disk/disk_store.h"
+#include "cache/tier/disk/disk_store.h"
 #include "tests/support/temp_dir.h"
 
 namespace cube::tests {

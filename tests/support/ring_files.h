@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/ram/segments.h"
+#include "cache/region/segments.h"
 #include "tests/support/test_region.h"
 
 namespace cube::tests {

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "cache/base/clock.h"
-#include "cache/ram/process_slots.h"
-#include "cache/ram/robust_lock.h"
-#include "cache/ram/segments.h"
-#include "cache/ram/single_flight.h"
+#include "cache/region/process_slots.h"
+#include "cache/region/robust_lock.h"
+#include "cache/region/segments.h"
+#include "cache/region/single_flight.h"
 #include "tests/support/test_region.h"
 
 namespace cube::tests {

@@ -11,8 +11,8 @@
 
 #include "cache/base/hash.h"
 #include "cache/file_cache.h"
-#include "cache/ram/ram_tier.h"
-#include "cache/ram/region.h"
+#include "cache/region/ram_tier.h"
+#include "cache/region/region.h"
 
 namespace cube::tests {
 

@@ -1,0 +1,83 @@
+#include "cache/region/fetch_scope.h"
+
+#include "cache/base/clock.h"
+#include "cache/base/signal_frame.h"
+
+namespace cube::cache {
+namespace {
+
+struct ThreadFetch {
+  const FetchScope* scope = nullptr;
+  SingleFlight::Hold turn;
+  int fd = -1;
+  ProcessSlot* waits_in = nullptr;
+  std::uint64_t waits_since = 0;
+};
+constinit thread_local ThreadFetch t_fetch [[gnu::tls_model("initial-exec")]];
+
+void end_wait_of_thread() {
+  ProcessSlot* const process = std::exchange(t_fetch.waits_in, nullptr);
+  if (process == nullptr) return;
+  process->demand_waits.fetch_sub(1, std::memory_order_relaxed);
+  process->demand_fetches.fetch_add(1, std::memory_order_relaxed);
+  process->demand_ns.fetch_add(base::monotonic_ns() - t_fetch.waits_since, std::memory_order_relaxed);
+}
+
+void end_left_fetch() {
+  if (const int fd = std::exchange(t_fetch.fd, -1); fd >= 0) base::sys::close(fd);
+  t_fetch.turn.end();
+  end_wait_of_thread();
+  t_fetch = {};
+}
+
+}  // namespace
+
+FetchScope::FetchScope() {
+  t_fetch = {};
+  t_fetch.scope = this;
+}
+
+FetchScope::~FetchScope() {
+  end_wait();
+  if (is_own()) t_fetch = {};
+}
+
+bool FetchScope::is_open() {
+  if (t_fetch.scope == nullptr) [[likely]]
+    return false;
+  if (base::may_be_in_handler()) return true;
+  end_left_fetch();
+  return false;
+}
+
+void FetchScope::forget() { t_fetch = {}; }
+
+bool FetchScope::is_own() const { return t_fetch.scope == this; }
+
+void FetchScope::hold(const SingleFlight::Hold& turn) { t_fetch.turn = turn; }
+
+void FetchScope::begin_wait(ProcessSlot& process) {
+  process.demand_waits.fetch_add(1, std::memory_order_relaxed);
+  t_fetch.waits_since = base::monotonic_ns();
+  t_fetch.waits_in = &process;
+}
+
+void FetchScope::end_wait() {
+  if (is_own()) end_wait_of_thread();
+}
+
+bool FetchScope::note_fd(int fd) {
+  if (t_fetch.scope == nullptr) return false;
+  t_fetch.fd = fd;
+  return true;
+}
+
+bool FetchScope::has_fd(int fd) { return t_fetch.fd == fd; }
+
+bool FetchScope::let_go_of_fd(int fd) {
+  if (t_fetch.fd != fd) return false;
+  t_fetch.fd = -1;
+  return true;
+}
+
+}  // namespace cube::cache

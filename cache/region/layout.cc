@@ -1,0 +1,85 @@
+#include "cache/region/layout.h"
+
+#include <algorithm>
+
+#include "cache/record/record.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_mib = 1 << 20;
+// A file takes two slots of the index, by its path and by its inode, and two-choice hashing needs some room. Slots for each
+// 32 KiB of segments, in halves: the first table does for files of 45 KiB on average and more, four for 4 KiB, and all of them
+// for label files of 200 bytes.
+constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
+
+std::uint32_t segment_bytes_for(std::uint64_t bytes) {
+  // A process leases one at a time, so that a small region needs small ones. All are multiples of a huge page.
+  if (bytes >= 2048 * k_mib) return 16 * k_mib;
+  if (bytes >= 256 * k_mib) return 4 * k_mib;
+  return 2 * k_mib;
+}
+
+// Hundreds of jobs, one for each rank, share a node; a smaller region cannot spare the room for as many.
+std::uint32_t rows_for(std::uint32_t segment_bytes, std::uint32_t most) {
+  return segment_bytes >= 16 * k_mib ? most : segment_bytes >= 4 * k_mib ? most / 2 : most / 4;
+}
+
+RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
+  RegionLayout layout;
+  layout.segment_bytes = segment_bytes;
+  layout.segment_count = segment_count;
+  layout.process_slots = rows_for(segment_bytes, k_most_process_slots);
+  layout.job_rows = rows_for(segment_bytes, k_most_job_rows);
+  const std::uint64_t units = std::uint64_t{segment_bytes} * segment_count / (32 << 10);
+  std::uint64_t at = k_page;
+  const auto table = [&](std::uint64_t& where, std::uint64_t row_bytes, std::uint64_t rows) {
+    where = at;
+    at = (at + row_bytes * rows + 63) / 64 * 64;
+  };
+  table(layout.jobs, sizeof(JobRow), layout.job_rows);
+  table(layout.processes, sizeof(ProcessSlot), layout.process_slots);
+  table(layout.pins, sizeof(std::uint32_t) * segment_count, layout.process_slots);
+  table(layout.segments, sizeof(SegmentRow), segment_count);
+  table(layout.writers, sizeof(WriterStripe), k_writer_stripes);
+  table(layout.own_writers, sizeof(std::uint64_t) * k_own_writers, layout.process_slots);
+  table(layout.left_writers, sizeof(LeftWriter), k_left_writers);
+  table(layout.flights, sizeof(FlightSlot), k_flight_slots);
+  table(layout.unread, sizeof(std::uint64_t), std::uint64_t{segment_bytes} * segment_count / k_unread_grain / 64);
+  table(layout.misses, sizeof(std::uint64_t), k_recent_misses);
+  table(layout.listings, sizeof(ListingSlot), k_listing_slots);
+  table(layout.listed, sizeof(ListedRow), layout.listed_rows());
+  for (std::uint32_t i = 0; i < k_index_tables; ++i) {
+    // Each begins on a page, for its memory comes later than that of what lies before it.
+    at = (at + k_page - 1) / k_page * k_page;
+    layout.bucket_count[i] =
+        static_cast<std::uint32_t>(std::max<std::uint64_t>(units * k_table_half_slots[i] / 2 / IndexBucket::k_slots, 64));
+    table(layout.index[i], sizeof(IndexBucket), layout.bucket_count[i]);
+  }
+  // Segments begin on 2 MiB, so that huge pages fit them.
+  layout.data = (at + 2 * k_mib - 1) / (2 * k_mib) * (2 * k_mib);
+  layout.file_bytes = layout.data + std::uint64_t{segment_bytes} * segment_count;
+  return layout;
+}
+
+}  // namespace
+
+std::uint32_t RegionLayout::listed_rows() const {
+  return k_most_listed_rows / (segment_bytes >= 16 * k_mib ? 1 : segment_bytes >= 4 * k_mib ? 4 : 16);
+}
+
+RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count) {
+  const bool known = segment_bytes == 2 * k_mib || segment_bytes == 4 * k_mib || segment_bytes == 16 * k_mib;
+  if (!known || segment_count == 0 || segment_count >= (1U << 18)) return {};
+  return place(segment_bytes, segment_count);
+}
+
+RegionLayout layout_for(std::uint64_t bytes) {
+  const std::uint32_t segment_bytes = segment_bytes_for(bytes);
+  // An index slot has 18 bits for the segment.
+  auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes / segment_bytes, (1U << 18) - 1));
+  while (count > 1 && place(segment_bytes, count).file_bytes > bytes) --count;
+  return place(segment_bytes, count);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,202 @@
+#include "cache/region/process_slots.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bitset>
+#include <cerrno>
+#include <cstring>
+
+#include "cache/base/clock.h"
+#include "cache/region/life_lock.h"
+#include "cache/region/listings.h"
+#include "cache/region/region.h"
+#include "cache/region/segments.h"
+#include "cache/region/single_flight.h"
+#include "cache/region/writers.h"
+
+namespace cube::cache {
+
+std::uint32_t slots_reached(const Region& region) {
+  // A region with wrong bytes may say anything.
+  return std::min(region.header().slots_reached.load(std::memory_order_seq_cst), region.layout().process_slots);
+}
+
+namespace {
+
+// With so many processes, each is looked at now and then only: the kernel goes through all locks for each look.
+constexpr std::uint32_t k_many = 64;
+constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
+
+// Moves the counters, one by one: whoever is killed in between loses the one in hand, and counts none twice.
+void move_to_job(Region& region, ProcessSlot& slot) {
+  if (slot.job >= region.layout().job_rows) return;  // a region with wrong bytes
+  base::Stats& sum = region.job_row(slot.job).finished;
+  const auto move = [](auto& from, auto& to) {
+    to.fetch_add(from.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
+  };
+  for (std::size_t i = 0; i < base::k_counters; ++i) move(slot.stats.counters[i], sum.counters[i]);
+  for (std::size_t i = 0; i < base::Histogram::k_buckets; ++i) {
+    move(slot.stats.hit_latency.counts[i], sum.hit_latency.counts[i]);
+    move(slot.stats.miss_latency.counts[i], sum.miss_latency.counts[i]);
+  }
+}
+
+void clear_slot(Region& region, std::uint32_t index) {
+  ProcessSlot& slot = region.process_slot(index);
+  move_to_job(region, slot);
+  release_leases_of(region, index);
+  forget_writers_of(region, index);
+  auto* const pins = region.pin_row(index);
+  for (std::uint32_t s = 0; s < region.layout().segment_count; ++s) pins[s].store(0, std::memory_order_release);
+  // A process that has become another program (exec) has lost its lock with its memory, but goes on with its job.
+  if (slot.job < region.layout().job_rows && region.job_row(slot.job).leader == slot.process &&
+      base::liveness_of(slot.process) != base::Liveness::alive)
+    region.job_row(slot.job).reported.store(1, std::memory_order_relaxed);
+  forget_flights_of(region, index);
+  forget_posts_of(region, index);
+  slot.demand_waits.store(0, std::memory_order_relaxed);
+  slot.demand_fetches.store(0, std::memory_order_relaxed);
+  slot.demand_ns.store(0, std::memory_order_relaxed);
+  slot.process = {};
+  slot.used.store(0, std::memory_order_release);
+}
+
+using JobSet = std::bitset<k_most_job_rows>;
+
+JobSet jobs_in_use(const Region& region) {
+  JobSet jobs;
+  for (std::uint32_t i = 0; i < slots_reached(region); ++i) {
+    const ProcessSlot& slot = region.process_slot(i);
+    if (slot.used.load(std::memory_order_relaxed) != 0 && slot.job < region.layout().job_rows) jobs.set(slot.job);
+  }
+  return jobs;
+}
+
+// The row that nobody uses and that was claimed first, but after `last_used`; the number of rows where there is none.
+std::uint32_t oldest_unused_job(const Region& region, const JobSet& used, std::uint64_t last_used) {
+  const std::uint32_t rows = region.layout().job_rows;
+  std::uint32_t best = rows;
+  for (std::uint32_t i = 0; i < rows; ++i) {
+    const JobRow& row = region.job_row(i);
+    if (used.test(i) || row.last_used <= last_used) continue;
+    if (best == rows || row.last_used < region.job_row(best).last_used) best = i;
+  }
+  return best;
+}
+
+// A row whose job is over: the oldest that is known to be, or else the oldest that cannot be known of.
+std::uint32_t find_job_that_is_over(const Region& region) {
+  const std::uint32_t rows = region.layout().job_rows;
+  const JobSet used = jobs_in_use(region);
+  std::uint32_t unknown = rows;
+  for (std::uint32_t i = oldest_unused_job(region, used, 0); i != rows;
+       i = oldest_unused_job(region, used, region.job_row(i).last_used)) {
+    const auto liveness = base::liveness_of(region.job_row(i).leader);
+    if (liveness == base::Liveness::dead) return i;
+    if (liveness == base::Liveness::unknown && unknown == rows) unknown = i;
+  }
+  return unknown;
+}
+
+base::Result<std::uint32_t> claim_job(Region& region, const base::ProcessId& job, bool& is_new) {
+  const std::uint32_t rows = region.layout().job_rows;
+  std::uint32_t row = rows;
+  std::uint64_t newest = 0;
+  for (std::uint32_t i = 0; i < rows; ++i) {
+    const JobRow& known = region.job_row(i);
+    if (known.leader == job) return i;
+    newest = std::max(newest, known.last_used);
+    if (row == rows && known.leader.pid == 0) row = i;
+  }
+  if (row == rows) row = find_job_that_is_over(region);
+  if (row == rows) return base::fail(EDQUOT);
+  JobRow& mine = region.job_row(row);
+  std::memset(static_cast<void*>(&mine), 0, sizeof mine);
+  mine.leader = job;
+  mine.last_used = newest + 1;
+  mine.started_ns = base::boot_ns();
+  is_new = true;
+  return row;
+}
+
+// Its lock is ours.
+base::Result<Claim> claim_slot(Region& region, std::uint32_t index, LifeLock& lock, const base::ProcessId& self,
+                               const base::ProcessId& job) {
+  Claim claim;
+  claim.slot = index;
+  auto life = lock.keep();
+  if (!life) return base::fail(life.error().value);
+  claim.life = std::move(*life);
+  const auto row = claim_job(region, job, claim.is_new_job);
+  if (!row) return base::fail(row.error().value);
+  claim.job = *row;
+  ProcessSlot& slot = region.process_slot(index);
+  slot.job = *row;
+  if (job == self) region.job_row(*row).reported.store(0, std::memory_order_relaxed);
+  slot.process = self;
+  slot.generation.fetch_add(1, std::memory_order_relaxed);
+  // seq_cst, before the first pin: who looks for pins sees this, or his mark on the segment is seen by us (Ring::is_pinned).
+  if (slots_reached(region) <= index) region.header().slots_reached.store(index + 1, std::memory_order_seq_cst);
+  slot.used.store(1, std::memory_order_release);
+  return claim;
+}
+
+}  // namespace
+
+base::Result<Claim> claim_process_slot(Region& region, const base::ProcessId& self, const base::ProcessId& job) {
+  auto lock = LifeLock::open(region);
+  if (!lock) return base::fail(lock.error().value);
+  for (const bool thoroughly : {false, true}) {
+    reap_dead_processes(region, k_nobody, thoroughly);
+    for (std::uint32_t i = 0; i < region.layout().process_slots; ++i) {
+      if (region.process_slot(i).used.load(std::memory_order_relaxed) != 0) continue;
+      const auto taken = lock->take(i);
+      if (taken) return claim_slot(region, i, *lock, self, job);
+      // A process that has left has it until it is really gone.
+      if (taken.error().value != EAGAIN) return base::fail(taken.error().value);
+    }
+  }
+  return base::fail(EUSERS);
+}
+
+void release_process_slot(Region& region, std::uint32_t slot) { clear_slot(region, slot); }
+
+std::uint32_t reap_dead_processes(Region& region, std::uint32_t except, bool thoroughly) {
+  const std::uint32_t reached = slots_reached(region);
+  const auto is_used = [&](std::uint32_t i) {
+    return i != except && region.process_slot(i).used.load(std::memory_order_acquire) != 0;
+  };
+  std::uint32_t left = 0;
+  for (std::uint32_t i = 0; i < reached; ++i) left += is_used(i) ? 1 : 0;
+  if (left == 0) return 0;
+  const LifeProbe probe(region);
+  const std::uint64_t now = base::coarse_monotonic_ns();
+  std::atomic<std::uint64_t>& looked_ns = region.header().reaped_ns;
+  if (left > k_many && !thoroughly && now - looked_ns.load(std::memory_order_relaxed) < k_between_looks_ns) {
+    const std::uint32_t before = std::min(except, reached);
+    if (probe.is_held(0, before) || (before < reached && probe.is_held(before + 1, reached - before - 1))) return left;
+  }
+  looked_ns.store(now, std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < reached; ++i) {
+    if (!is_used(i) || probe.is_held(i)) continue;
+    clear_slot(region, i);
+    --left;
+  }
+  return left;
+}
+
+bool process_is_alive(Region& region, std::uint32_t slot) {
+  return region.process_slot(slot).used.load(std::memory_order_acquire) != 0 && LifeProbe(region).is_held(slot);
+}
+
+bool report_is_due(Region& region, const base::ProcessId& except) {
+  for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
+    const JobRow& row = region.job_row(i);
+    if (row.leader.pid == 0 || row.leader == except || row.reported.load(std::memory_order_relaxed) != 0) continue;
+    // One that has started us as another user has a region of that user's, and will not look here.
+    if (base::liveness_of(row.leader) == base::Liveness::alive && base::is_of_this_user(row.leader)) return true;
+  }
+  return false;
+}
+
+}  // namespace cube::cache

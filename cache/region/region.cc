@@ -1,0 +1,303 @@
+#include "cache/region/region.h"
+
+#include <fmt/core.h>
+#include <sys/statfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "cache/base/clock.h"
+#include "cache/base/file_limit.h"
+#include "cache/base/log.h"
+#include "cache/base/memory_limits.h"
+#include "cache/record/record.h"
+#include "cache/region/life_lock.h"
+#include "cache/region/process_slots.h"
+#include "cache/region/robust_lock.h"
+#include "cache/region/segments.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+// An open must not wait for a thing that somebody else has put there under our name: a FIFO, a file with a lease.
+constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+
+constexpr std::uint64_t k_least_region = 8 << 20;
+// Left alone on the machine and in the control group whatever the settings say: a page of tmpfs that cannot be had
+// means the OOM killer, not an error.
+constexpr std::uint64_t k_memory_left_alone = 64 << 20;
+
+// Without them nobody would be told of a process's death. glibc asks for them once, and a sandbox may have refused.
+bool has_robust_mutexes() {
+  void* head = nullptr;
+  std::size_t bytes = 0;
+  return sys::failed(sys::raw(SYS_get_robust_list, 0, sys::arg(&head), sys::arg(&bytes))) || head != nullptr;
+}
+
+// How large may the region be? 0: not even the least.
+std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
+  struct ::statfs fs {};
+  const long error = sys::raw(SYS_statfs, sys::arg(options.directory.c_str()), sys::arg(&fs));
+  if (sys::failed(error)) {
+    why = fmt::format("CUBESHIM_RAM_DIR={}: {}; it takes a directory on a tmpfs", options.directory,
+                      text_of_errno(static_cast<int>(-error)));
+    return 0;
+  }
+  const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
+  std::uint64_t wanted = options.size;
+  if (options.is_percent) {
+    const std::uint64_t memory = base::available_memory();
+    wanted = memory == UINT64_MAX ? 1ULL << 30 : memory / 100 * options.size;
+  }
+  // Up to 1/16 of the directory is left to others, who may not cope with a full one.
+  const std::uint64_t usable = room - room / 16;
+  if (wanted > usable && usable >= k_least_region && !options.is_percent) {
+    base::log(base::LogLevel::warn, "CUBESHIM_RAM={} is more than {} has room for: using {} MiB", options.size, options.directory,
+              usable >> 20);
+  }
+  wanted = std::min(wanted, usable);
+  if (wanted >= base::file_size_limit()) {
+    why =
+        fmt::format("no room for a cache: the limit of file sizes (ulimit -f) is below the {} MiB of CUBESHIM_RAM", wanted >> 20);
+    return 0;
+  }
+  if (wanted >= k_least_region) return wanted;
+  why = fmt::format("no room for a cache: {} has {} MiB free and CUBESHIM_RAM allows {} MiB, at least {} are needed",
+                    options.directory, room >> 20, wanted >> 20, k_least_region >> 20);
+  return 0;
+}
+
+// Makes one huge page of a hole in the file, or of what is there. Works where shmem_enabled is "never", and is cheaper than
+// 512 pages and their faults (doc/BENCHMARKS.md). The kernel wants one page to be there to begin with.
+bool make_huge_page(int fd, std::uint64_t at) {
+  constexpr int k_madv_collapse = 25;
+  if (sys::failed(sys::fallocate(fd, 0, static_cast<std::int64_t>(at), k_page))) return false;
+  const auto mapping = base::Mapping::shared_for_huge_pages(fd, at, base::Mapping::k_huge_page, PROT_READ | PROT_WRITE);
+  return mapping && !sys::failed(sys::madvise(mapping->data(), base::Mapping::k_huge_page, k_madv_collapse));
+}
+
+// A tmpfs page that cannot be had means the OOM killer.
+bool has_memory_for(std::uint64_t bytes) {
+  const std::uint64_t memory = base::available_memory();
+  return memory == UINT64_MAX || memory >= bytes + k_memory_left_alone;
+}
+
+// Memory for this part of the file, in huge pages while they are to be had.
+base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
+  if (at + bytes > base::file_size_limit()) return base::fail(EFBIG);
+  std::uint64_t done = 0;
+  while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done)) done += base::Mapping::k_huge_page;
+  if (done >= bytes) return {};
+  const long error = sys::fallocate(fd, 0, static_cast<std::int64_t>(at + done), static_cast<std::int64_t>(bytes - done));
+  if (sys::failed(error)) return base::fail(static_cast<int>(-error));
+  return {};
+}
+
+}  // namespace
+
+base::Result<Region*> Region::attach(const RegionOptions& options, std::string& why) {
+  if (!has_robust_mutexes()) {
+    why = "a sandbox refuses the system call set_robust_list, by which the death of a process is noticed";
+    return base::fail(EOPNOTSUPP);
+  }
+  const base::ProcessId self = base::current_process();
+  for (int attempt = 0; attempt < 16; ++attempt) {
+    auto* region = new (std::nothrow) Region;
+    if (region == nullptr) return base::fail(ENOMEM);
+    region->keep_ = options.keep;
+    region->path_ = path_of(options.directory, options.name);
+    auto opened = region->open_existing(why);
+    if (!opened && opened.error().value == ENOENT && options.create) opened = region->create(options, why);
+    if (!opened) {
+      delete region;
+      // Another process was quicker: use its region.
+      if (opened.error().value == EEXIST) continue;
+      return base::fail(opened.error().value);
+    }
+    switch (region->join(options, self, why)) {
+      case Joined::yes:
+        if (region->began_job_) sweep_regions(options.directory);
+        return region;
+      case Joined::no: delete region; return base::fail(EBUSY);
+      case Joined::gone: delete region; break;
+    }
+  }
+  why = "the region comes and goes too fast";
+  return base::fail(EAGAIN);
+}
+
+std::string Region::path_of(const std::string& directory, const std::string& name) {
+  return fmt::format("{}/cubeshim-{}-{}", directory, sys::raw(SYS_geteuid), name);
+}
+
+base::Result<Region*> Region::look(const RegionOptions& options, std::string& why) {
+  base::find_clock_shifts();
+  auto* const region = new (std::nothrow) Region;
+  if (region == nullptr) return base::fail(ENOMEM);
+  region->path_ = path_of(options.directory, options.name);
+  const auto opened = region->open_existing(why);
+  if (opened) return region;
+  delete region;
+  return base::fail(opened.error().value);
+}
+
+base::Result<void> Region::open_existing(std::string& why) {
+  const auto complain = [&](int error) {
+    why = fmt::format("cannot open {}: {}", path_, text_of_errno(error));
+    return base::fail(error);
+  };
+  auto writable = base::open_fd(path_.c_str(), O_RDWR | k_open_name);
+  if (!writable && writable.error().value == ENOENT) return base::fail(ENOENT);
+  if (!writable) return complain(writable.error().value);
+  struct ::stat st {};
+  if (sys::failed(sys::fstat(writable->get(), &st))) return base::fail(EIO);
+  // It has ended between the two calls: there may be a new one.
+  if (st.st_nlink == 0) return base::fail(EEXIST);
+  const bool is_ours = S_ISREG(st.st_mode) && st.st_uid == static_cast<uid_t>(sys::raw(SYS_geteuid));
+  if (!is_ours || (st.st_mode & 0177) != 0 || st.st_nlink != 1) {
+    why = fmt::format("{} is refused: it must be a file of this user with mode 0600 and no other name", path_);
+    return base::fail(EPERM);
+  }
+  RegionHeader head{};
+  const long n = sys::pread(writable->get(), &head, sizeof head, 0);
+  const bool known = n == static_cast<long>(sizeof head) && head.magic == k_region_magic;
+  if (known && (head.version != k_layout_version || head.header_bytes != sizeof(RegionHeader))) {
+    why = fmt::format("{} is of layout version {}, this library has {}: remove it or set another CUBESHIM_NAME", path_,
+                      head.version, k_layout_version);
+    return base::fail(EPROTO);
+  }
+  const auto not_sound = [&] {
+    why = fmt::format("{} is not a sound region: remove it or set another CUBESHIM_NAME", path_);
+    return base::fail(EPROTO);
+  };
+  layout_ = head.layout;
+  if (!known || static_cast<std::uint64_t>(st.st_size) != layout_.file_bytes ||
+      layout_ != layout_of(layout_.segment_bytes, layout_.segment_count)) {
+    return not_sound();
+  }
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+  auto readable = reopen(O_RDONLY);
+  // Another stands under the name by now, or none.
+  if (!readable && readable.error().value == ESTALE) return base::fail(EEXIST);
+  if (!readable) return complain(readable.error().value);
+  if (const auto mapped = map(writable->get(), readable->get()); !mapped) return complain(mapped.error().value);
+  pthread_mutex_t fresh;
+  bool sound = init_robust_mutex(&fresh) == 0 && is_robust_mutex(header().lifecycle, fresh) &&
+               is_robust_mutex(header().prefetch_leader, fresh) && is_robust_mutex(header().disk_writer, fresh);
+  return sound ? base::Result<void>() : not_sound();
+}
+
+base::Result<void> Region::create(const RegionOptions& options, std::string& why) {
+  const std::uint64_t bytes = wanted_bytes(options, why);
+  if (bytes == 0) return base::fail(ENOSPC);
+  layout_ = layout_for(bytes);
+  const auto complain = [&](const char* what, int error) {
+    why = fmt::format("cannot make a region in {}: {}: {}", options.directory, what, text_of_errno(error));
+    return base::fail(error);
+  };
+  auto writable = base::open_fd(options.directory.c_str(), O_TMPFILE | O_RDWR, 0600);
+  if (!writable) return complain("open", writable.error().value);
+  const int fd = writable->get();
+  sys::raw(SYS_fchmod, fd, 0600);  // whatever the umask is
+  if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(layout_.file_bytes)); sys::failed(e)) {
+    return complain("ftruncate", static_cast<int>(-e));
+  }
+  if (const auto reserved = reserve_memory(fd, 0, layout_.index[1]); !reserved)
+    return complain("fallocate", reserved.error().value);
+  char own_path[64];
+  *fmt::format_to_n(own_path, sizeof own_path - 1, "/proc/thread-self/fd/{}", fd).out = '\0';
+  auto readable = base::open_fd(own_path, O_RDONLY);
+  if (!readable) return complain("/proc/thread-self/fd", readable.error().value);
+  if (const auto mapped = map(fd, readable->get()); !mapped) return complain("mmap", mapped.error().value);
+  struct ::stat st {};
+  sys::fstat(fd, &st);
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+
+  RegionHeader& head = header();
+  head.version = k_layout_version;
+  head.header_bytes = sizeof(RegionHeader);
+  head.layout = layout_;
+  head.created_ns = base::wall_ns();
+  head.index_tables.store(1, std::memory_order_relaxed);
+  int error = init_robust_mutex(&head.lifecycle);
+  if (error == 0) error = init_robust_mutex(&head.prefetch_leader);
+  if (error == 0) error = init_robust_mutex(&head.disk_writer);
+  if (error != 0) return complain("robust mutex", error);
+  head.magic = k_region_magic;
+  const long linked = sys::raw(SYS_linkat, AT_FDCWD, sys::arg(own_path), AT_FDCWD, sys::arg(path_.c_str()), AT_SYMLINK_FOLLOW);
+  if (linked == -EEXIST) return base::fail(EEXIST);
+  if (sys::failed(linked)) return complain("linkat", static_cast<int>(-linked));
+  return {};
+}
+
+base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
+  auto control = base::Mapping::shared_for_huge_pages(read_write_fd, 0, layout_.data, PROT_READ | PROT_WRITE);
+  if (!control) return base::fail(control.error().value);
+  auto data = base::Mapping::shared_for_huge_pages(read_only_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_READ);
+  if (!data) return base::fail(data.error().value);
+  auto writable = base::Mapping::shared_for_huge_pages(read_write_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_NONE);
+  if (!writable) return base::fail(writable.error().value);
+  // A core dump would hold the whole cache once the region has lost its name.
+  for (const base::Mapping* part : {&*control, &*data, &*writable}) sys::madvise(part->data(), part->size(), MADV_DONTDUMP);
+  control_ = std::move(*control);
+  data_ = std::move(*data);
+  writable_ = std::move(*writable);
+  return {};
+}
+
+base::Result<base::Mapping> Region::window(std::uint64_t at, std::size_t bytes) const {
+  auto window = base::Mapping::duplicate(writable_.data() + at, bytes, PROT_READ | PROT_WRITE);
+  if (window) return window;
+  // valgrind and some sandboxes do not know this mremap.
+  const auto fd = reopen(O_RDWR);
+  if (!fd) return base::fail(window.error().value);
+  return base::Mapping::shared(fd->get(), layout_.data + at, bytes, PROT_READ | PROT_WRITE);
+}
+
+base::Result<base::UniqueFd> Region::reopen(int flags) const {
+  auto fd = base::open_fd(path_.c_str(), flags | k_open_name);
+  if (!fd) return base::fail(fd.error().value == ENOENT ? ESTALE : fd.error().value);
+  if (!is_ours(fd->get())) return base::fail(ESTALE);
+  return fd;
+}
+
+bool Region::is_ours(int fd) const {
+  struct ::stat st {};
+  return !sys::failed(sys::fstat(fd, &st)) && st.st_dev == device_ && st.st_ino == inode_;
+}
+
+base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t count) {
+  const std::uint64_t bytes = std::uint64_t{layout_.segment_bytes} * count;
+  if (!has_memory_for(bytes)) return base::fail(ENOMEM);
+  const auto fd = reopen(O_RDWR);
+  if (!fd) return base::fail(fd.error().value);
+  const auto reserved = reserve_memory(fd->get(), layout_.data + std::uint64_t{layout_.segment_bytes} * first, bytes);
+  if (!reserved) return reserved;
+  return {};
+}
+
+base::Result<void> Region::add_index_table(std::uint32_t known) {
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) return base::fail(EBUSY);
+  if (header().index_tables.load(std::memory_order_relaxed) != known) return {};
+  if (known >= k_index_tables) return base::fail(ENOSPC);
+  const std::uint64_t end = known + 1 < k_index_tables ? layout_.index[known + 1] : layout_.data;
+  if (!has_memory_for(end - layout_.index[known])) return base::fail(ENOMEM);
+  const auto fd = reopen(O_RDWR);
+  if (!fd) return base::fail(fd.error().value);
+  const long error = sys::fallocate(fd->get(), 0, static_cast<std::int64_t>(layout_.index[known]),
+                                    static_cast<std::int64_t>(end - layout_.index[known]));
+  // A file system that is full now may have room soon.
+  if (sys::failed(error)) return base::fail(error == -ENOSPC ? ENOMEM : static_cast<int>(-error));
+  // Release: who sees the number finds memory there; pairs with the acquire in Index::tables.
+  header().index_tables.store(known + 1, std::memory_order_release);
+  return {};
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,286 @@
+#include "cache/region/ring.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cache/base/clock.h"
+#include "cache/region/index.h"
+#include "cache/region/process_slots.h"
+#include "cache/region/segments.h"
+
+namespace cube::cache {
+namespace {
+
+// A slot of the index keeps 12 bits of a generation: dead ones are swept before these come round.
+constexpr std::uint32_t k_generations_between_sweeps = Index::k_generation_mask / 4;
+
+// One that has not come round for so long hangs in the disk, or was killed.
+constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
+
+// Open without an owner: left by a leader that is gone, or for all programs to fill.
+bool is_closed(const SegmentWord& word) {
+  return word.state == SegmentState::sealed || (word.state == SegmentState::open && word.owner == k_no_owner);
+}
+
+}  // namespace
+
+// The bit is cleared before it is counted, and set after: who is killed in between leaves the count too high, never too
+// low (settle_count). Not below 0, for give_up may have settled it meanwhile. True: none is left.
+bool Ring::count_down(std::uint32_t segment) {
+  std::atomic<std::uint32_t>& unread = region_->segment_row(segment).unread;
+  std::uint32_t left = unread.load(std::memory_order_relaxed);
+  while (left != 0 && !unread.compare_exchange_weak(left, left - 1, std::memory_order_seq_cst)) {
+  }
+  return left <= 1;
+}
+
+bool Ring::clear_bit(const Record& record) {
+  const std::uint64_t place = region_->offset_in_data(&record) / k_unread_grain;
+  std::atomic<std::uint64_t>& word = region_->unread_bits()[place / 64];
+  const std::uint64_t bit = 1ULL << (place % 64);
+  if ((word.load(std::memory_order_relaxed) & bit) == 0) return false;
+  if ((word.fetch_and(~bit, std::memory_order_acq_rel) & bit) == 0) return false;
+  const bool was_last = count_down(segment_of(record));
+  RegionHeader& header = region_->header();
+  // seq_cst: either we see that somebody waits, or he sees that the segment is used up.
+  if (was_last && header.ring_waiting.load(std::memory_order_seq_cst) != 0) wake();
+  return true;
+}
+
+bool Ring::note_opened(const Record& record) { return clear_bit(record); }
+
+bool Ring::want_again(const Record& record) {
+  // The first open of others is not noted.
+  if (!holds(record) || !record.is_prefetched()) return false;
+  const std::uint64_t place = region_->offset_in_data(&record) / k_unread_grain;
+  std::atomic<std::uint64_t>& word = region_->unread_bits()[place / 64];
+  const std::uint64_t bit = 1ULL << (place % 64);
+  if ((word.load(std::memory_order_relaxed) & bit) != 0) return false;
+  note_published(record);
+  return true;
+}
+
+bool Ring::settle_count(std::uint32_t segment) {
+  if (is_being_filled(segment) || unread(segment) == 0 || is_pinned(segment)) return false;
+  const std::uint64_t words = region_->layout().segment_bytes / k_unread_grain / 64;
+  const std::atomic<std::uint64_t>* const bits = region_->unread_bits() + words * segment;
+  const bool has_none =
+      std::all_of(bits, bits + words, [](const auto& word) { return word.load(std::memory_order_acquire) == 0; });
+  if (has_none) region_->segment_row(segment).unread.store(0, std::memory_order_seq_cst);
+  return has_none;
+}
+
+void Ring::note_published(const Record& record) {
+  const std::uint64_t place = region_->offset_in_data(&record) / k_unread_grain;
+  region_->segment_row(segment_of(record)).unread.fetch_add(1, std::memory_order_relaxed);
+  // Release: pairs with clear_bit, whose caller has found the record by the index.
+  region_->unread_bits()[place / 64].fetch_or(1ULL << (place % 64), std::memory_order_release);
+}
+
+void Ring::make(std::uint64_t bytes) {
+  const RegionLayout& layout = region_->layout();
+  // One is filled while others are read, if the region has so many.
+  const std::uint32_t most = layout.segment_count / 2, fewest = std::min(most, 4U);
+  if (most == 0) return;
+  const auto wanted = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / layout.segment_bytes, fewest, most));
+  std::uint32_t none = 0;
+  region_->header().ring_segments.compare_exchange_strong(none, wanted, std::memory_order_seq_cst);
+}
+
+bool Ring::is_in_use() const {
+  for (std::uint32_t segment = first_segment(); segment < end_segment(); ++segment) {
+    if (owns(segment)) return true;
+  }
+  return false;
+}
+
+bool Ring::is_spent(std::uint32_t segment) const {
+  const SegmentRow& row = region_->segment_row(segment);
+  if (!is_closed(word_of(row)) || row.unread.load(std::memory_order_seq_cst) != 0) return false;
+  return row.is_ring.load(std::memory_order_acquire) != 0 && !is_awaited(row);
+}
+
+bool Ring::is_used_up(std::uint32_t segment) const {
+  if (!is_spent(segment)) return false;
+  // The segment that programs fill is left to them, unless it is the only one.
+  const Filling now = filling();
+  return !now.is_any || now.segment != segment || !is_open(now) || end_segment() - first_segment() == 1;
+}
+
+bool Ring::is_awaited(const SegmentRow& row) const {
+  // Acquire: pairs with the release of who has written them (TierWriter).
+  return row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) && has_disk_writer();
+}
+
+bool Ring::has_disk_writer() const {
+  const std::uint64_t seen = region_->header().disk_alive_ns.load(std::memory_order_relaxed);
+  return seen != 0 && base::coarse_monotonic_ns() < seen + k_writer_is_gone_ns;
+}
+
+Ring::Filling Ring::filling() const {
+  Filling filling = Filling::unpack(region_->header().ring_filling.load(std::memory_order_seq_cst));
+  // The bound holds whatever the region says.
+  if (filling.segment >= region_->layout().segment_count) filling.is_any = false;
+  return filling;
+}
+
+bool Ring::is_open(const Filling& filling) const {
+  // seq_cst, as in RamTier::pin: who takes it away changes the word first and looks at the claims then.
+  const SegmentWord word = word_of(region_->segment_row(filling.segment), std::memory_order_seq_cst);
+  return word.state == SegmentState::open && word.owner == k_no_owner && word.generation == filling.generation &&
+         owns(filling.segment);
+}
+
+base::Result<void> Ring::next_filling(const Filling& full) {
+  RegionHeader& header = region_->header();
+  std::uint64_t before = header.ring_filling.load(std::memory_order_seq_cst);
+  if (before != full.pack()) return {};
+  if (full.is_any) {
+    next_ = full.segment + 1;
+    tell_tier_writer(header);
+  }
+  auto leased = lease();
+  // Then the same once more: others of the ring may be waiting for their readers for long.
+  if (!leased && full.is_any && is_spent(full.segment) && take_used_up(full.segment)) leased = full.segment;
+  if (!leased) {
+    before = header.ring_filling.load(std::memory_order_seq_cst);
+    if (before != full.pack()) return {};
+    return base::fail(leased.error().value);
+  }
+  SegmentRow& row = region_->segment_row(*leased);
+  const SegmentWord own = word_of(row);
+  const SegmentWord shared{SegmentState::open, k_no_owner, own.generation};
+  swap_word(row, own, shared);
+  // Another may have been quicker: his is filled first, and ours is free for all.
+  const bool is_ours = header.ring_filling.compare_exchange_strong(before, Filling{*leased, own.generation, true}.pack(),
+                                                                   std::memory_order_seq_cst);
+  if (!is_ours) swap_word(row, shared, {SegmentState::sealed, k_no_owner, own.generation});
+  // Nobody fills it any more: it need not be spared. The generation is another if the segment was taken once more.
+  if (is_ours && full.is_any) {
+    swap_word(region_->segment_row(full.segment), {SegmentState::open, k_no_owner, full.generation},
+              {SegmentState::sealed, k_no_owner, full.generation});
+  }
+  return {};
+}
+
+bool Ring::is_pinned(std::uint32_t segment) const {
+  const std::uint32_t reached = slots_reached(*region_);
+  for (std::uint32_t process = 0; process < reached; ++process) {
+    if (region_->pin_row(process)[segment].load(std::memory_order_seq_cst) != 0) return true;
+  }
+  return false;
+}
+
+bool Ring::take_used_up(std::uint32_t segment) {
+  SegmentRow& row = region_->segment_row(segment);
+  const SegmentWord before = word_of(row);
+  // Without a look that would hide it from everybody for a moment.
+  if (!is_closed(before) || is_pinned(segment)) return false;
+  const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation};
+  if (!swap_word(row, before, evicting)) return false;
+  // seq_cst on both sides: who pins raises his counter first and looks at the word then (RamTier::pin), we the other way round.
+  // A prefetch that wants to see a record again says so with a claim on it (want_again).
+  if (is_pinned(segment) || row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row)) {
+    swap_word(row, evicting, {SegmentState::sealed, k_no_owner, before.generation});
+    return false;
+  }
+  RegionHeader& header = region_->header();
+  header.records.fetch_sub(row.records.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
+  header.used_bytes.fetch_sub(row.used_bytes.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
+  const std::uint64_t words = region_->layout().segment_bytes / k_unread_grain / 64;
+  std::fill_n(region_->unread_bits() + words * segment, words, 0);
+  row.unread.store(0, std::memory_order_relaxed);
+  row.fill.store(0, std::memory_order_relaxed);
+  row.fresh.store(0, std::memory_order_relaxed);
+  row.flushed.store(0, std::memory_order_relaxed);
+  SegmentWord after{SegmentState::open, region_->own_slot(), before.generation + 1};
+  if (after.generation == 0) after.generation = 1;
+  swap_word(row, evicting, after);
+  if (after.generation % k_generations_between_sweeps == 0) Index(*region_).sweep_dead();
+  return true;
+}
+
+base::Result<std::uint32_t> Ring::lease() {
+  const std::uint32_t first = first_segment(), count = region_->layout().segment_count - first;
+  if (count == 0) return base::fail(ENOSPC);
+  if (next_ < first) next_ = first;
+  for (std::uint32_t step = 0; step < count; ++step) {
+    const std::uint32_t segment = first + (next_ - first + step) % count;
+    bool taken = false;
+    if (word_of(region_->segment_row(segment)).state == SegmentState::free) {
+      const auto leased = lease_free(*region_, segment);
+      if (!leased && leased.error().value != EBUSY) return base::fail(leased.error().value);
+      taken = static_cast<bool>(leased);
+      if (taken) region_->segment_row(segment).is_ring.store(1, std::memory_order_release);
+    } else {
+      taken = is_used_up(segment) && take_used_up(segment);
+    }
+    if (!taken) continue;
+    next_ = segment + 1;
+    return segment;
+  }
+  return base::fail(ENOSPC);
+}
+
+bool Ring::is_being_filled(std::uint32_t segment) const {
+  const SegmentWord word = word_of(region_->segment_row(segment));
+  return word.state == SegmentState::open && word.owner != k_no_owner;
+}
+
+std::uint64_t Ring::room(bool* is_pinned) const {
+  std::uint64_t segments = 0;
+  for (std::uint32_t i = first_segment(); i < region_->layout().segment_count; ++i) {
+    if (word_of(region_->segment_row(i)).state == SegmentState::free) {
+      ++segments;
+    } else if (is_used_up(i)) {
+      if (!this->is_pinned(i)) {
+        ++segments;
+      } else if (is_pinned != nullptr) {
+        *is_pinned = true;
+      }
+    }
+  }
+  return segments * region_->layout().segment_bytes;
+}
+
+bool Ring::is_unread(std::uint32_t segment, std::uint32_t generation, std::uint64_t offset) const {
+  if (word_of(region_->segment_row(segment)).generation != generation) return false;
+  const std::uint64_t place = (std::uint64_t{segment} * region_->layout().segment_bytes + offset) / k_unread_grain;
+  return (region_->unread_bits()[place / 64].load(std::memory_order_acquire) >> (place % 64) & 1) != 0;
+}
+
+std::uint32_t Ring::give_up(std::uint32_t segment) {
+  const std::uint64_t words = region_->layout().segment_bytes / k_unread_grain / 64;
+  std::uint32_t dropped = 0;
+  // Bit by bit they are ours or a reader's, so that each is told once.
+  for (std::uint64_t i = 0; i < words; ++i) {
+    std::atomic<std::uint64_t>& word = region_->unread_bits()[words * segment + i];
+    if (word.load(std::memory_order_relaxed) == 0) continue;
+    dropped += static_cast<std::uint32_t>(std::popcount(word.exchange(0, std::memory_order_acq_rel)));
+  }
+  region_->segment_row(segment).unread.store(0, std::memory_order_seq_cst);
+  return dropped;
+}
+
+void Ring::wake() {
+  RegionHeader& header = region_->header();
+  header.ring_wakeups.fetch_add(1, std::memory_order_seq_cst);
+  base::sys::futex_wake_all(&header.ring_wakeups);
+}
+
+bool Ring::wait_for_room(std::uint64_t at_most_ns) {
+  RegionHeader& header = region_->header();
+  const std::uint32_t seen = header.ring_wakeups.load(std::memory_order_seq_cst);
+  header.ring_waiting.store(1, std::memory_order_seq_cst);
+  // Nobody tells when a file is closed.
+  constexpr std::uint64_t k_until_closed_ns = 500'000;
+  bool is_pinned = false;
+  const bool has_none = room(&is_pinned) == 0;
+  const std::uint64_t ns = is_pinned ? k_until_closed_ns : at_most_ns;
+  const timespec limit{static_cast<time_t>(ns / 1'000'000'000ULL), static_cast<long>(ns % 1'000'000'000ULL)};
+  if (has_none) base::sys::futex_wait(&header.ring_wakeups, seen, &limit);
+  header.ring_waiting.store(0, std::memory_order_relaxed);
+  return has_none;
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,112 @@
+// The ring: the last segments of the region, through which records pass once the rest, which keeps what it has, is full: those
+// that are prefetched, and where there is a disk those that programs fetch. Also the note of each prefetched record's first open,
+// in the ring or not.
+//
+// The prefetcher that leads fills segments of its own; what programs fetch goes to one segment of the node, OPEN without an
+// owner, where each takes its room by a compare-and-swap of the fill while it has a claim on the segment
+// (RamTier::reserve_shared): who dies there leaves a hole and nothing else. A segment is used anew when each of its prefetched
+// records has been opened or given up, all are on the disk, if somebody writes there, and nobody has a claim on it. Its records
+// are never mapped by programs (RecordShape::compact), for a forked child's mapping has no claim. Records that were there before
+// the ring was made stay: programs may have mapped them. Invariants: the ring's place is settled once and for all by make(); a
+// segment that somebody has pinned keeps its bytes. Thread safety: note_opened by anybody, async-signal-safe, no system call but
+// to wake a leader that waits; lease, filling and next_filling by one thread of a process at a time; the rest by one thread of
+// the process that leads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cache/record/record.h"
+#include "cache/region/region.h"
+
+namespace cube::cache {
+
+class Ring {
+ public:
+  explicit Ring(Region& region) : region_(&region) {}
+
+  bool is_made() const { return region_->header().ring_segments.load(std::memory_order_relaxed) != 0; }
+  bool holds(const Record& record) const { return is_made() && owns(segment_of(record)); }
+  bool owns(std::uint32_t segment) const { return region_->segment_row(segment).is_ring.load(std::memory_order_relaxed) != 0; }
+
+  // The first open of a prefetched record since it was published; whoever calls has a pin on it.
+  bool note_opened(const Record& record);
+
+  // Has anything passed through it?
+  bool is_in_use() const;
+  // Makes a ring of so many bytes. No-op if there is one. At least four segments, at most half of the region.
+  void make(std::uint64_t bytes);
+  // A segment to fill, OPEN and ours, with memory. ENOSPC: none for now.
+  base::Result<std::uint32_t> lease();
+  // The segment that programs' fetches go to. Packed, for RegionHeader::ring_filling.
+  struct Filling {
+    std::uint32_t segment = 0, generation = 0;
+    bool is_any = false;
+    static Filling unpack(std::uint64_t word) {
+      return {static_cast<std::uint32_t>(word) - 1, static_cast<std::uint32_t>(word >> 32),
+              static_cast<std::uint32_t>(word) != 0};
+    }
+    std::uint64_t pack() const { return is_any ? std::uint64_t{generation} << 32 | (segment + 1) : 0; }
+  };
+  Filling filling() const;
+  // Is it still to be filled? The holder of a claim on it may rely on that.
+  bool is_open(const Filling& filling) const;
+  // Another one in the place of this, unless somebody has been quicker. ENOSPC: none for now.
+  base::Result<void> next_filling(const Filling& full);
+
+  // Does somebody write what comes into memory to a disk, and get on with it?
+  bool has_disk_writer() const;
+
+  // Bytes of segments that lease() would give. `is_pinned`: there would be more if nobody had its files open.
+  std::uint64_t room(bool* is_pinned = nullptr) const;
+  // Before the record can be found.
+  void note_published(const Record& record);
+  // It will not be found after all, or no more.
+  void take_back(const Record& record) { clear_bit(record); }
+  // It is there still, and its reader wants it once more: its segment is kept until then. False: he has not had it yet, or it
+  // is not the ring's. The caller has a pin on it.
+  bool want_again(const Record& record);
+  // Is it there, prefetched and not opened yet? `generation` is that of its segment when it was published.
+  bool is_unread(std::uint32_t segment, std::uint32_t generation, std::uint64_t offset) const;
+  // Records of this segment that have not been opened will not be waited for. Returns how many.
+  std::uint32_t give_up(std::uint32_t segment);
+  // Puts a count right that somebody who was killed has left behind: the segment would never be used anew. True: it was wrong.
+  bool settle_count(std::uint32_t segment);
+
+  // Sleeps until a segment has been read, no longer than this. False at once where there is room.
+  bool wait_for_room(std::uint64_t at_most_ns);
+
+  // Ends a wait for room.
+  void wake();
+
+  std::uint32_t unread(std::uint32_t segment) const {
+    return region_->segment_row(segment).unread.load(std::memory_order_relaxed);
+  }
+  // A process has leased it.
+  bool is_being_filled(std::uint32_t segment) const;
+  std::uint32_t end_segment() const { return region_->layout().segment_count; }
+  std::uint32_t first_segment() const {
+    const std::uint32_t all = region_->layout().segment_count;
+    return all - std::min(region_->header().ring_segments.load(std::memory_order_relaxed), all);
+  }
+  std::uint32_t segment_of(const Record& record) const {
+    return static_cast<std::uint32_t>(region_->offset_in_data(&record) / region_->layout().segment_bytes);
+  }
+
+ private:
+  // All of it has been read, and is on the disk.
+  bool is_spent(std::uint32_t segment) const;
+  bool is_used_up(std::uint32_t segment) const;
+  // The disk is to have it first.
+  bool is_awaited(const SegmentRow& row) const;
+  bool is_pinned(std::uint32_t segment) const;
+  // Nobody has a claim: EVICTING, a look at all claims, then ours, of the next generation.
+  bool take_used_up(std::uint32_t segment);
+  bool clear_bit(const Record& record);
+  bool count_down(std::uint32_t segment);
+
+  Region* region_;
+  std::uint32_t next_ = 0;  // where to look first, so that the oldest comes first
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,196 @@
+#include "cache/region/segments.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cache/region/region.h"
+
+namespace cube::cache {
+namespace {
+
+// FREE or never used -> OPEN, owned by us, next generation. Its memory is reserved by the caller.
+bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
+  SegmentRow& row = region.segment_row(segment);
+  const SegmentWord before = word_of(row);
+  if (before.state != SegmentState::free) return false;
+  SegmentWord after{state, region.own_slot(), before.generation + 1};
+  if (after.generation == 0) after.generation = 1;
+  if (!swap_word(row, before, after)) return false;
+  row.fill.store(0, std::memory_order_release);
+  row.run_length.store(1, std::memory_order_relaxed);
+  row.is_ring.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+void set_free(Region& region, std::uint32_t segment) {
+  SegmentRow& row = region.segment_row(segment);
+  const SegmentWord before = word_of(row);
+  swap_word(row, before, {SegmentState::free, k_no_owner, before.generation});
+}
+
+void give_back(Region& region, std::uint32_t segment) {
+  set_free(region, segment);
+  region.header().full_until.store(0, std::memory_order_relaxed);
+}
+
+base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t count) {
+  bool has_memory = true;
+  for (std::uint32_t i = first; i < first + count; ++i) {
+    // Pairs with the release below: another process's reservation is done.
+    has_memory = has_memory && region.segment_row(i).has_memory.load(std::memory_order_acquire) != 0;
+  }
+  if (has_memory) return {};
+  const auto reserved = region.reserve_segments(first, count);
+  if (!reserved) return reserved;
+  for (std::uint32_t i = first; i < first + count; ++i) region.segment_row(i).has_memory.store(1, std::memory_order_release);
+  return {};
+}
+
+// Segments of the run that begins here; never beyond the last, whatever the region says.
+std::uint32_t run_length_of(const Region& region, std::uint32_t first) {
+  return std::min(region.segment_row(first).run_length.load(std::memory_order_acquire), region.layout().segment_count - first);
+}
+
+// The ring's segments are not for what stays.
+std::uint32_t resident_segments(const Region& region) {
+  const std::uint32_t total = region.layout().segment_count;
+  return total - std::min(region.header().ring_segments.load(std::memory_order_relaxed), total);
+}
+
+// A segment that was leased before the ring was made may lie among the ring's. It is not the ring's, which would never use it.
+base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
+  for (std::uint32_t i = 0, n = region.layout().segment_count; i < n; ++i) {
+    SegmentRow& row = region.segment_row(i);
+    const SegmentWord before = word_of(row);
+    if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
+    // The ring marks a segment while it has the lease, so the mark holds for this word, and the swap below looks at that.
+    if (row.is_ring.load(std::memory_order_relaxed) != 0) continue;
+    if (region.layout().segment_bytes - row.fill.load(std::memory_order_relaxed) < bytes) continue;
+    if (swap_word(row, before, {SegmentState::open, region.own_slot(), before.generation})) return i;
+  }
+  return base::fail(ENOSPC);
+}
+
+}  // namespace
+
+bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to) {
+  std::uint64_t expected = from.pack();
+  // The next lessee sees the fill of the one before; readers pair with it in RamTier::pin, an evictor's look at the claims
+  // must come after.
+  return row.word.compare_exchange_strong(expected, to.pack(), std::memory_order_seq_cst);
+}
+
+base::Result<void> lease_free(Region& region, std::uint32_t segment) {
+  if (!take_free(region, segment, SegmentState::open)) return base::fail(EBUSY);
+  const auto reserved = reserve(region, segment, 1);
+  if (!reserved) give_back(region, segment);
+  return reserved;
+}
+
+base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count) {
+  RegionHeader& header = region.header();
+  const std::uint32_t total = resident_segments(region);
+  const std::uint32_t hint = header.free_hint.load(std::memory_order_relaxed);
+  for (std::uint32_t step = 0; step < total; ++step) {
+    const std::uint32_t first = (hint + step) % total;
+    if (first + count > total) continue;
+    std::uint32_t taken = 0;
+    while (taken < count && take_free(region, first + taken, taken == 0 ? SegmentState::open : SegmentState::tail)) ++taken;
+    if (taken == count) {
+      const auto reserved = reserve(region, first, count);
+      if (reserved) {
+        region.segment_row(first).run_length.store(count, std::memory_order_release);
+        header.free_hint.store((first + count) % total, std::memory_order_relaxed);
+        return first;
+      }
+      while (taken > 0) give_back(region, first + --taken);
+      return base::fail(reserved.error().value);
+    }
+    while (taken > 0) give_back(region, first + --taken);
+  }
+  return base::fail(ENOSPC);
+}
+
+base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes) {
+  const auto left_over = lease_left_over(region, bytes);
+  if (left_over) return left_over;
+  return lease_run(region, 1);
+}
+
+base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead) {
+  const std::uint32_t total = resident_segments(region);
+  const std::uint32_t hint = region.header().free_hint.load(std::memory_order_relaxed);
+  for (std::uint32_t step = 0, ready = 0; step < total && ready < ahead; ++step) {
+    const std::uint32_t segment = (hint + step) % total;
+    const SegmentRow& row = region.segment_row(segment);
+    if (word_of(row).state != SegmentState::free) continue;
+    if (row.has_memory.load(std::memory_order_relaxed) != 0) {
+      ++ready;
+      continue;
+    }
+    if (!take_free(region, segment, SegmentState::open)) continue;
+    const auto reserved = reserve(region, segment, 1);
+    // A process that found no segment meanwhile may try again, unless there was no memory for one.
+    if (!reserved) {
+      set_free(region, segment);
+      return base::fail(reserved.error().value);
+    }
+    give_back(region, segment);
+    return true;
+  }
+  return false;
+}
+
+void tell_tier_writer(RegionHeader& header) {
+  // seq_cst: either we see that he sleeps, or he sees the new count and does not.
+  header.disk_news.fetch_add(1, std::memory_order_seq_cst);
+  if (header.disk_sleeps.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&header.disk_news);
+}
+
+void seal_segment(Region& region, std::uint32_t segment) {
+  // The tails first: while the head is open, the run belongs to its writer and ends with it.
+  const std::uint32_t count = run_length_of(region, segment);
+  for (std::uint32_t i = count; i-- > 0;) {
+    SegmentRow& row = region.segment_row(segment + i);
+    const SegmentWord before = word_of(row);
+    swap_word(row, before, {i == 0 ? SegmentState::sealed : before.state, k_no_owner, before.generation});
+  }
+}
+
+void free_run(Region& region, std::uint32_t first) {
+  // The head last, for the same reason.
+  for (std::uint32_t i = run_length_of(region, first); i-- > 0;) give_back(region, first + i);
+}
+
+void release_lease(Region& region, std::uint32_t segment) {
+  SegmentRow& row = region.segment_row(segment);
+  const SegmentWord before = word_of(row);
+  if (before.state != SegmentState::open || before.owner != region.own_slot()) return;
+  swap_word(row, before, {SegmentState::open, k_no_owner, before.generation});
+  region.header().full_until.store(0, std::memory_order_relaxed);
+}
+
+void release_leases_of(Region& region, std::uint32_t process_slot) {
+  for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
+    SegmentRow& row = region.segment_row(i);
+    const SegmentWord before = word_of(row);
+    if (before.owner != process_slot || before.state == SegmentState::free) continue;
+    if (before.state != SegmentState::open) {
+      // A tail whose head was never made or has been given back already.
+      if (before.state == SegmentState::tail) give_back(region, i);
+      // Perhaps somebody has a claim on it.
+      if (before.state == SegmentState::evicting) swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
+    } else if (row.run_length.load(std::memory_order_acquire) > 1) {
+      // A run is sealed before its record is published: of this one, nothing was.
+      free_run(region, i);
+    } else if (row.fill.load(std::memory_order_acquire) == 0) {
+      // Perhaps without memory yet.
+      give_back(region, i);
+    } else {
+      swap_word(row, before, {SegmentState::open, k_no_owner, before.generation});
+      region.header().full_until.store(0, std::memory_order_relaxed);
+    }
+  }
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,60 @@
+// The life of a segment: FREE -> OPEN (leased by one process, which alone writes to it) -> SEALED (immutable).
+// A process that leaves a half-full segment leaves it OPEN without an owner, and another leases the rest.
+// In the ring (ring.h) also SEALED -> EVICTING -> OPEN, of the next generation; and there one that is OPEN without an owner may
+// be filled by all. A record larger than a segment takes a run: its first segment and TAIL segments behind it. Invariants: the
+// state, the owner and the generation change by one compare-and-swap; a generation is never 0. Thread safety: all of it, between
+// threads and processes.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base/result.h"
+#include "cache/region/layout.h"
+
+namespace cube::cache {
+
+class Region;
+
+struct SegmentWord {
+  SegmentState state = SegmentState::free;
+  std::uint32_t owner = k_no_owner;
+  std::uint32_t generation = 0;
+
+  static SegmentWord unpack(std::uint64_t word) {
+    // A new region is all zero: free, never used.
+    return {static_cast<SegmentState>(word & 0xff), static_cast<std::uint32_t>((word >> 8) & 0xffffff),
+            static_cast<std::uint32_t>(word >> 32)};
+  }
+  std::uint64_t pack() const {
+    return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) | (std::uint64_t{generation} << 32);
+  }
+  bool is_readable() const { return state == SegmentState::open || state == SegmentState::sealed; }
+};
+
+inline SegmentWord word_of(const SegmentRow& row, std::memory_order order = std::memory_order_acquire) {
+  return SegmentWord::unpack(row.word.load(order));
+}
+
+// One compare-and-swap; false where it is not `from` any more.
+bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to);
+
+// Leases a segment with at least `bytes` left, one without owner or a free one. ENOSPC: none is left.
+base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes);
+// Leases `count` consecutive free segments; returns the first, which is OPEN.
+base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count);
+// This very segment, with memory. EBUSY: it is not free.
+base::Result<void> lease_free(Region& region, std::uint32_t segment);
+// Gets memory for one of the next `ahead` free segments, so that who leases it need not wait for that (4-10 ms, where a
+// virtual machine has to ask its host). False: all of them have it.
+base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
+// The writer of the tiers may look whether a segment has news.
+void tell_tier_writer(RegionHeader& header);
+// The owner is done with it: nothing will be added.
+void seal_segment(Region& region, std::uint32_t segment);
+// The owner of a run gives it back; nothing of it was published.
+void free_run(Region& region, std::uint32_t first);
+// The owner leaves; what is left may be leased by another.
+void release_lease(Region& region, std::uint32_t segment);
+void release_leases_of(Region& region, std::uint32_t process_slot);
+
+}  // namespace cube::cache

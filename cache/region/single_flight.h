@@ -1,0 +1,89 @@
+// One fetch for each path on a node: the first process to miss fetches, the others wait for it, a second at most.
+// When the fetcher dies, a waiter takes over. When one has waited a second in vain, the turn is overdue: nobody waits for it
+// any more. Nor for any other turn of that process, until it has begun or ended one: it may be stopped. A turn is held in one of
+// four slots that follow from the path's hash, so that other paths with the same slots are not waited for. If others have all
+// four, a path is fetched without a turn, which costs a duplicate at worst. Thread safety: all of it. A thread that is fetching
+// must not ask again (FileCache sees to that).
+#pragma once
+
+#include "cache/region/region.h"
+
+namespace cube::cache {
+
+class SingleFlight {
+ public:
+  enum class Turn {
+    mine,     // fetch, then let the Ticket go
+    waited,   // somebody else's fetch has ended: look again
+    too_long  // do not wait any longer
+  };
+  // A turn as plain values.
+  struct Hold {
+    FlightSlot* slot = nullptr;
+    std::uint64_t word = 0;
+    std::atomic<std::uint64_t>* turns = nullptr;  // of its process; set where there is a slot
+    // No-op where there is none, or where it has ended.
+    void end();
+    void end_copy() const {
+      Hold copy = *this;
+      copy.end();
+    }
+    // For a fetch in parts. Has somebody waited since the last progress?
+    bool is_waited_for() const;
+    void tell_progress() const;
+  };
+  // Holds the turn; its end wakes those who wait.
+  class Ticket {
+   public:
+    Ticket() = default;
+    Ticket(Ticket&& other) noexcept : hold_(std::exchange(other.hold_, {})) {}
+    Ticket& operator=(Ticket&& other) noexcept {
+      if (this != &other) {
+        hold_.end();
+        hold_ = std::exchange(other.hold_, {});
+      }
+      return *this;
+    }
+    ~Ticket() { hold_.end(); }
+    Hold hold() const { return hold_; }
+    // The bytes come as the program reads them, which may be never: who waits does so only as long as they come. Another's from
+    // now on.
+    Hold come_in_parts();
+
+   private:
+    friend class SingleFlight;
+    Hold hold_;
+  };
+
+  // A waiter looks that often whether the fetcher still lives, and waits that long.
+  struct Patience {
+    std::uint64_t look_again_ns = 50'000'000, longest_ns = 1'000'000'000;
+    // So long without a part of a fetch that comes in parts is too long.
+    std::uint64_t between_parts_ns = 50'000'000;
+  };
+
+  explicit SingleFlight(Region& region) : SingleFlight(region, Patience()) {}
+  SingleFlight(Region& region, const Patience& patience) : region_(&region), patience_(patience) {}
+  // `waited_for_prefetch` says whether the other one was fetching before anybody had asked. Unless it `may_wait`, any wait is too
+  // long.
+  Turn begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr, bool may_wait = true);
+  // The turn of a prefetch, which waits for nobody. Otherwise: who else is fetching it.
+  enum class Prefetch { mine, demanded, prefetched };
+  Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);
+
+ private:
+  std::uint64_t word_of(std::uint64_t hash, bool is_prefetch) const;
+  Hold take(FlightSlot* slot, std::uint64_t word) const;
+  // Null: nobody can be the owner.
+  ProcessSlot* owner_of(std::uint64_t word) const;
+  // The holder of this turn has died, or is another program by now.
+  bool is_owner_gone(std::uint64_t word) const;
+
+  Region* region_;
+  Patience patience_;
+};
+
+// For a process that is gone: its turns are over. Its waiters look again. (One that waits takes it over, too.)
+void forget_flights_of(Region& region, std::uint32_t process);
+
+}  // namespace cube::cache

@@ -1,0 +1,248 @@
+#include "cache/region/writers.h"
+
+#include <fcntl.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+
+#include "cache/base/block_signals.h"
+#include "cache/base/hash.h"
+#include "cache/base/process_id.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+// hash of the file:48 | shared:1, mapped:1, in a process's own words | how often it is open for writing:14, which stays at its
+// greatest value
+using Word = std::uint64_t;
+constexpr Word k_times = 0x3fff, k_mapped = 0x4000, k_shared = 0x8000, k_not_hash = 0xffff;
+
+Word hash_of(const FileStat& stat) { return base::hash_inode(stat.device(), stat.inode) & ~k_not_hash; }
+std::uint32_t stripe_index(Word word) { return static_cast<std::uint32_t>((word >> 16) % k_writer_stripes); }
+
+bool is_of(Word word, Word hash) { return (word & k_times) != 0 && (word & ~k_not_hash) == hash; }
+Word one_more(Word word) { return (word & k_times) == k_times ? word : word + 1; }
+
+// Counts one more for this file, in the place that it has or in a free one. False: there is none.
+bool add(std::atomic<Word>* places, std::uint32_t count, Word hash) {
+  for (const bool take_free : {false, true}) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      Word word = places[i].load(std::memory_order_seq_cst);
+      // A place without writers belongs to nobody, whatever hash it still has.
+      while (take_free ? (word & k_times) == 0 : is_of(word, hash)) {
+        if (places[i].compare_exchange_weak(word, take_free ? hash | 1 : one_more(word), std::memory_order_seq_cst)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// False: it was not counted here.
+bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Word word = places[i].load(std::memory_order_seq_cst);
+    while (is_of(word, hash) && (word & k_times) >= n) {
+      const bool is_at_most = (word & k_times) == k_times;
+      if (places[i].compare_exchange_weak(word, is_at_most ? word : word - n, std::memory_order_seq_cst)) return true;
+    }
+  }
+  return false;
+}
+
+void end(WriterStripe& stripe, Word hash, Word n) {
+  if (subtract(stripe.writers, WriterStripe::k_places, hash, n)) return;
+  // The same file may be counted in several places: beyond, or where two began at the same moment.
+  for (; n > 0; --n) {
+    if (!subtract(stripe.writers, WriterStripe::k_places, hash, 1)) stripe.others.fetch_sub(1, std::memory_order_seq_cst);
+  }
+}
+
+// In a word of LeftWriter.
+constexpr Word k_left_shared = 1, k_order = 0x7ffe, k_left_mapped = 0x8000;
+
+base::ProcessId process_of(const LeftWriter& row) {
+  base::ProcessId process;
+  process.pid = static_cast<std::uint32_t>(row.pid.load(std::memory_order_relaxed));
+  process.start_time = row.start_time.load(std::memory_order_relaxed);
+  process.pid_namespace = row.pid_namespace.load(std::memory_order_relaxed);
+  return process;
+}
+
+// False: the row is another by now. `removals` counts the changes of names that this is taken for.
+bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals) {
+  // A fetch may have asked for the stat of the file before its last byte was written: it began before this, and sees it.
+  region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
+  ++removals;
+  if (!row.word.compare_exchange_strong(word, 0, std::memory_order_seq_cst)) return false;
+  region.header().left_writers.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+// Nobody but that process had the file, and it is dead.
+bool has_ended(const LeftWriter& row, Word word) {
+  return (word & k_left_shared) == 0 && base::liveness_of(process_of(row)) == base::Liveness::dead;
+}
+
+// A row that is free, or has become free. Null: all are in use.
+LeftWriter* find_row(Region& region) {
+  std::uint64_t removals = 0;
+  for (const bool look_closely : {false, true}) {
+    for (std::uint32_t i = 0; i < k_left_writers; ++i) {
+      LeftWriter& row = region.left_writer(i);
+      const Word word = row.word.load(std::memory_order_acquire);
+      if (word == 0 || (look_closely && has_ended(row, word) && remove(region, row, word, removals))) return &row;
+    }
+  }
+  return nullptr;
+}
+
+// False: there is no room.
+bool leave(Region& region, Word own, const base::ProcessId& process) {
+  LeftWriter* const row = find_row(region);
+  if (row == nullptr) return false;
+  RegionHeader& header = region.header();
+  header.left_writers.fetch_add(1, std::memory_order_seq_cst);
+  row->pid.store(process.pid, std::memory_order_relaxed);
+  row->start_time.store(process.start_time, std::memory_order_relaxed);
+  row->pid_namespace.store(process.pid_namespace, std::memory_order_relaxed);
+  const Word order = (Word{header.left_order.fetch_add(1, std::memory_order_relaxed)} << 1) & k_order;
+  const Word how = ((own & k_shared) != 0 ? k_left_shared : 0) | ((own & k_mapped) != 0 ? k_left_mapped : 0);
+  row->word.store((own & ~k_not_hash) | order | how, std::memory_order_seq_cst);
+  return true;
+}
+
+// A mapping of a file of these lies on a file of the file system below, so that theirs is taken for closed.
+bool hides_mappings(int fd) {
+  constexpr long k_overlay = 0x794c7630, k_ecryptfs = 0xf15f;
+  struct ::statfs fs {};
+  return sys::failed(sys::raw(SYS_fstatfs, fd, sys::arg(&fs))) || fs.f_type == k_overlay || fs.f_type == k_ecryptfs;
+}
+
+// Takes away the signal of a lease that was broken, which waits for this thread. One that the program was sent is sent again.
+void take_lease_signal(int signal, int fd) {
+  const std::uint64_t set = std::uint64_t{1} << (signal - 1);
+  const struct ::timespec now {};
+  ::siginfo_t info{};
+  if (sys::raw(SYS_rt_sigtimedwait, sys::arg(&set), sys::arg(&info), sys::arg(&now), sizeof set) != signal) return;
+  const bool is_of_lease = info.si_code == POLL_MSG && info.si_fd == fd;
+  if (!is_of_lease) sys::raw(SYS_rt_sigqueueinfo, sys::getpid(), signal, sys::arg(&info));
+}
+
+// The kernel grants a lease for reading only where nobody on this node has the file open, or mapped, for writing. Many file
+// systems have none, nor has a process that neither owns the file nor has CAP_LEASE.
+bool nobody_writes(int fd) {
+  // An open for writing breaks the lease, which is given back at once. The signal of that goes to this thread, which holds it
+  // back: the program never sees it, and no handler leaves the lease behind by a jump. Ignored by default.
+  constexpr int k_signal = SIGURG;
+  const base::BlockSignals block;
+  ::f_owner_ex owner{.type = F_OWNER_TID, .pid = static_cast<int>(sys::raw(SYS_gettid))};
+  if (sys::failed(sys::fcntl(fd, F_SETOWN_EX, sys::arg(&owner)))) return false;
+  bool is_granted = false;
+  if (!sys::failed(sys::fcntl(fd, F_SETSIG, k_signal))) {
+    is_granted = !sys::failed(sys::fcntl(fd, F_SETLEASE, F_RDLCK));
+    if (is_granted) sys::fcntl(fd, F_SETLEASE, F_UNLCK);
+    sys::fcntl(fd, F_SETSIG, 0);
+  }
+  owner.pid = 0;
+  sys::fcntl(fd, F_SETOWN_EX, sys::arg(&owner));
+  if (is_granted) take_lease_signal(k_signal, fd);
+  return is_granted;
+}
+
+bool is_left_to_others(Region& region, Word hash, int fd, std::uint64_t& removals) {
+  constexpr std::uint32_t k_most = 8;
+  std::uint32_t found = 0;
+  bool is_mapped = false;
+  LeftWriter* rows[k_most] = {};
+  Word words[k_most] = {};
+  for (std::uint32_t i = 0; i < k_left_writers; ++i) {
+    LeftWriter& row = region.left_writer(i);
+    const Word word = row.word.load(std::memory_order_seq_cst);
+    if (word == 0 || (word & ~k_not_hash) != hash) continue;
+    if (has_ended(row, word) && remove(region, row, word, removals)) continue;
+    if (found == k_most) return true;
+    is_mapped |= (word & k_left_mapped) != 0;
+    rows[found] = &row;
+    words[found++] = word;
+  }
+  if (found == 0) return false;
+  if (fd < 0 || (is_mapped && hides_mappings(fd)) || !nobody_writes(fd)) return true;
+  bool is_left = false;
+  for (std::uint32_t i = 0; i < found; ++i) is_left |= !remove(region, *rows[i], words[i], removals);
+  return is_left;
+}
+
+}  // namespace
+
+WriterStripe& writer_stripe_of(Region& region, const FileStat& stat) { return region.writer_stripe(stripe_index(hash_of(stat))); }
+
+void writing_begins(Region& region, const FileStat& stat) {
+  const Word hash = hash_of(stat);
+  WriterStripe& stripe = writer_stripe_of(region, stat);
+  if (!add(stripe.writers, WriterStripe::k_places, hash)) stripe.others.fetch_add(1, std::memory_order_seq_cst);
+  // Our own note last: killed in between, the file stays out of the cache, which is only slow.
+  add(region.own_writers(region.own_slot()), k_own_writers, hash);
+}
+
+void writing_is_shared(Region& region, const FileStat& stat, Sharing how) {
+  const Word marks = k_shared | (how == Sharing::mapped ? k_mapped : 0);
+  auto* const own = region.own_writers(region.own_slot());
+  for (std::uint32_t i = 0; i < k_own_writers; ++i) {
+    Word word = own[i].load(std::memory_order_seq_cst);
+    while (is_of(word, hash_of(stat)) && !own[i].compare_exchange_weak(word, word | marks, std::memory_order_seq_cst)) continue;
+  }
+}
+
+bool is_writing_shared(Region& region, const FileStat& stat) {
+  const auto* const own = region.own_writers(region.own_slot());
+  return std::any_of(own, own + k_own_writers, [hash = hash_of(stat)](const auto& place) {
+    const Word word = place.load(std::memory_order_seq_cst);
+    return is_of(word, hash) && (word & k_shared) != 0;
+  });
+}
+
+void writing_ends(Region& region, const FileStat& stat) {
+  const Word hash = hash_of(stat);
+  subtract(region.own_writers(region.own_slot()), k_own_writers, hash, 1);
+  end(writer_stripe_of(region, stat), hash, 1);
+}
+
+bool may_be_written(Region& region, const FileStat& stat, int fd, std::uint64_t* removals) {
+  std::uint64_t uncounted = 0;
+  const WriterStripe& stripe = writer_stripe_of(region, stat);
+  if (stripe.others.load(std::memory_order_seq_cst) != 0) return true;
+  const Word hash = hash_of(stat);
+  for (const auto& place : stripe.writers) {
+    if (is_of(place.load(std::memory_order_seq_cst), hash)) return true;
+  }
+  // After the stripe: a row is there before the stripe forgets the writer.
+  return region.header().left_writers.load(std::memory_order_seq_cst) != 0 &&
+         is_left_to_others(region, hash, fd, removals != nullptr ? *removals : uncounted);
+}
+
+void forget_writers_of(Region& region, std::uint32_t process_slot) {
+  auto* const own = region.own_writers(process_slot);
+  const base::ProcessId process = region.process_slot(process_slot).process;
+  std::optional<base::Liveness> liveness;
+  for (std::uint32_t i = 0; i < k_own_writers; ++i) {
+    const Word word = own[i].load(std::memory_order_seq_cst);
+    if ((word & k_times) == 0) continue;
+    const bool is_shared = (word & k_shared) != 0;
+    if (!liveness) liveness = base::liveness_of(process);
+    // A process that has lost its lock and lives has become another program, or is about to end.
+    const bool may_go_on = is_shared || *liveness != base::Liveness::dead;
+    const bool is_kept = may_go_on && !leave(region, word, process);
+    own[i].store(0, std::memory_order_seq_cst);
+    if (is_kept) continue;  // for as long as there is the region
+    WriterStripe& stripe = region.writer_stripe(stripe_index(word));
+    // A change of theirs may not have been noticed: what is fetched now is looked at again.
+    stripe.epoch.fetch_add(1, std::memory_order_seq_cst);
+    end(stripe, word & ~k_not_hash, word & k_times);
+  }
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,202 @@
+// DiskStore: finding, reading and forgetting records.
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+#include "cache/base/clock.h"
+#include "cache/base/file_limit.h"
+#include "cache/base/log.h"
+#include "cache/tier/disk/disk_store.h"
+
+namespace cube::cache {
+
+namespace sys = base::sys;
+
+// A record's header and path.
+struct DiskStore::Head {
+  alignas(Record) std::byte bytes[sizeof(Record) + PATH_MAX] = {};
+  const Record& record() const { return *reinterpret_cast<const Record*>(bytes); }
+};
+
+// Not on the stack, which may be a signal handler's.
+class DiskStore::MappedHead {
+ public:
+  MappedHead() : memory_(base::Mapping::anonymous(sizeof(Head))) {}
+  // Once.
+  bool read(const DiskStore& store, const DiskPlace& place) {
+    return memory_ && store.read_head(place, *reinterpret_cast<Head*>(memory_->data()));
+  }
+  const Record& record() const { return reinterpret_cast<const Head*>(memory_->data())->record(); }
+
+ private:
+  base::Result<base::Mapping> memory_;
+};
+
+DiskPlaces DiskStore::find(std::uint64_t path_hash) const {
+  DiskPlaces found;
+  const auto is_newer = [](const DiskPlace& a, const DiskPlace& b) {
+    return a.number != b.number ? a.number > b.number : a.offset > b.offset;
+  };
+  index_->visit(path_hash, [&](DiskPlace place, std::uint64_t word) {
+    if ((word & DiskIndex::k_tentative) != 0) return;
+    place.is_of_this_run = index_->row_of(place.number).job.load(std::memory_order_seq_cst) == options_.job;
+    std::uint32_t at = found.count;
+    while (at > 0 && is_newer(place, found.places[at - 1])) --at;
+    if (at == found.places.size()) return;
+    found.count = std::min<std::uint32_t>(found.count + 1, static_cast<std::uint32_t>(found.places.size()));
+    for (std::uint32_t i = found.count - 1; i > at; --i) found.places[i] = found.places[i - 1];
+    found.places[at] = place;
+  });
+  return found;
+}
+
+base::Result<std::size_t> DiskStore::read_bytes(const DiskPlace& place, std::span<std::byte> buffer) const {
+  const auto begin = static_cast<std::int64_t>(place.offset / k_page * k_page);
+  for (bool direct = options_.is_direct && !no_direct_.load(std::memory_order_relaxed);; direct = false) {
+    const auto fd = directory_.open_segment(place.number, O_RDONLY | (direct ? O_DIRECT : 0));
+    long n = fd ? 0 : -fd.error().value;
+    if (fd) {
+      do {
+        n = sys::pread(fd->get(), buffer.data(), place.buffer_bytes(), begin);
+      } while (n == -EINTR);
+      // In RAM it would be twice.
+      if (!direct) sys::raw(SYS_fadvise64, fd->get(), begin, static_cast<long>(place.buffer_bytes()), POSIX_FADV_DONTNEED);
+    }
+    if (!sys::failed(n)) return static_cast<std::size_t>(n);
+    if (!direct || n != -EINVAL) return base::fail(static_cast<int>(-n));
+    // This file system has no O_DIRECT.
+    no_direct_.store(true, std::memory_order_relaxed);
+  }
+}
+
+base::Result<const Record*> DiskStore::read(const DiskPlace& place, std::string_view path, std::span<std::byte> buffer) {
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(buffer.data()) % k_page == 0;
+  if (!is_aligned || buffer.size() < place.buffer_bytes() || place.offset % k_record_alignment != 0) return base::fail(EINVAL);
+  const auto got = read_bytes(place, buffer);
+  if (!got) return base::fail(note_failed_read(place, path, got.error().value));
+  const std::uint64_t lead = place.offset % k_page;
+  auto record = check_record(place, path, buffer.first(std::max<std::size_t>(*got, lead)).subspan(lead));
+  if (record) touch(place);
+  return record;
+}
+
+base::Result<const Record*> DiskStore::check_record(const DiskPlace& place, std::string_view path,
+                                                    std::span<const std::byte> bytes) {
+  const auto& record = *reinterpret_cast<const Record*>(bytes.data());
+  const bool has_header = header_is_sound(record, bytes.size()) && record.kind == RecordKind::file;
+  if (has_header && record.path() != path) return base::fail(ENOENT);
+  if (has_header && record.is_stale()) {
+    remove(place, path);
+    return base::fail(ENOENT);
+  }
+  if (has_header && data_is_sound(record)) return &record;
+  remove(place, path);
+  bad_records_.fetch_add(1, std::memory_order_relaxed);
+  if (!reported_bad_.exchange(true, std::memory_order_relaxed)) {
+    base::log(base::LogLevel::warn, "{}: a damaged record was found and dropped: segment {}, offset {}", directory_.path(),
+              place.number, place.offset);
+  }
+  return base::fail(EBADMSG);
+}
+
+int DiskStore::note_failed_read(const DiskPlace& place, std::string_view path, int error) {
+  // Its file has left. And what this process lacks (fds, memory) is no fault of the disk's.
+  if (error != EIO) return error;
+  remove(place, path);
+  io_errors_.fetch_add(1, std::memory_order_relaxed);
+  if (!reported_error_.exchange(true, std::memory_order_relaxed)) {
+    base::log(base::LogLevel::warn, "{}: cannot read segment {}: {}", directory_.path(), place.number, text_of_error(error));
+  }
+  return error;
+}
+
+base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) const {
+  const auto fd = directory_.open_segment(place.number, O_RDONLY);
+  if (!fd) return base::fail(fd.error().value);
+  long n = 0;
+  do {
+    n = sys::pread(fd->get(), head.bytes, sizeof head.bytes, static_cast<std::int64_t>(place.offset));
+  } while (n == -EINTR);
+  if (sys::failed(n)) return base::fail(static_cast<int>(-n));
+  // The path fits into what was read, or what has stayed zero, whatever its length is.
+  if (!header_is_sound(head.record(), k_most_disk_segment_bytes) || head.record().kind != RecordKind::file)
+    return base::fail(EBADMSG);
+  return {};
+}
+
+// With these very bytes and this very stat? `replaces`: another record of this path is here.
+bool DiskStore::has_it(const Record& record, bool& replaces) const {
+  bool found = false;
+  index_->visit(base::hash_path(record.path()), [&](const DiskPlace& place, std::uint64_t word) {
+    Head head;
+    if (found || (word & DiskIndex::k_tentative) != 0 || !read_head(place, head)) return;
+    const Record& there = head.record();
+    if (there.path() != record.path()) return;
+    found = !there.is_stale() && is_same_version(there.stat, record.stat) && there.data_hash == record.data_hash &&
+            (!may_be_racy(there) || may_be_racy(record));
+    replaces = true;
+  });
+  return found;
+}
+
+bool DiskStore::remove(const DiskPlace& place, std::string_view path) {
+  if (!index_->remove(base::hash_path(path), place.number, place.offset)) return false;
+  index_->row_of(place.number).dropped.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void DiskStore::mark_dropped(const DiskPlace& place) const {
+  if (is_private_ || place.offset + sizeof(Record) > base::file_size_limit()) return;
+  const auto fd = directory_.open_segment(place.number, O_WRONLY);
+  if (!fd) return;
+  const std::uint32_t mark = k_disk_dropped;
+  sys::pwrite(fd->get(), &mark, sizeof mark, static_cast<std::int64_t>(place.offset + offsetof(Record, stale)));
+}
+
+void DiskStore::touch(const DiskPlace& place) const {
+  DiskSegmentRow& row = index_->row_of(place.number);
+  if (row.touched_job.load(std::memory_order_relaxed) == options_.job || row.number() != place.number) return;
+  row.touched_job.store(options_.job, std::memory_order_relaxed);
+  row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec), std::memory_order_relaxed);
+  // For those after a restart.
+  if (!is_private_) sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(directory_.path_of_segment(place.number).text), 0, 0);
+}
+
+std::size_t DiskStore::forget(std::string_view path) {
+  std::size_t count = 0;
+  index_->visit(base::hash_path(path), [&](const DiskPlace& place, std::uint64_t) {
+    MappedHead head;
+    const bool read = head.read(*this, place);
+    if (read && head.record().path() != path) return;
+    // A record that cannot be read may be the one.
+    if (remove(place, path)) ++count;
+    if (read) mark_dropped(place);
+  });
+  return count;
+}
+
+std::size_t DiskStore::forget_inode(std::uint64_t device, std::uint64_t inode) {
+  std::size_t count = 0;
+  const std::uint64_t hash = base::hash_inode(device, inode);
+  index_->visit(hash, [&](const DiskPlace& place, std::uint64_t) {
+    MappedHead head;
+    if (!head.read(*this, place)) return;
+    const Record& record = head.record();
+    if (record.stat.inode != inode || record.stat.device() != device) return;
+    if (remove(place, record.path())) ++count;
+    mark_dropped(place);
+    index_->remove(hash, place.number, place.offset);
+  });
+  return count;
+}
+
+bool DiskStore::drop(const DiskPlace& place, std::string_view path) {
+  MappedHead head;
+  const bool read = head.read(*this, place);
+  if (read && head.record().path() != path) return false;
+  const bool removed = remove(place, path);
+  if (read) mark_dropped(place);
+  return removed;
+}
+
+}  // namespace cube::cache

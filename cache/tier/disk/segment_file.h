@@ -1,0 +1,71 @@
+// One segment file: written by one process, sealed, read again after a restart.
+// Life: created with its room reserved -> records are appended -> sealed: the footer behind them, the rest given back.
+// A process that finds a file without a footer, whose writer is gone, walks its records as far as headers and data are sound.
+// Invariants: its writer holds an exclusive flock by a mapping of the header page, so no fd stays open and the kernel lets go
+// when the writer dies; a file is never written to by name without a look whether it is still the one. Thread safety: a
+// SegmentWriter belongs to one thread at a time; the functions are pure but for the file.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cache/base/mapping.h"
+#include "cache/tier/disk/disk_directory.h"
+#include "cache/tier/disk/disk_format.h"
+
+struct iovec;
+
+namespace cube::cache {
+
+struct SegmentContents {
+  DiskHeader header{};
+  std::uint64_t data_end = k_disk_header_bytes;
+  std::uint64_t file_bytes = 0;
+  std::uint32_t changed_s = 0;  // the file's mtime: when a job has last touched it
+  std::vector<DiskFooterRow> rows;
+  bool has_footer = false;
+};
+
+// EBADMSG: no sound header, or no sound footer.
+base::Result<SegmentContents> read_footer(int fd, std::uint32_t number);
+// Has the disk bring what read_footer reads, and does not wait for it.
+void will_need_footer(const DiskDirectory& directory, std::uint32_t number);
+// For a file without one. EBADMSG: no sound header.
+base::Result<SegmentContents> walk_records(int fd, std::uint32_t number);
+// Cuts the file behind it. `durable`: returns when all of the file is on the disk.
+base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint64_t data_end,
+                                         std::span<const DiskFooterRow> rows, bool durable);
+// All of it, or the errno that ended it; EIO where the file ends before.
+base::Result<void> read_fully(int fd, void* to, std::uint64_t bytes, std::uint64_t at);
+
+class SegmentWriter {
+ public:
+  // ENOSPC: no room. EEXIST: there is one of this number.
+  static base::Result<SegmentWriter> create(const DiskDirectory& directory, std::uint32_t number, std::uint64_t file_bytes,
+                                            std::uint64_t job);
+  // Is there room for `bytes` more in `records` more records, and for the footer?
+  bool fits(std::uint64_t bytes, std::uint64_t records) const {
+    return data_end_ + bytes + most_footer_bytes(rows_.size() + records) <= file_bytes_;
+  }
+  // Behind what is there; a multiple of 64 bytes in all. The parts are changed.
+  base::Result<void> append(const DiskDirectory& directory, std::span<iovec> parts);
+  void add_row(const DiskFooterRow& row) { rows_.push_back(row); }
+  base::Result<std::uint64_t> seal(const DiskDirectory& directory, bool durable);
+
+  // In a forked child, whose file it is not.
+  void forget() { lock_.forget(); }
+
+  std::uint32_t number() const { return number_; }
+  std::uint64_t data_end() const { return data_end_; }
+
+ private:
+  base::Result<base::UniqueFd> reopen(const DiskDirectory& directory) const;
+
+  base::Mapping lock_;
+  std::uint32_t number_ = 0;
+  std::uint64_t file_bytes_ = 0, data_end_ = k_disk_header_bytes;
+  std::uint64_t device_ = 0, inode_ = 0;
+  std::vector<DiskFooterRow> rows_;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,76 @@
+// Both engines behind one: see engine_choice.h. Thread safety: as IoEngine. No engine is called with the lock held, for an
+// engine may call back at once.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "prefetch/engine/engine_trial.h"
+#include "prefetch/engine/io_engine.h"
+#include "prefetch/threads/event_count.h"
+
+namespace cube::prefetch {
+
+class AutoEngine final : public IoEngine, public FetchClient {
+ public:
+  AutoEngine(unsigned depth, FetchClient& client, std::uint64_t (*now_ns)());
+  ~AutoEngine() override { stop(50); }
+  bool take(std::unique_ptr<IoEngine> threads, std::unique_ptr<IoEngine> uring);
+
+  const char* name() const override { return "auto"; }
+  const char* name_for(std::uint32_t origin) const override;
+  void submit(Fetch& fetch) override;
+  void set_depth(unsigned depth) override;
+  void cancel_waiting() override;
+  void drain() override;
+  unsigned stop(unsigned patience_ms) override;
+
+  Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) override { return client_.room_for(fetch, file); }
+  void ended(Fetch& fetch, const FetchResult& result) override;
+
+ private:
+  enum class Choice : std::uint8_t { open, threads, uring };
+  struct Origin {
+    // Written under the lock, and once: who sees a choice needs no lock.
+    std::atomic<Choice> choice{Choice::open};
+    EngineTrial trial;
+    Fetch *first = nullptr, *last = nullptr;  // held back
+    unsigned submitted = 0, ended = 0;        // of the batch that runs; 0: none does
+    unsigned size = 0, voids = 0;             // of a batch; those in vain
+    bool is_void = false;
+    std::uint64_t began_ns = 0;
+  };
+  static constexpr std::size_t k_origins = 16;  // those beyond share the last
+  static constexpr unsigned k_most_voids = 64;
+
+  bool is_owner() const { return base::sys::getpid() == owner_; }
+  static std::size_t place_of(std::uint32_t origin) { return origin < k_origins ? origin : k_origins - 1; }
+  unsigned wanted_size() const;
+  void say(const Origin& origin) const;
+  // Under the lock: the next batch begins with what is about to be passed on.
+  void begin_batch(Origin& origin);
+  // Under the lock: takes the fetch into the batch, or holds it back.
+  bool take_up(Origin& origin, Fetch& fetch);
+  // Under the lock: one of the batch has ended; the chain of those that may go now.
+  Fetch* one_of_batch_ended(Origin& origin, bool counts);
+  Fetch* batch_is_over(Origin& origin);
+  void pass_on(Side side, Fetch* chain);
+  void end_held();
+
+  FetchClient& client_;
+  std::uint64_t (*const now_ns_)();
+  const int owner_ = base::sys::getpid();
+  std::unique_ptr<IoEngine> engines_[2];  // by Side
+
+  std::mutex mutex_;  // guards the rest, but for choices, is_told_, unended_ and all_over_
+  std::array<Origin, k_origins> origins_;
+  unsigned depth_;
+  bool is_stopped_ = false;
+  std::array<std::atomic<bool>, k_origins> is_told_{};
+  std::atomic<unsigned> unended_{0};
+  EventCount all_over_;
+};
+
+}  // namespace cube::prefetch

@@ -1,0 +1,64 @@
+#include "prefetch/engine/engine_choice.h"
+
+#include <exception>
+#include <utility>
+
+#include "cache/base/clock.h"
+#include "cache/base/log.h"
+#include "cache/base/unique_fd.h"
+#include "prefetch/engine/auto_engine.h"
+#include "prefetch/engine/thread_engine.h"
+#include "prefetch/engine/uring_engine.h"
+
+namespace cube::prefetch {
+namespace {
+
+// A filter may kill for calls that the program itself never makes; io_uring's are refused by many.
+bool is_in_a_sandbox() {
+  char text[4096];
+  const auto file = base::open_fd("/proc/thread-self/status", O_RDONLY);
+  const long n = file ? base::sys::read(file->get(), text, sizeof text) : -1;
+  if (n <= 0) return false;
+  const std::string_view status(text, static_cast<std::size_t>(n));
+  const std::size_t at = status.find("\nSeccomp:\t");
+  return at != std::string_view::npos && status.substr(at + 10, 1) != "0";
+}
+
+std::unique_ptr<IoEngine> make(EngineChoice choice, const EngineOptions& options, FetchClient& client, std::string& why) {
+  if (choice == EngineChoice::threads || (choice == EngineChoice::automatic && is_in_a_sandbox()))
+    return make_thread_engine(options, client, why);
+  // Is there a ring at all? An engine without a client's work costs one thread.
+  auto ring = make_uring_engine(options, client, why);
+  if (ring == nullptr) {
+    const bool was_asked_for = choice == EngineChoice::uring;
+    base::log(was_asked_for ? base::LogLevel::warn : base::LogLevel::info, "prefetch: no io_uring, threads instead: {}", why);
+    return make_thread_engine(options, client, why);
+  }
+  if (choice == EngineChoice::uring) return ring;
+  ring.reset();
+  AutoParts parts;
+  parts.threads = [&](FetchClient& of) { return make_thread_engine(options, of, why); };
+  parts.uring = [&](FetchClient& of) { return make_uring_engine(options, of, why); };
+  parts.now_ns = base::monotonic_ns;
+  auto both = make_auto_engine(parts, options, client);
+  return both != nullptr ? std::move(both) : make_thread_engine(options, client, why);
+}
+
+}  // namespace
+
+std::unique_ptr<IoEngine> make_engine(EngineChoice choice, const EngineOptions& options, FetchClient& client, std::string& why) {
+  try {
+    return make(choice, options, client, why);
+  } catch (const std::exception&) {
+    why = "no memory";
+    return nullptr;
+  }
+}
+
+std::unique_ptr<IoEngine> make_auto_engine(const AutoParts& parts, const EngineOptions& options, FetchClient& client) {
+  auto engine = std::make_unique<AutoEngine>(options.depth, client, parts.now_ns);
+  if (!engine->take(parts.threads(*engine), parts.uring(*engine))) return nullptr;
+  return engine;
+}
+
+}  // namespace cube::prefetch

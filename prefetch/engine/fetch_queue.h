@@ -1,0 +1,61 @@
+// The fetches that wait, first come first served, and the number of those that have not ended. Thread safety: all of it.
+#pragma once
+
+#include <mutex>
+
+#include "prefetch/engine/io_engine.h"
+#include "prefetch/threads/event_count.h"
+
+namespace cube::prefetch {
+
+class FetchQueue {
+ public:
+  // False once it has been closed.
+  bool push(Fetch& fetch) {
+    const std::lock_guard lock(mutex_);
+    if (is_closed_) return false;
+    unended_.fetch_add(1, std::memory_order_relaxed);
+    fetch.next = nullptr;
+    *(first_ == nullptr ? &first_ : &last_->next) = &fetch;
+    last_ = &fetch;
+    ++size_;
+    return true;
+  }
+  Fetch* pop() {
+    const std::lock_guard lock(mutex_);
+    Fetch* const fetch = first_;
+    if (fetch != nullptr) {
+      first_ = fetch->next;
+      --size_;
+    }
+    return fetch;
+  }
+  // Ends what waits.
+  void end_all(FetchClient& client, Ending ending, int error = 0);
+  void close() {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+  }
+  unsigned size() {
+    const std::lock_guard lock(mutex_);
+    return size_;
+  }
+
+  // One has ended and the engine holds nothing of it any more.
+  void one_is_over() {
+    // Pairs with the acquire in wait_until_all_are_over.
+    if (unended_.fetch_sub(1, std::memory_order_release) == 1) over_.notify();
+  }
+  // False: it took longer.
+  bool wait_until_all_are_over(std::uint64_t until_ns);
+
+ private:
+  std::mutex mutex_;
+  Fetch *first_ = nullptr, *last_ = nullptr;  // guarded by mutex_, as the next two
+  bool is_closed_ = false;
+  unsigned size_ = 0;
+  std::atomic<unsigned> unended_{0};
+  EventCount over_;
+};
+
+}  // namespace cube::prefetch

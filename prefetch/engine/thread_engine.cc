@@ -1,0 +1,304 @@
+#include "prefetch/engine/thread_engine.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "cache/base/whole_read.h"
+#include "cache/origin/origins.h"
+#include "prefetch/engine/engine_core.h"
+#include "prefetch/engine/whole_file.h"
+#include "prefetch/threads/background_thread.h"
+#include "prefetch/threads/callback_gate.h"
+
+namespace cube::prefetch {
+namespace {
+
+namespace sys = base::sys;
+
+struct Worker {
+  CallbackGate gate;
+  bool is_taken = false;  // guarded by ThreadCore::mutex_
+  // Written inside the gate: who has closed it may read them.
+  Fetch* fetch = nullptr;
+  bool has_room = false;
+  // A copy, for the client's may go as soon as the gate is closed.
+  char path[PATH_MAX + 1];
+};
+
+// A worker that finds more to do takes it without the lock, as long as it finds something.
+class ThreadCore final : public EngineCore {
+ public:
+  using EngineCore::EngineCore;
+
+  const char* name() const override { return "threads"; }
+  void wake() override;
+  void set_depth(unsigned depth) override;
+  void begin_stop() override;
+  unsigned abandon_all() override;
+  // Waits for the keeper. 0 or an errno.
+  int keeper_error();
+
+ private:
+  void run(void* place) override { place == nullptr ? keep() : serve(*static_cast<Worker*>(place)); }
+  bool wants_thread() { return idle_ == 0 && threads_ < depth_ && running_ + starting_ < depth_ && queue.size() > starting_; }
+  void keep();
+  // With mutex_ held, but for what is fetched.
+  void start_one(std::unique_lock<std::mutex>& lock);
+  void serve(Worker& worker);
+  bool wait_for_work(std::unique_lock<std::mutex>& lock);
+  void wake_one();
+
+  bool take(Worker& worker);
+  void fetch_one(Worker& worker, cache::OpenedPlace& place);
+  // False: it is not of an origin that is read whole by an open.
+  bool fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result);
+  void fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result);
+
+  std::unique_ptr<cache::Origins> origins_;  // of the threads' table; made before there is any of them
+  std::mutex mutex_;
+  std::condition_variable work_, keeping_;
+  Worker workers_[k_most_depth];
+  // Written under mutex_. A worker that goes to sleep, or ends, says so here before it looks into the queue for the last
+  // time, and wake() looks here after the queue: one of the two sees the other.
+  std::atomic<unsigned> depth_{options.depth}, threads_{0}, idle_{0}, running_{0};
+  std::atomic<bool> is_waking_{false};
+  unsigned starting_ = 0;  // guarded by mutex_, as the next
+  bool is_stopping_ = false;
+  int keeper_error_ = -1;  // -1: not known yet
+};
+
+void ThreadCore::keep() {
+  const auto is_private = take_private_fd_table();
+  lower_priority(options.nice);
+  if (is_private && options.origins != nullptr) origins_ = options.origins->reopened();
+  std::unique_lock lock(mutex_);
+  keeper_error_ = is_private ? 0 : is_private.error().value;
+  keeping_.notify_all();
+  while (is_private && !is_stopping_) {
+    if (wants_thread()) {
+      start_one(lock);
+    } else {
+      keeping_.wait(lock);
+    }
+  }
+}
+
+void ThreadCore::start_one(std::unique_lock<std::mutex>& lock) {
+  Worker* const free = std::find_if(workers_, workers_ + k_most_depth, [](const Worker& w) { return !w.is_taken; });
+  free->is_taken = true;
+  ++threads_;
+  ++starting_;
+  lock.unlock();
+  const int error = start_thread(free);
+  lock.lock();
+  if (error == 0) return;
+  free->is_taken = false;
+  --threads_;
+  --starting_;
+  // The machine has no more: what there is must do.
+  if (threads_ != 0) return keeping_.wait(lock);
+  lock.unlock();
+  queue.end_all(client, Ending::failed, error);
+  lock.lock();
+}
+
+void ThreadCore::serve(Worker& worker) {
+  cache::OpenedPlace place;
+  std::unique_lock lock(mutex_);
+  --starting_;
+  do {
+    if (running_ >= depth_) continue;
+    ++running_;
+    // One wakes the next, where there is more than it can take itself.
+    if (queue.size() > 1) wake_one();
+    lock.unlock();
+    while (take(worker)) fetch_one(worker, place);
+    lock.lock();
+    --running_;
+  } while (!is_stopping_ && !worker.gate.is_closed() && wait_for_work(lock));
+  worker.is_taken = worker.gate.is_closed();
+}
+
+// False: nothing has come for so long, and the thread is no longer counted.
+bool ThreadCore::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  const auto has_work = [this] {
+    is_waking_ = false;
+    return is_stopping_ || (running_ < depth_ && queue.size() != 0);
+  };
+  ++idle_;
+  const bool in_time = work_.wait_for(lock, std::chrono::milliseconds(options.idle_ms), has_work);
+  --idle_;
+  if (in_time) return true;
+  --threads_;
+  if (!has_work()) return false;
+  ++threads_;
+  return true;
+}
+
+bool ThreadCore::take(Worker& worker) {
+  if (running_ > depth_ || !worker.gate.enter()) return false;
+  Fetch* const fetch = worker.fetch = queue.pop();
+  worker.has_room = false;
+  if (fetch != nullptr) keep_path(worker.path, fetch->path);
+  worker.gate.leave();
+  return fetch != nullptr;
+}
+
+bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result) {
+  if (origins_ == nullptr) return false;
+  const cache::Origin& origin = origins_->of(worker.path);
+  if (!origin.traits().is_whole_in_one_read) return false;
+  const auto opened = origin.open({.key = worker.path, .path = worker.path, .most = options.max_file}, place);
+  const int error = opened ? 0 : opened.error().value;
+  if (error == ENOENT && !origin.traits().knows_all_names) return false;
+  result.reads = 1;
+  result.ending = Ending::failed;
+  result.error = error;
+  // A directory's stat is there, too.
+  if (error != 0 && error != EISDIR) return true;
+  if (!worker.gate.enter()) return true;
+  const cache::FileAtOrigin& file = place.opened()->file();
+  const Room room = client.room_for(*worker.fetch, file);
+  result.has_room = worker.has_room = room.is_given;
+  worker.gate.leave();
+  if (!room.is_given) {
+    result.ending = Ending::declined;
+    result.reason = room.reason;
+  } else if (error != 0) {
+    result.error = EFBIG;
+  } else if (const auto read = place.opened()->read_whole(room.data); read) {
+    result.bytes = file.stat.size;
+    result.ending = Ending::whole;
+  } else {
+    result.error = read.error().value;
+  }
+  return true;
+}
+
+void ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
+  FetchResult result;
+  cache::LinksOnWay links = cache::LinksOnWay::unknown;
+  base::Result<int> fd = base::fail(ENOENT);
+  if (!fetch_by_open(worker, place, result)) {
+    result.opens = 1;
+    fd = open_for_fetch(worker.path, links);
+    if (fd) {
+      fetch_opened(worker, *fd, links, result);
+    } else {
+      result.ending = Ending::failed;
+      result.error = fd.error().value;
+    }
+  }
+  // Otherwise who closed the gate has ended it.
+  const bool is_ours = worker.gate.enter();
+  if (is_ours) {
+    // Before the close, which may be a round trip of its own.
+    client.ended(*std::exchange(worker.fetch, nullptr), result);
+    worker.gate.leave();
+  }
+  if (fd) sys::close(*fd);
+  if (is_ours) queue.one_is_over();
+}
+
+void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result) {
+  const auto fail = [&](int error) {
+    result.ending = Ending::failed;
+    result.error = error;
+  };
+  result.stats = 1;
+  const auto stat = cache::stat_fd(fd);
+  if (!stat) return fail(stat.error().value);
+  const cache::FileAtOrigin file{
+      *stat, links == cache::LinksOnWay::unknown ? cache::has_path(fd, worker.path) : links == cache::LinksOnWay::none};
+  if (!worker.gate.enter()) return;
+  const Room room = client.room_for(*worker.fetch, file);
+  result.has_room = worker.has_room = room.is_given;
+  worker.gate.leave();
+  if (!room.is_given) {
+    result.ending = Ending::declined;
+    result.reason = room.reason;
+    return;
+  }
+  using base::ReadState;
+  base::WholeRead read(room.data, file.stat.size);
+  ReadState state = ReadState::more;
+  while (state == ReadState::more) {
+    if (worker.gate.is_closed()) return;
+    ++result.reads;
+    const long n = sys::raw(SYS_preadv, fd, sys::arg(read.aim()), read.k_parts, static_cast<long>(read.got()));
+    if (n == -EINTR) continue;
+    if (sys::failed(n)) return fail(static_cast<int>(-n));
+    result.bytes += static_cast<std::uint64_t>(n);
+    state = read.after(n);
+  }
+  if (state == ReadState::whole && room.look_again) {
+    ++result.stats;
+    const auto now = cache::stat_fd(fd);
+    if (!now || !now->is_unchanged_since(file.stat)) state = ReadState::changed;
+  }
+  result.ending = state == ReadState::whole ? Ending::whole : Ending::changed;
+}
+
+void ThreadCore::wake() {
+  // All there may be are at work, and look into the queue before they rest.
+  if ((idle_ == 0 && threads_ >= depth_) || is_waking_) return;
+  const std::lock_guard lock(mutex_);
+  wake_one();
+}
+
+void ThreadCore::wake_one() {
+  if (idle_ != 0 && running_ < depth_ && !is_waking_.exchange(true)) work_.notify_one();
+  if (wants_thread()) keeping_.notify_one();
+}
+
+void ThreadCore::set_depth(unsigned depth) {
+  const std::lock_guard lock(mutex_);
+  depth_ = depth;
+  work_.notify_all();
+  keeping_.notify_one();
+}
+
+void ThreadCore::begin_stop() {
+  const std::lock_guard lock(mutex_);
+  is_stopping_ = true;
+  work_.notify_all();
+  keeping_.notify_all();
+}
+
+unsigned ThreadCore::abandon_all() {
+  unsigned abandoned = 0;
+  for (Worker& worker : workers_) {
+    worker.gate.close();
+    abandoned += abandon(worker.fetch, worker.has_room);
+  }
+  return abandoned;
+}
+
+int ThreadCore::keeper_error() {
+  std::unique_lock lock(mutex_);
+  keeping_.wait(lock, [&] { return keeper_error_ >= 0; });
+  return keeper_error_;
+}
+
+}  // namespace
+
+std::unique_ptr<IoEngine> make_thread_engine(const EngineOptions& options, FetchClient& client, std::string& why) {
+  auto core = std::make_shared<ThreadCore>(options, client);
+  if (const int error = core->start_thread(nullptr); error != 0) {
+    why = std::string("no thread can be started: ") + std::strerror(error);
+    return nullptr;
+  }
+  if (const int error = core->keeper_error(); error != 0) {
+    why = std::string("no file descriptors of its own (close_range): ") + std::strerror(error);
+    return nullptr;
+  }
+  return engine_of(std::move(core));
+}
+
+}  // namespace cube::prefetch

@@ -1,0 +1,370 @@
+#include "prefetch/engine/uring_engine.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "cache/base/clock.h"
+#include "prefetch/engine/engine_core.h"
+#include "prefetch/engine/origin_kinds.h"
+#include "prefetch/engine/uring_flight.h"
+#include "prefetch/engine/uring_ring.h"
+#include "prefetch/threads/background_thread.h"
+#include "prefetch/threads/callback_gate.h"
+
+namespace cube::prefetch {
+namespace {
+
+namespace sys = base::sys;
+
+// The ring's thread looks up this often while operations are in flight: what was submitted meanwhile begins then at the
+// latest, and a stop is seen.
+constexpr std::uint64_t k_look_up_ns = 10'000'000;
+// Completions that are no flight's: of cancellations.
+constexpr std::uint64_t k_nobody = UINT64_MAX;
+
+class UringCore final : public EngineCore {
+ public:
+  using EngineCore::EngineCore;
+
+  const char* name() const override { return "uring"; }
+  void wake() override { events_.notify(); }
+  void set_depth(unsigned depth) override;
+  void begin_stop() override;
+  unsigned abandon_all() override;
+  // Waits until the thread has set the ring up. False: it could not, and `why` says what is missing.
+  bool is_set_up(std::string& why);
+
+ private:
+  void run(void*) override;
+  void run_ring();
+  void serve();
+  void begin_waiting();
+  void cancel_flights();
+  void advance(std::uint64_t index, int result);
+
+  // Gives the operation that has been prepared to the ring_->
+  static void start(io_uring_sqe* sqe, std::uint64_t index, const Flight& flight);
+  void open_name(std::uint64_t index, Flight& flight);
+  void sort(std::uint64_t index, Flight& flight);
+  void open(std::uint64_t index, Flight& flight, const char* path);
+  void ask_stat(std::uint64_t index, Flight& flight, Stage stage);
+  void read(std::uint64_t index, Flight& flight);
+  void ask_for_room(std::uint64_t index, Flight& flight);
+  void read_returned(std::uint64_t index, Flight& flight, int n);
+  void end(std::uint64_t index, Flight& flight, Ending ending, int error = 0);
+  void close(std::uint64_t index, Flight& flight);
+  void land(Flight& flight);
+
+  CallbackGate gate_;
+  EventCount events_;  // submitted, depth changed, stopping; and for who waits for the set-up
+  std::atomic<unsigned> depth_{options.depth};
+  std::atomic<bool> is_stopping_{false};
+  std::atomic<int> set_up_{-1};  // 1: done; 0: refused
+  std::string why_;              // written before set_up_
+  // The ring is closed, and with it each file that it had open.
+  EventCount over_;
+  std::atomic<bool> is_over_{false};
+
+  // The ring thread's, but for what Flight says.
+  Ring* ring_ = nullptr;  // of run()
+  std::array<std::unique_ptr<Flight>, k_most_depth> flights_;
+  OriginKinds origins_;
+  unsigned in_flight_ = 0, workers_ = 0;
+  bool is_cancelled_ = false;
+};
+
+void UringCore::run(void*) {
+  run_ring();
+  ring_ = nullptr;
+  is_over_.store(true, std::memory_order_release);
+  over_.notify();
+}
+
+void UringCore::run_ring() {
+  // Not a member: its descriptor is of this thread's table, in which it is to be closed.
+  Ring ring;
+  ring_ = &ring;
+  const auto is_private = take_private_fd_table();
+  bool ready = false;
+  if (!is_private) {
+    why_ = std::string("no file descriptors of its own (close_range): ") + std::strerror(is_private.error().value);
+  } else {
+    // Before the ring, whose workers inherit it.
+    lower_priority(options.nice);
+    ready = ring.set_up(k_most_depth, why_);
+  }
+  set_up_.store(ready ? 1 : 0, std::memory_order_release);
+  events_.notify();
+  if (ready) serve();
+}
+
+void UringCore::serve() {
+  while (true) {
+    const auto seen = events_.now();
+    const bool stopping = is_stopping_.load(std::memory_order_acquire);
+    if (!stopping && gate_.enter()) {
+      begin_waiting();
+      gate_.leave();
+    }
+    if (stopping && !std::exchange(is_cancelled_, true)) cancel_flights();
+    if (in_flight_ == 0) {
+      if (stopping) return;
+      events_.wait(seen);
+      continue;
+    }
+    ring_->submit_and_wait(k_look_up_ns);
+    while (io_uring_cqe* const cqe = ring_->completed()) {
+      const std::uint64_t index = cqe->user_data;
+      const int result = cqe->res;
+      ring_->seen(cqe);
+      if (index != k_nobody) advance(index, result);
+    }
+  }
+}
+
+void UringCore::begin_waiting() {
+  const unsigned most = depth_.load(std::memory_order_relaxed);
+  if (workers_ != most) ring_->set_workers(workers_ = most);
+  for (std::uint64_t index = 0; in_flight_ < most && index < k_most_depth; ++index) {
+    auto& flight = flights_[index];
+    if (flight != nullptr && flight->stage != Stage::free) continue;
+    Fetch* const fetch = queue.pop();
+    if (fetch == nullptr) return;
+    // Nothing may be thrown on this thread: it would end the host.
+    if (flight == nullptr) flight.reset(new (std::nothrow) Flight);
+    if (flight == nullptr) {
+      client.ended(*fetch, {.ending = Ending::failed, .error = ENOMEM});
+      queue.one_is_over();
+      // Nothing will come back that begins the rest.
+      if (in_flight_ == 0) queue.end_all(client, Ending::failed, ENOMEM);
+      return;
+    }
+    flight->fetch = fetch;
+    flight->has_room = false;
+    flight->is_over = false;
+    flight->fd = -1;
+    flight->by_name = false;
+    flight->is_local = origins_.is_local(fetch->origin);
+    flight->result = {};
+    keep_path(flight->path, fetch->path);
+    ++in_flight_;
+    open_name(index, *flight);
+  }
+}
+
+void UringCore::cancel_flights() {
+  for (std::uint64_t index = 0; index < k_most_depth; ++index) {
+    if (flights_[index] == nullptr || flights_[index]->stage == Stage::free || flights_[index]->stage == Stage::closing) continue;
+    io_uring_sqe* const sqe = ring_->next();
+    io_uring_prep_cancel64(sqe, index, 0);
+    io_uring_sqe_set_data64(sqe, k_nobody);
+  }
+}
+
+void UringCore::start(io_uring_sqe* sqe, std::uint64_t index, const Flight& flight) {
+  io_uring_sqe_set_data64(sqe, index);
+  if (!flight.is_local) io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
+}
+
+void UringCore::open_name(std::uint64_t index, Flight& flight) {
+  const bool first = flight.links != cache::LinksOnWay::some;
+  flight.stage = first ? Stage::naming : Stage::naming_with_links;
+  flight.how = {};
+  flight.how.flags = k_name_flags;
+  flight.how.resolve = first ? RESOLVE_NO_SYMLINKS : 0;
+  flight.result.opens = 1;
+  io_uring_sqe* const sqe = ring_->next();
+  io_uring_prep_openat2(sqe, AT_FDCWD, flight.path, &flight.how);
+  start(sqe, index, flight);
+}
+
+// Only a regular file is opened.
+void UringCore::sort(std::uint64_t index, Flight& flight) {
+  flight.stage = Stage::sorting;
+  if (flight.is_local) {
+    const long error = sys::statx(flight.fd, "", k_name_stat_flags, cache::FileStat::k_request, &flight.statx);
+    return advance(index, static_cast<int>(error));
+  }
+  io_uring_sqe* const sqe = ring_->next();
+  io_uring_prep_statx(sqe, flight.fd, "", k_name_stat_flags, cache::FileStat::k_request, &flight.statx);
+  start(sqe, index, flight);
+}
+
+void UringCore::open(std::uint64_t index, Flight& flight, const char* path) {
+  flight.stage = Stage::opening;
+  // Through the name that is open nothing is looked for any more.
+  if (flight.is_local) return advance(index, static_cast<int>(sys::open(path, k_open_flags)));
+  flight.how = {};
+  flight.how.flags = k_open_flags;
+  io_uring_sqe* const sqe = ring_->next();
+  io_uring_prep_openat2(sqe, AT_FDCWD, path, &flight.how);
+  start(sqe, index, flight);
+}
+
+void UringCore::ask_stat(std::uint64_t index, Flight& flight, Stage stage) {
+  flight.stage = stage;
+  ++flight.result.stats;
+  if (flight.is_local) {
+    // A ring gives every statx to a worker; of an open local file it is less work than that.
+    const long error = sys::statx(flight.fd, "", AT_EMPTY_PATH, cache::FileStat::k_request, &flight.statx);
+    return advance(index, static_cast<int>(error));
+  }
+  io_uring_sqe* const sqe = ring_->next();
+  io_uring_prep_statx(sqe, flight.fd, "", AT_EMPTY_PATH, cache::FileStat::k_request, &flight.statx);
+  start(sqe, index, flight);
+}
+
+void UringCore::read(std::uint64_t index, Flight& flight) {
+  flight.stage = Stage::reading;
+  ++flight.result.reads;
+  io_uring_sqe* const sqe = ring_->next();
+  io_uring_prep_readv(sqe, flight.fd, flight.read.aim(), flight.read.k_parts, flight.read.got());
+  start(sqe, index, flight);
+}
+
+// Always by the ring: a close can be a round trip too.
+void UringCore::close(std::uint64_t index, Flight& flight) {
+  flight.stage = Stage::closing;
+  io_uring_sqe* const sqe = ring_->next();
+  io_uring_prep_close(sqe, flight.fd);
+  start(sqe, index, flight);
+}
+
+void UringCore::end(std::uint64_t index, Flight& flight, Ending ending, int error) {
+  flight.result.ending = ending;
+  flight.result.error = error;
+  flight.is_over = gate_.enter();
+  // Otherwise who closed the gate has ended it.
+  if (flight.is_over) {
+    client.ended(*std::exchange(flight.fetch, nullptr), flight.result);
+    gate_.leave();
+  }
+  flight.fd >= 0 ? close(index, flight) : land(flight);
+}
+
+void UringCore::land(Flight& flight) {
+  flight.fd = -1;
+  flight.stage = Stage::free;
+  flight.links = cache::LinksOnWay::unknown;
+  --in_flight_;
+  if (flight.is_over) queue.one_is_over();
+}
+
+void UringCore::ask_for_room(std::uint64_t index, Flight& flight) {
+  flight.stat = cache::FileStat::from(flight.statx);
+  if (!gate_.enter()) return end(index, flight, Ending::cancelled);
+  origins_.learn(flight.fetch->origin, flight.stat.device_major);
+  flight.is_local = flight.stat.device_major != 0;
+  flight.room = client.room_for(*flight.fetch, {flight.stat, flight.links == cache::LinksOnWay::none});
+  flight.has_room = flight.result.has_room = flight.room.is_given;
+  gate_.leave();
+  flight.result.reason = flight.room.reason;
+  if (!flight.room.is_given) return end(index, flight, Ending::declined);
+  // A ring need not wait for what was opened with O_NONBLOCK.
+  if (flight.stat.is_regular()) sys::fcntl(flight.fd, F_SETFL, 0);
+  flight.read = base::WholeRead(flight.room.data, flight.stat.size);
+  read(index, flight);
+}
+
+void UringCore::read_returned(std::uint64_t index, Flight& flight, int n) {
+  flight.result.bytes += static_cast<std::uint64_t>(n);
+  switch (flight.read.after(n)) {
+    case base::ReadState::more:
+      return is_stopping_.load(std::memory_order_relaxed) ? end(index, flight, Ending::cancelled) : read(index, flight);
+    case base::ReadState::changed: return end(index, flight, Ending::changed);
+    case base::ReadState::whole: break;
+  }
+  if (flight.room.look_again) return ask_stat(index, flight, Stage::looking_again);
+  end(index, flight, Ending::whole);
+}
+
+void UringCore::advance(std::uint64_t index, int result) {
+  Flight& flight = *flights_[index];
+  if (flight.stage == Stage::closing) return land(flight);
+  if (flight.stage == Stage::naming && result == -ELOOP) {
+    flight.links = cache::LinksOnWay::some;
+    return open_name(index, flight);
+  }
+  const bool is_naming = flight.stage == Stage::naming || flight.stage == Stage::naming_with_links;
+  if (is_naming && result >= 0) flight.fd = result;
+  if (flight.stage == Stage::opening && result >= 0) {
+    // That of the name alone, which no server knows.
+    sys::close(std::exchange(flight.fd, result));
+  }
+  // Without /proc by its name, as whatever that is by now.
+  const bool has_no_proc = flight.stage == Stage::opening && (result == -ENOENT || result == -ENOTDIR);
+  if (has_no_proc && !std::exchange(flight.by_name, true)) return open(index, flight, flight.path);
+  if (result == -ECANCELED || (result == -EINTR && is_cancelled_)) return end(index, flight, Ending::cancelled);
+  if (result == -EINTR && flight.stage == Stage::reading) return read(index, flight);
+  if (result < 0) return end(index, flight, Ending::failed, -result);
+  switch (flight.stage) {
+    case Stage::naming: flight.links = cache::LinksOnWay::none; [[fallthrough]];
+    case Stage::naming_with_links: return sort(index, flight);
+    case Stage::sorting:
+      if (!S_ISREG(flight.statx.stx_mode)) {
+        flight.result.stats = 1;
+        return ask_for_room(index, flight);
+      }
+      path_of_fd(flight.fd, flight.again);
+      return open(index, flight, flight.again);
+    case Stage::opening: return ask_stat(index, flight, Stage::stating);
+    case Stage::stating: return ask_for_room(index, flight);
+    case Stage::reading: return read_returned(index, flight, result);
+    case Stage::looking_again:
+      return end(index, flight,
+                 cache::FileStat::from(flight.statx).is_unchanged_since(flight.stat) ? Ending::whole : Ending::changed);
+    case Stage::free:
+    case Stage::closing: return;
+  }
+}
+
+void UringCore::set_depth(unsigned depth) {
+  depth_.store(depth, std::memory_order_relaxed);
+  events_.notify();
+}
+
+void UringCore::begin_stop() {
+  is_stopping_.store(true, std::memory_order_release);
+  events_.notify();
+}
+
+unsigned UringCore::abandon_all() {
+  gate_.close();
+  unsigned abandoned = 0;
+  for (const auto& flight : flights_) {
+    if (flight != nullptr) abandoned += abandon(flight->fetch, flight->has_room);
+  }
+  // The kernel ends the operations of a ring after its process, which nobody can wait for: the files are open until then, and
+  // the origin cannot be unmounted. A thread's are closed before the process is gone.
+  const std::uint64_t until = base::monotonic_ns() + std::uint64_t{options.give_back_ms} * 1'000'000;
+  for (auto seen = over_.now(); !is_over_.load(std::memory_order_acquire); seen = over_.now()) {
+    const std::uint64_t now = base::monotonic_ns();
+    if (now >= until) break;
+    over_.wait(seen, until - now);
+  }
+  return abandoned;
+}
+
+bool UringCore::is_set_up(std::string& why) {
+  for (auto seen = events_.now(); set_up_.load(std::memory_order_acquire) < 0; seen = events_.now()) events_.wait(seen);
+  if (set_up_.load(std::memory_order_acquire) == 1) return true;
+  why = why_;
+  return false;
+}
+
+}  // namespace
+
+std::unique_ptr<IoEngine> make_uring_engine(const EngineOptions& options, FetchClient& client, std::string& why) {
+  auto core = std::make_shared<UringCore>(options, client);
+  if (const int error = core->start_thread(nullptr); error != 0) {
+    why = std::string("no thread can be started: ") + std::strerror(error);
+    return nullptr;
+  }
+  if (!core->is_set_up(why)) return nullptr;
+  return engine_of(std::move(core));
+}
+
+}  // namespace cube::prefetch

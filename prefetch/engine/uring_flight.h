@@ -1,0 +1,35 @@
+// One fetch on a ring: what the kernel has to find again when an operation of it is done.
+// Thread safety: the ring's thread alone, but for what is said.
+#pragma once
+
+#include <linux/openat2.h>
+
+#include "cache/base/whole_read.h"
+#include "prefetch/engine/whole_file.h"
+
+namespace cube::prefetch {
+
+enum class Stage : std::uint8_t { free, naming, naming_with_links, sorting, opening, stating, reading, looking_again, closing };
+
+struct Flight {
+  Stage stage = Stage::free;
+  cache::LinksOnWay links = cache::LinksOnWay::unknown;
+  int fd = -1;            // of the name alone until it is open
+  bool is_local = false;  // nothing of it waits for a server (origin_kinds.h)
+  bool is_over = false;   // ended, and only to be closed
+  bool by_name = false;   // opened by its name for the second time
+  // Written inside the gate: who has closed it may read them.
+  Fetch* fetch = nullptr;
+  bool has_room = false;
+
+  Room room;
+  cache::FileStat stat{};
+  FetchResult result;
+  base::WholeRead read;
+  struct ::open_how how {};
+  FdPath again;
+  struct ::statx statx {};
+  char path[PATH_MAX + 1];
+};
+
+}  // namespace cube::prefetch

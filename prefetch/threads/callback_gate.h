@@ -1,0 +1,44 @@
+// Keeps a thread of an engine from calling its client once the engine has been stopped, however late it comes back from
+// the kernel. One gate for each thread. Thread safety: the owner passes, any other thread closes.
+#pragma once
+
+#include <atomic>
+
+#include "prefetch/threads/event_count.h"
+
+namespace cube::prefetch {
+
+class CallbackGate {
+ public:
+  // False: closed, for good.
+  bool enter() {
+    int open = k_open;
+    return state_.compare_exchange_strong(open, k_passing, std::memory_order_acquire);
+  }
+  void leave() {
+    // Pairs with the acquire in close(): what the owner has written is seen by who closes.
+    int passing = k_passing;
+    if (!state_.compare_exchange_strong(passing, k_open, std::memory_order_release)) {
+      state_.store(k_closed, std::memory_order_release);
+      left_.notify();
+    }
+  }
+  bool is_closed() const { return state_.load(std::memory_order_acquire) == k_closed; }
+  // Returns when the owner is outside and will not enter again.
+  void close() {
+    for (auto seen = left_.now();; seen = left_.now()) {
+      int state = k_open;
+      if (state_.compare_exchange_strong(state, k_closed, std::memory_order_acquire) || state == k_closed) return;
+      // Somebody is inside: who leaves then wakes us.
+      if (state == k_passing && !state_.compare_exchange_strong(state, k_closing, std::memory_order_acquire)) continue;
+      left_.wait(seen);
+    }
+  }
+
+ private:
+  static constexpr int k_open = 0, k_passing = 1, k_closing = 2, k_closed = 3;
+  std::atomic<int> state_{k_open};
+  EventCount left_;
+};
+
+}  // namespace cube::prefetch

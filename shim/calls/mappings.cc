@@ -1,0 +1,288 @@
+#include "shim/calls/mappings.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "shim/attachment.h"
+#include "shim/calls/mapped_copy.h"
+#include "shim/materialize.h"
+#include "shim/process.h"
+
+namespace cube::shim::mappings {
+
+constinit std::atomic<int> g_count{0};
+
+namespace {
+
+namespace sys = base::sys;
+using cache::k_page;
+
+// A mapping, or several of one file beside each other. An entry is free when `begin` is 0, and somebody's who fills or changes
+// it when it is 1; the plain fields are his.
+struct Entry {
+  std::atomic<std::uintptr_t> begin{0};
+  std::atomic<std::uintptr_t> end{0};
+  std::uintptr_t file_end = 0;   // behind the file's last page, were all of it mapped here
+  bool is_copy = false;          // or the region
+  std::uint64_t copy_bytes = 0;  // that it counts for
+  int protection = 0, flags = 0;
+  cache::Pin pin;
+};
+constexpr std::size_t k_entries = 4096;
+constinit Entry g_entries[k_entries];
+// The copies of one process are at most this part of the region.
+constexpr std::uint64_t k_copies_share = 16;
+constinit std::atomic<std::size_t> g_used{0};  // entries below this may be in use
+
+// An fd of the region with a high number. The host may close it or put something else there, so what was mapped through it
+// is believed only if the number is the region's after the mapping too; then it is mapped again through a fresh one.
+constexpr int k_region_fd_from = 800;
+constinit std::atomic<int> g_region_fd{-1};
+
+long map_through(int fd, const MapRequest& request, std::uint64_t offset) {
+  return sys::mmap(request.at, request.length, request.protection, request.flags, fd, static_cast<std::int64_t>(offset));
+}
+
+long map_file_of(cache::Region& region, const MapRequest& request, std::uint64_t offset) {
+  // MAP_FIXED has no second try: what it replaces is gone.
+  const int kept = g_region_fd.load(std::memory_order_acquire);
+  if (kept >= 0 && (request.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == 0) {
+    const long at = map_through(kept, request, offset);
+    if (!sys::failed(at) && region.is_ours(kept)) return at;
+    if (!sys::failed(at)) sys::munmap(reinterpret_cast<void*>(at), request.length);
+    int expected = kept;
+    g_region_fd.compare_exchange_strong(expected, -1, std::memory_order_acq_rel);
+  }
+  const auto fd = region.reopen(O_RDONLY);
+  if (!fd) return -ESTALE;
+  const long at = map_through(fd->get(), request, offset);
+  const long high = sys::fcntl(fd->get(), F_DUPFD_CLOEXEC, k_region_fd_from);
+  if (sys::failed(high)) return at;
+  int none = -1;
+  if (!g_region_fd.compare_exchange_strong(none, static_cast<int>(high), std::memory_order_acq_rel))
+    sys::close(static_cast<int>(high));
+  return at;
+}
+
+constexpr std::uint64_t round_up(std::uint64_t n) { return (n + k_page - 1) / k_page * k_page; }
+
+Entry* take_entry() {
+  for (std::size_t i = 0; i < k_entries; ++i) {
+    std::uintptr_t free = 0;
+    if (!g_entries[i].begin.compare_exchange_strong(free, 1, std::memory_order_acquire)) continue;
+    std::size_t used = g_used.load(std::memory_order_relaxed);
+    while (used <= i && !g_used.compare_exchange_weak(used, i + 1, std::memory_order_acq_rel)) {
+    }
+    return &g_entries[i];
+  }
+  return nullptr;
+}
+
+// A pin on a record of this file that can be mapped.
+cache::Pin mappable_pin(cache::FileCache& cache, const OpenFile& file) {
+  if (file.record->is_mappable()) return file.pin.duplicate();
+  auto pin = cache.make_mappable(*file.record);
+  return pin ? std::move(*pin) : cache::Pin();
+}
+
+struct Range {
+  std::uintptr_t begin = 0, end = 0;
+  bool is_empty() const { return begin >= end; }
+};
+
+void free_entry(Entry& entry) {
+  entry.pin.release();
+  mapped_copy::drop(std::exchange(entry.copy_bytes, 0));
+  entry.begin.store(0, std::memory_order_release);
+}
+
+void publish(Entry& entry, const Range& range) {
+  entry.end.store(range.end, std::memory_order_relaxed);
+  entry.begin.store(range.begin, std::memory_order_release);
+}
+
+// Another entry for the same file.
+void copy_entry(const Entry& from, Entry& to) {
+  to.file_end = from.file_end;
+  to.is_copy = from.is_copy;
+  to.protection = from.protection;
+  to.flags = from.flags;
+  to.pin = from.pin.duplicate();
+  to.copy_bytes = from.copy_bytes;
+  mapped_copy::add(to.copy_bytes);
+}
+
+// A claimed entry gets what is left of its range.
+void publish_without(Entry& entry, const Range& all, const Range& gone) {
+  const Range head{all.begin, std::min(all.end, gone.begin)}, tail{std::max(all.begin, gone.end), all.end};
+  if (head.is_empty() && tail.is_empty()) {
+    free_entry(entry);
+    g_count.fetch_sub(1, std::memory_order_acq_rel);
+    return;
+  }
+  if (!head.is_empty() && !tail.is_empty()) {
+    if (Entry* const other = take_entry(); other != nullptr) {
+      copy_entry(entry, *other);
+      publish(*other, tail);
+      g_count.fetch_add(1, std::memory_order_acq_rel);
+    }
+  }
+  publish(entry, head.is_empty() ? tail : head);
+}
+
+long map_into(Entry& entry, cache::FileCache& cache, const OpenFile& file, const MapRequest& request) {
+  entry.is_copy = cache.ahead().ring().holds(*file.record);
+  if (entry.is_copy) {
+    const std::uint64_t most = cache.region().layout().file_bytes / k_copies_share;
+    const long at = mapped_copy::map(file, request, most);
+    if (!sys::failed(at)) entry.copy_bytes = mapped_copy::cost(file);
+    return at;
+  }
+  cache::Pin pin = mappable_pin(cache, file);
+  if (!pin) return -ESTALE;
+  const auto offset = cache.region().offset_of(pin->data()) + static_cast<std::uint64_t>(request.offset);
+  const long at = map_file_of(cache.region(), request, offset);
+  if (!sys::failed(at)) entry.pin = std::move(pin);
+  return at;
+}
+
+long map_served(const OpenFile& file, const MapRequest& request) {
+  cache::FileCache* const cache = attachment::attached_cache();
+  if (cache == nullptr) return -ESTALE;
+  Entry* const entry = take_entry();
+  if (entry == nullptr) return -ENOMEM;
+  const long at = map_into(*entry, *cache, file, request);
+  if (sys::failed(at)) {
+    free_entry(*entry);
+    return at;
+  }
+  const auto begin = static_cast<std::uintptr_t>(at);
+  if (any()) unmapped(reinterpret_cast<void*>(at), request.length);
+  entry->file_end = begin + round_up(file.size - static_cast<std::uint64_t>(request.offset));
+  entry->protection = request.protection;
+  entry->flags = request.flags;
+  publish(*entry, {begin, begin + round_up(request.length)});
+  g_count.fetch_add(1, std::memory_order_acq_rel);
+  return at;
+}
+
+// The entry that covers this address, ours to change until it is published; `range` is where it was.
+Entry* claim_entry_at(std::uintptr_t address, Range& range) {
+  for (std::size_t i = 0; i < g_used.load(std::memory_order_acquire); ++i) {
+    Entry& entry = g_entries[i];
+    std::uintptr_t from = entry.begin.load(std::memory_order_acquire);
+    if (from <= 1 || address < from || address >= entry.end.load(std::memory_order_relaxed)) continue;
+    if (!entry.begin.compare_exchange_strong(from, 1, std::memory_order_acq_rel)) continue;
+    range = {from, entry.end.load(std::memory_order_relaxed)};
+    return &entry;
+  }
+  return nullptr;
+}
+
+// Behind a file's last page lies another record, where the file has nothing: from there on it is a mapping of an empty file.
+void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const Entry& entry, int empty_file) {
+  auto* const at = reinterpret_cast<void*>(from);
+  const int flags = (entry.flags & (MAP_SHARED | MAP_PRIVATE)) | MAP_FIXED;
+  if (sys::failed(sys::mmap(at, end - from, entry.protection, flags, empty_file, 0))) sys::munmap(at, end - from);
+}
+
+}  // namespace
+
+MapResult map(OpenFile& file, const MapRequest& request, long& result) {
+  const int type = request.flags & 0x0f;
+  const bool is_private = type == MAP_PRIVATE;
+  const bool is_shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
+  const bool plain = (request.flags & ~(0x0f | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_NORESERVE)) == 0;
+  // A mapping is the kernel's if its flags are, or if it reaches beyond the last page of the file.
+  if ((!is_private && !is_shared) || !plain || (request.protection & ~(PROT_READ | PROT_WRITE)) != 0) return MapResult::not_here;
+  if (request.length == 0 || request.offset < 0 || request.offset % static_cast<std::int64_t>(k_page) != 0)
+    return MapResult::not_here;
+  const auto offset = static_cast<std::uint64_t>(request.offset);
+  if (offset >= file.size || round_up(request.length) > round_up(file.size - offset)) return MapResult::not_here;
+  if (is_shared && (request.protection & PROT_WRITE) != 0) return MapResult::not_here;
+  result = map_served(file, request);
+  return sys::failed(result) && (result == -ESTALE || result == -ENOMEM) ? MapResult::not_here : MapResult::done;
+}
+
+void unmapped(void* at, std::size_t length) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(at);
+  const Range gone{begin, begin + round_up(length)};
+  const std::size_t used = g_used.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < used; ++i) {
+    Entry& entry = g_entries[i];
+    std::uintptr_t from = entry.begin.load(std::memory_order_acquire);
+    if (from <= 1 || from >= gone.end || entry.end.load(std::memory_order_relaxed) <= gone.begin) continue;
+    if (!entry.begin.compare_exchange_strong(from, 1, std::memory_order_acq_rel)) continue;
+    publish_without(entry, {from, entry.end.load(std::memory_order_relaxed)}, gone);
+  }
+}
+
+std::optional<long> remap(const RemapRequest& request) {
+  const auto call = [&] {
+    return sys::raw(SYS_mremap, sys::arg(request.at), static_cast<long>(request.old_size), static_cast<long>(request.new_size),
+                    request.flags, sys::arg(request.to));
+  };
+  const auto at = reinterpret_cast<std::uintptr_t>(request.at);
+  Range range{};
+  Entry* const entry = claim_entry_at(at, range);
+  if (entry == nullptr) {
+    if ((request.flags & MREMAP_FIXED) == 0) return {};
+    const long to = call();
+    if (!sys::failed(to)) unmapped(request.to, request.new_size);
+    return to;
+  }
+  const Range old{at, at + round_up(request.old_size)};
+  const bool stays_there = request.old_size == 0 || (request.flags & MREMAP_DONTUNMAP) != 0;
+  const bool is_all = !stays_there && old.begin == range.begin && old.end == range.end;
+  Entry* const other = is_all ? entry : take_entry();
+  // An empty file is made beforehand, for afterwards it is too late to fail.
+  const std::uint64_t size = round_up(request.new_size), rest = entry->file_end - std::min(at, entry->file_end);
+  const bool is_longer = !entry->is_copy && rest != 0 && size > rest;
+  const int empty = is_longer ? empty_memfd() : -1;
+  long to = -ENOMEM;
+  if (other != nullptr && (!is_longer || empty >= 0)) to = call();
+  if (sys::failed(to)) {
+    if (other != nullptr && other != entry) free_entry(*other);
+    publish(*entry, range);
+  } else {
+    const auto begin = static_cast<std::uintptr_t>(to);
+    if (is_longer) end_mapping_at(begin + rest, begin + size, *entry, empty);
+    if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
+    if (other != entry) {
+      copy_entry(*entry, *other);
+      publish_without(*entry, range, stays_there ? Range{} : old);
+      g_count.fetch_add(1, std::memory_order_acq_rel);
+    }
+    other->file_end = begin + rest;
+    publish(*other, {begin, begin + size});
+  }
+  if (empty >= 0) sys::close(empty);
+  return to;
+}
+
+void drop_region_fd() {
+  const int fd = g_region_fd.exchange(-1, std::memory_order_acq_rel);
+  cache::FileCache* const cache = attachment::attached_cache();
+  if (fd >= 0 && cache != nullptr && cache->region().is_ours(fd)) sys::close(fd);
+}
+
+void forget_after_fork() {
+  drop_region_fd();
+  mapped_copy::forget_after_fork();
+  int count = 0;
+  for (std::size_t i = 0; i < g_used.load(std::memory_order_relaxed); ++i) {
+    Entry& entry = g_entries[i];
+    entry.pin.forget();
+    entry.copy_bytes = 0;
+    // A copy that was being filled is the work of another thread, which is not here.
+    if (entry.begin.load(std::memory_order_relaxed) > 1) {
+      ++count;
+    } else {
+      entry.begin.store(0, std::memory_order_relaxed);
+    }
+  }
+  g_count.store(count, std::memory_order_relaxed);
+}
+
+}  // namespace cube::shim::mappings

@@ -1,0 +1,130 @@
+#include "shim/calls/name_change.h"
+
+#include <cstring>
+
+#include "cache/base/aside.h"
+#include "shim/attachment.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/path_calls.h"
+#include "shim/fd_table.h"
+#include "shim/materialize.h"
+#include "shim/path_of_fd.h"
+
+namespace cube::shim {
+
+namespace sys = base::sys;
+
+namespace {
+
+// The owner is of no matter to root, whom nobody refuses: who unpacks a tree gives away one directory after the other.
+bool has_lost(const Passage& before, const cache::FileStat& after) {
+  constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
+  const bool is_given_away = before.user != after.user || before.group != after.group;
+  return before.is_lost || (before.mode & ~after.mode & k_search) != 0 || (is_given_away && sys::raw(SYS_geteuid) != 0);
+}
+
+}  // namespace
+
+NameChange::NameChange(int dir, const char* path, Of of) : of_(of), dir_(dir) {
+  if (!process::is_active()) return;
+  materialize_named(path, dir);
+  // The file of the fd itself.
+  by_fd_ = dir >= 0 && (path == nullptr || *path == '\0');
+  if (by_fd_) materialize(dir, "fchownat");
+  auto* const cache = attachment::existing_cache();
+  if (cache == nullptr || cache->changes().is_empty()) return;
+  covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
+  // By another name it may be what is covered, and a link under a covered name is not what it leads to.
+  if (of == Of::file) followed_ = path;
+  if (!covered_ && of != Of::file && path_filter::is_prefix_or_above(dir, path, prefix_)) materialize_below(prefix_);
+  // While the name still leads to the file.
+  if (covered_) materialize_below(path_.key());
+  if (of == Of::file || !prefix_.empty()) return;
+  const KeepErrno keep;
+  const auto stat = cache::stat_path(dir, path, of == Of::mount_point ? 0 : AT_SYMLINK_NOFOLLOW);
+  if (!stat || (!covered_ && !cache->changes().knows_device(stat->device()))) return;
+  before_ = *stat;
+  materialize_other_names(*stat);
+  const auto type = stat->mode & S_IFMT;
+  is_tree_ = type == S_IFDIR || type == S_IFLNK;
+  if (!is_tree_) return;
+  // The path may lead there through links, and what is cached below it be known by its real path. A record that is known by a
+  // path through links is dropped with any tree.
+  knows_tree_ = take_real_path(dir, path);
+  if (knows_tree_ && !covered_) materialize_below(path_.key());
+}
+
+// The place itself, while the name leads to it. False: there is no fd for the question.
+bool NameChange::take_real_path(int dir, const char* path) {
+  const int follow = of_ == Of::mount_point ? 0 : O_NOFOLLOW;
+  const long fd = sys::openat(dir, path, O_PATH | O_CLOEXEC | follow);
+  if (sys::failed(fd)) return false;
+  base::Aside real;
+  const long n = real ? read_path_of_fd(static_cast<int>(fd), real.data()) : -ENOMEM;
+  sys::close(static_cast<int>(fd));
+  return !sys::failed(n) && path_filter::join({real.data(), static_cast<std::size_t>(n)}, {}, path_);
+}
+
+// Attributes of a directory elsewhere are no matter, unless they close the way to what is below it.
+bool NameChange::changes_tree(const Passage& before) const {
+  if (of_ != Of::file_or_link || covered_ || !knows_tree_) return true;
+  const auto after = cache::stat_path(AT_FDCWD, path_.c_str(), AT_SYMLINK_NOFOLLOW);
+  return before.is_known && (!after || has_lost(before, *after));
+}
+
+void NameChange::commit(const Passage& before) {
+  path_filter::forget_found_directories();
+  auto* const cache = attachment::attached_cache();
+  if (cache == nullptr) return;
+  const KeepErrno keep;
+  if (by_fd_) note_changed(dir_, before);
+  if (!prefix_.empty()) cache->changes().tree_changed(prefix_);
+  if (followed_ != nullptr) {
+    const long fd = sys::openat(dir_, followed_, O_PATH | O_CLOEXEC);
+    if (!sys::failed(fd)) note_changed(static_cast<int>(fd), before);
+    sys::close(static_cast<int>(fd));
+  }
+  if (!covered_ && !before_) return;
+  const bool has_key = covered_ || knows_tree_;
+  cache->changes().content_changed(has_key ? path_.key() : std::string_view(), before_ ? &*before_ : nullptr);
+  // All there is, if it is not known which.
+  if (is_tree_ && changes_tree(before)) cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
+}
+
+Passage passage_of(int dir, const char* path) {
+  if (!process::is_active() || !process::owns_table()) return {};
+  auto* const cache = attachment::existing_cache();
+  if (cache == nullptr || cache->changes().is_empty()) return {};
+  const KeepErrno keep;
+  const auto stat = cache::stat_path(dir, path, AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
+  if (!stat || (stat->mode & S_IFMT) != S_IFDIR) return {};
+  return {.is_known = true, .mode = stat->mode, .user = stat->user, .group = stat->group};
+}
+
+Passage passage_by_attribute(int dir, const char* path, const char* name) {
+  const bool is_list = reinterpret_cast<std::uintptr_t>(name) >= 4096 && std::strncmp(name, "system.", 7) == 0;
+  Passage passage = is_list ? passage_of(dir, path) : Passage();
+  passage.is_lost = true;
+  return passage;
+}
+
+void note_changed(int fd, const Passage& before) {
+  if (!process::is_active() || !process::owns_table()) return;
+  // A forked child that has opened nothing yet changes files too.
+  auto* const cache = attachment::existing_cache();
+  if (cache == nullptr || cache->changes().is_empty()) return;
+  const KeepErrno keep;
+  const auto stat = cache::stat_fd(fd);
+  if (!stat) return;
+  char path[PATH_MAX];
+  const bool is_known = cache->changes().knows_device(stat->device());
+  if (stat->is_regular() && is_known) cache->changes().content_changed(path_of_fd(fd, path), &*stat);
+  if (!before.is_known || (stat->mode & S_IFMT) != S_IFDIR || !has_lost(before, *stat)) return;
+  // Mounts that prefixes lie on may be below a directory of another device.
+  const std::string_view directory = path_of_fd(fd, path);
+  std::string_view prefix;
+  if (directory.size() < sizeof path) path[directory.size()] = '\0';
+  if (is_known || path_filter::is_prefix_or_above(AT_FDCWD, path, prefix)) cache->changes().tree_changed(directory);
+}
+
+}  // namespace cube::shim

@@ -1,0 +1,116 @@
+#include "shim/calls/origin_reads.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "shim/fd_table.h"
+#include "shim/materialize.h"
+
+namespace cube::shim::origins {
+namespace {
+
+namespace sys = base::sys;
+using cache::PartialFill;
+
+// So much is brought and copied out before the next, while the processor has it at hand.
+constexpr std::size_t k_step = 512 << 10;
+
+// Is this number the file's from the moment at which `numbers` was taken, unless that counts on?
+bool is_number_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
+
+PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
+  if (file.fill == nullptr) return PartialFill::Bytes::here;
+  const PartialFill::Numbers numbers = file.fill->numbers();
+  return is_number_of(fd, file) ? file.fill->bring(fd, numbers, at, n) : PartialFill::Bytes::at_origin;
+}
+
+// By the number. If another thread has closed it meanwhile, the read goes on, as in the kernel. If the file can then not be
+// opened again, the bytes are right only if the number has not become another file.
+long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
+  const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));
+  if (is_number_of(fd, file)) return got;
+  const int again = open_origin_again(file);
+  if (again < 0) {
+    const auto now = cache::stat_fd(fd);
+    return now && now->same_file(file.record->stat) ? got : -EBADF;
+  }
+  const long got_again = sys::pread(again, to, n, static_cast<std::int64_t>(at));
+  sys::close(again);
+  return got_again;
+}
+
+long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
+  switch (bring(file, fd, at, n)) {
+    case PartialFill::Bytes::here: std::memcpy(to, file.data + at, n); return static_cast<long>(n);
+    case PartialFill::Bytes::interrupted: return -EINTR;
+    case PartialFill::Bytes::at_origin: break;
+  }
+  return read_origin(file, fd, to, n, at);
+}
+
+// A count that is less than n: the file has become shorter, or an error came after some bytes.
+long read_at(const OpenFile& file, int fd, void* to, std::size_t n, std::uint64_t at) {
+  std::size_t done = 0;
+  while (done < n) {
+    const std::size_t step = std::min(n - done, k_step);
+    const long got = read_some(file, fd, static_cast<std::byte*>(to) + done, step, at + done);
+    if (sys::failed(got)) return done != 0 ? static_cast<long>(done) : got;
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return static_cast<long>(done);
+}
+
+long scatter_at(const OpenFile& file, int fd, const struct ::iovec* parts, std::uint64_t at, std::size_t n) {
+  std::size_t done = 0;
+  for (int i = 0; done < n; ++i) {
+    const std::size_t length = std::min(parts[i].iov_len, n - done);
+    const long got = length == 0 ? 0 : read_at(file, fd, parts[i].iov_base, length, at + done);
+    if (sys::failed(got)) return done != 0 ? static_cast<long>(done) : got;
+    done += static_cast<std::size_t>(got);
+    if (static_cast<std::size_t>(got) < length) break;
+  }
+  return static_cast<long>(done);
+}
+
+long counted(OpenFile& file, long result) {
+  file.count(sys::failed(result) ? 0 : static_cast<std::uint64_t>(result));
+  return result;
+}
+
+// The offset was moved over all that was claimed.
+long told(OpenFile& file, int fd, std::uint64_t at, std::size_t claimed, long result) {
+  const std::size_t got = sys::failed(result) ? 0 : static_cast<std::size_t>(result);
+  if (got < claimed) {
+    std::uint64_t moved = at + claimed;
+    file.offset.compare_exchange_strong(moved, at + got, std::memory_order_acq_rel);
+  }
+  tell_offset(fd);
+  return counted(file, result);
+}
+
+}  // namespace
+
+long read(OpenFile& file, int fd, void* to, std::size_t n, std::uint64_t at) {
+  return told(file, fd, at, n, read_at(file, fd, to, n, at));
+}
+
+long readv(OpenFile& file, int fd, const struct ::iovec* parts, std::uint64_t at, std::size_t n) {
+  return told(file, fd, at, n, scatter_at(file, fd, parts, at, n));
+}
+
+long pread(OpenFile& file, int fd, void* to, std::size_t n, std::uint64_t at) {
+  return counted(file, read_at(file, fd, to, n, at));
+}
+
+long preadv(OpenFile& file, int fd, const struct ::iovec* parts, std::uint64_t at, std::size_t n) {
+  return counted(file, scatter_at(file, fd, parts, at, n));
+}
+
+void bring_all(OpenFile& file, int fd) {
+  const PartialFill::Numbers numbers = file.fill->numbers();
+  if (is_number_of(fd, file)) file.fill->bring_all(fd, numbers);
+}
+
+}  // namespace cube::shim::origins

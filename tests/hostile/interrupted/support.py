@@ -1,0 +1,62 @@
+"""What the tests of interrupted programs share."""
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+
+_path = pathlib.Path(__file__).parents[1] / "crash" / "support.py"
+_spec = importlib.util.spec_from_file_location("crash_support", _path)
+crash = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(crash)
+
+PROGRAM = str(crash.BUILD / "tests/hostile/interrupted/interrupted_program")
+FAKER = str(crash.BUILD / "tests/hostile/interrupted/libinterrupted_faker.so")
+COMMAND = str(crash.BUILD / "cubeshim")
+PATIENCE_S = 120
+# As in tests/support/preload_content.h.
+SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 700]
+
+
+def content(number):
+    size = SIZES[number % len(SIZES)]
+    return bytes((i * 31 + number * 7 + (i >> 8)) & 255 for i in range(size))
+
+
+class Case(crash.FaultCase):
+    def setUp(self):
+        super().setUp()
+        self.work = self.temporary()
+        self.report = self.work / "report.json"
+
+    def write_files(self, directory, count):
+        directory.mkdir(parents=True, exist_ok=True)
+        for n in range(count):
+            (directory / f"f{n}").write_bytes(content(n))
+            # Files this young are looked at twice; old ones are the common case.
+            os.utime(directory / f"f{n}", (1_600_000_000, 1_600_000_000))
+        return directory
+
+    def environment(self, **more):
+        values = {"NAME": self.name, "RAM": "64M", "STATS": self.report, "STATS_FORMAT": "json"} | more
+        preload = values.pop("PRELOAD", crash.LIBRARY)
+        settings = {f"CUBESHIM_{key}": str(value) for key, value in values.items()}
+        return {"PATH": "/usr/bin:/bin", "LANG": "C"} | ({"LD_PRELOAD": preload} if preload else {}) | settings
+
+    def run_program(self, *arguments, **more):
+        done = subprocess.run([PROGRAM, *map(str, arguments)], env=self.environment(**more), capture_output=True, text=True,
+                              timeout=PATIENCE_S)
+        self.tried()
+        return done
+
+    def start_program(self, *arguments, **more):
+        job = subprocess.Popen([PROGRAM, *map(str, arguments)], env=self.environment(**more), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.kill)
+        return job
+
+    def last_report(self):
+        # One object a line; the last counts.
+        return json.loads(self.report.read_text().splitlines()[-1])

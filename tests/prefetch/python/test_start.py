@@ -1,0 +1,186 @@
+"""How the package comes into a program: by import, before or after torch, or by `cubeshim run`, and what it costs then."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from server import Server
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / "prefetch" / "python"
+
+LOOP = """
+import sys
+from torch.utils.data import DataLoader, Dataset
+class Files(Dataset):
+    def __init__(self):
+        self.samples = [("/data/%d" % i, 0) for i in range(100)]
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        return index
+if __name__ == "__main__":
+    loader = DataLoader(Files(), batch_size=10, shuffle=True, **eval(sys.argv[1] if len(sys.argv) > 1 else "{}"))
+    iterator = iter(loader)
+    order = next(iterator).tolist()
+    sys.stdin.read()
+    for batch in iterator:
+        order += batch.tolist()
+    print(order)
+"""
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory(prefix="cubeshim-python-")
+        self.addCleanup(made.cleanup)
+        self.dir = Path(made.name)
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
+        self.env.update(CUBESHIM_RAM_DIR=str(self.dir), CUBESHIM_NAME="test")
+
+    def python(self, code, *words, env=None, before=(), **more):
+        script = self.dir / "script.py"
+        script.write_text(code)
+        return subprocess.run([*before, "/usr/bin/python3", script, *words], env=self.env | (env or {}), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=100, **more)
+
+    def check_loop(self, before, *words, env=None):
+        """The loop waits for its stdin to end, which is when all has been announced."""
+        script = self.dir / "script.py"
+        script.write_text(before + LOOP)
+        with Server(self.dir, "test") as server:
+            loop = subprocess.Popen(["/usr/bin/python3", script, *words], env=self.env | (env or {}), text=True,
+                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.addCleanup(loop.wait)
+            self.addCleanup(loop.kill)
+            heard = server.wait_for_order()[0].paths()
+            out, _ = loop.communicate(timeout=100)
+            self.assertEqual(loop.returncode, 0)
+            self.assertEqual(heard, ["/data/%d" % i for i in json.loads(out)])
+
+
+class Import(Case):
+    path = {"PYTHONPATH": str(PACKAGE)}
+
+    def test_before_torch(self):
+        self.check_loop("import cubeshim", env=self.path)
+
+    def test_after_torch(self):
+        self.check_loop("import torch, cubeshim", env=self.path)
+
+    def test_workers_by_spawn(self):
+        self.check_loop("import cubeshim", "dict(num_workers=2, multiprocessing_context='spawn')", env=self.path)
+
+    def test_without_torch_it_is_nothing(self):
+        done = self.python("import sys; before = set(sys.modules)\nimport cubeshim, threading\n"
+                           "print(sorted(set(sys.modules) - before - {'threading'}), threading.active_count())", env=self.path)
+        self.assertIn("'cubeshim', 'cubeshim._hook']", done.stdout)
+        loaded = done.stdout.split("]")[0]
+        for heavy in ("socket", "ctypes", "torch", "cubeshim._channel"):
+            self.assertNotIn(f"'{heavy}'", loaded)
+        self.assertEqual(done.stderr, "")
+
+    def test_modules_are_as_they_were(self):
+        done = self.python("import cubeshim\nimport torch.utils.data.dataloader as d, inspect\n"
+                           "print(type(d.__loader__).__name__, type(d.__spec__.loader).__name__, inspect.getsource(d)[:3] != '')",
+                           env=self.path)
+        self.assertEqual(done.stdout, "SourceFileLoader SourceFileLoader True\n", done.stderr)
+
+    def test_an_unknown_torch_is_left_alone(self):
+        package = self.dir / "torch" / "utils" / "data"
+        package.mkdir(parents=True)
+        for folder in (package, package.parent, package.parent.parent):
+            (folder / "__init__.py").write_text("")
+        (package / "dataloader.py").write_text("class DataLoader: pass\n")
+        done = self.python("import cubeshim\nfrom torch.utils.data.dataloader import DataLoader\nprint(DataLoader)", env=self.path)
+        self.assertEqual((done.stdout, done.stderr), ("<class 'torch.utils.data.dataloader.DataLoader'>\n", ""))
+        done = self.python("import cubeshim\nfrom torch.utils.data.dataloader import DataLoader\nprint(DataLoader)",
+                           env=self.path | {"CUBESHIM_LOG": "debug"})
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertTrue(done.stderr.startswith("cubeshim: debug: announcements: torch.utils.data.dataloader is left alone"))
+
+    def test_the_library_is_asked_to_listen(self):
+        calls = self.dir / "calls"
+        self.check_loop("import cubeshim", env=self.path | {"LD_PRELOAD": os.environ["SIDECAR"], "SIDECAR_CALLS": str(calls)})
+        self.assertEqual(calls.read_text(), "x")
+
+    def test_trouble_is_one_line_for_who_asks(self):
+        code = "import cubeshim, time\na = cubeshim.announce(['/data/a'])\na.channel.thread.join(60)\n"
+        self.assertEqual(self.python(code, env=self.path).stderr, "")
+        done = self.python(code, env=self.path | {"CUBESHIM_LOG": "debug"})
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("No such file or directory", done.stderr)
+
+    def test_the_process_ends_at_once(self):
+        # The server never reads: the thread is in the midst of its order when the program ends.
+        with Server(self.dir, "test", reads=False) as server:
+            done = self.python("import cubeshim\nkept = cubeshim.announce(['/data/' + 'x' * 90 + str(i) for i in range(100000)])\n"
+                               "import sys; sys.stdin.read(); print('end')", env=self.path, input="")
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "end\n", ""))
+            server.set(reads=True)
+            server.wait(lambda: all(client.has_gone for client in server.clients), "the end of the connection")
+
+
+class Site(Case):
+    def setUp(self):
+        super().setUp()
+        self.path = {"PYTHONPATH": f"{PACKAGE / 'site'}:{PACKAGE}"}
+
+    def test_no_import_is_needed(self):
+        self.check_loop("", env=self.path)
+
+    def test_the_one_that_it_shadows_runs(self):
+        other = self.dir / "other"
+        other.mkdir()
+        (other / "sitecustomize.py").write_text("import sys\nsys.ran = __file__\nhere = 5\n")
+        path = {"PYTHONPATH": f"{self.path['PYTHONPATH']}:{other}"}
+        done = self.python("import sys, sitecustomize\nprint(sys.ran, sitecustomize.here, 'cubeshim' in sys.modules)", env=path)
+        self.assertEqual((done.stdout, done.stderr), (f"{other}/sitecustomize.py 5 True\n", ""))
+        # The machine's own, if there is one, otherwise.
+        plain = self.python("import sys\nprint(getattr(sys.modules.get('sitecustomize'), '__file__', None))")
+        done = self.python("import sys\nprint(getattr(sys.modules.get('sitecustomize'), '__file__', None))", env=self.path)
+        expected = plain.stdout if plain.stdout != "None\n" else f"{PACKAGE}/site/sitecustomize.py\n"
+        self.assertEqual(done.stdout, expected)
+
+    def test_the_trouble_of_the_other_is_its_own(self):
+        other = self.dir / "other"
+        other.mkdir()
+        (other / "sitecustomize.py").write_text("raise ValueError('mine')\n")
+        done = self.python("print('on')", env={"PYTHONPATH": f"{self.path['PYTHONPATH']}:{other}"})
+        self.assertEqual(done.stdout, "on\n")
+        self.assertIn("ValueError: mine", done.stderr)
+
+
+class Run(Case):
+    """`cubeshim run`; CUBESHIM_COMMAND says where it lies."""
+    PRINT = "import os, sys\nprint(os.environ.get('PYTHONPATH'), 'cubeshim' in sys.modules)"
+
+    def run_command(self, code, *options, env=None):
+        command = [os.environ["CUBESHIM_COMMAND"], "run", "-p", self.dir, "--ram-dir", "/dev/shm", "--name",
+                   f"python-{os.getpid()}", *options, "--"]
+        return self.python(code, before=command, env=env)
+
+    def test_puts_the_package_in_front(self):
+        done = self.run_command(self.PRINT, env={"PYTHONPATH": "/mine:/too"})
+        self.assertEqual(done.stdout, f"{PACKAGE}/site:{PACKAGE}:/mine:/too True\n", done.stderr)
+        self.env.pop("PYTHONPATH", None)
+        self.assertEqual(self.run_command(self.PRINT).stdout, f"{PACKAGE}/site:{PACKAGE} True\n")
+
+    def test_or_does_not(self):
+        done = self.run_command(self.PRINT, "--no-announce", env={"PYTHONPATH": "/mine"})
+        self.assertEqual(done.stdout, "/mine False\n", done.stderr)
+
+    def test_an_installed_command_finds_the_installed_package(self):
+        to = self.dir / "prefix"
+        subprocess.run(["cmake", "--install", os.environ["CUBESHIM_BUILD"], "--prefix", to], check=True, capture_output=True)
+        os.environ["CUBESHIM_COMMAND"], before = str(to / "bin" / "cubeshim"), os.environ["CUBESHIM_COMMAND"]
+        self.addCleanup(os.environ.update, CUBESHIM_COMMAND=before)
+        package = to / "share" / "cubeshim" / "python"
+        self.assertEqual(self.run_command(self.PRINT).stdout, f"{package}/site:{package} True\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,295 @@
+// The table of doc/SEMANTICS.md, "Freshness": what a reader sees of each event, in each mode, and after how long. The driver is
+// not under the library: it stands for another node, is the oracle (what the kernel shows it is the truth), keeps the region
+// alive between jobs, and turns back the time at which records were looked at, so that no test waits for a TTL.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "cache/base/clock.h"
+#include "cache/base/unique_fd.h"
+#include "tests/preload/freshness/events.h"
+#include "tests/preload/freshness/program.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_region.h"
+
+namespace cube::freshness {
+namespace {
+
+// When readers see what has happened behind the library's back. A change through it is seen at once, in every mode.
+enum Seen {
+  by_next_job,   // and by all, once that has looked
+  after_ttl,     // S seconds after the last look, by whoever opens or stats it then
+  by_next_open,  // or stat
+};
+struct Row {
+  const char* event;
+  Seen immutable, ttl, open;
+};
+// clang-format off
+constexpr Row k_rows[] = {
+    // at the origin              immutable     ttl:S         open
+    {"written",                   by_next_job,  after_ttl,    by_next_open},
+    {"rewritten",                 by_next_job,  after_ttl,    by_next_open},
+    {"grown",                     by_next_job,  after_ttl,    by_next_open},
+    {"truncated",                 by_next_job,  after_ttl,    by_next_open},
+    {"written_and_time_put_back", by_next_job,  after_ttl,    by_next_open},
+    {"written_by_another_link",   by_next_job,  after_ttl,    by_next_open},
+    {"renamed_over",              by_next_job,  after_ttl,    by_next_open},
+    {"renamed_away",              by_next_job,  after_ttl,    by_next_open},
+    {"removed",                   by_next_job,  after_ttl,    by_next_open},
+    {"touched",                   by_next_job,  after_ttl,    by_next_open},
+    {"mode_changed",              by_next_job,  after_ttl,    by_next_open},
+    {"link_added",                by_next_job,  after_ttl,    by_next_open},
+    {"directory_replaced",        by_next_job,  after_ttl,    by_next_open},
+    {"symbolic_link_switched",    by_next_job,  after_ttl,    by_next_open},
+    // Neither absence nor listings are cached.
+    {"created",                   by_next_open, by_next_open, by_next_open},
+    {"entry_added",               by_next_open, by_next_open, by_next_open},
+    {"entry_removed",             by_next_open, by_next_open, by_next_open},
+};
+// clang-format on
+
+constexpr std::uint64_t k_ttl_seconds = 1000;
+
+struct Mode {
+  const char* name;
+  const char* setting;
+  const char* file_mode;  // CUBESHIM_MODE
+  Seen Row::*seen;
+};
+constexpr Mode k_modes[] = {{"immutable", "immutable", "virtual", &Row::immutable},
+                            {"ttl", "ttl:1000", "virtual", &Row::ttl},
+                            {"open", "open", "virtual", &Row::open},
+                            {"real_open", "open", "real", &Row::open}};
+
+// A data set, before and after an event, and programs that read it.
+class Stage {
+ public:
+  Stage(const std::string& event, const Mode& mode) : event_(event_named(event)) {
+    mkdir(data_.c_str(), 0755);
+    event_.prepare(data_);
+    old_path = see_path(path());
+    // If there is no file to hold open, there is nothing to see of it.
+    kernel_fd_ = open(path().c_str(), O_RDONLY | O_CLOEXEC);
+    has_file = kernel_fd_ >= 0 && old_path.find("holds") == std::string::npos;
+    if (has_file) old_fd = see_fd(kernel_fd_);
+    environment_ = {{"PATH", "/usr/bin:/bin"},
+                    {"LD_PRELOAD", library()},
+                    {"CUBESHIM_PREFIXES", data_},
+                    {"CUBESHIM_NAME", cache_.options.name},
+                    {"CUBESHIM_CONSISTENCY", mode.setting},
+                    {"CUBESHIM_MODE", mode.file_mode},
+                    {"CUBESHIM_PREFETCH", "0"},
+                    {"CUBESHIM_STATS", "off"},
+                    {"CUBESHIM_STRICT", "1"}};
+  }
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+  ~Stage() {
+    if (kernel_fd_ >= 0) close(kernel_fd_);
+  }
+
+  std::string path() const { return data_ + "/" + event_.subject; }
+  std::string see() const { return "see " + path(); }
+  std::string happen() const { return std::string("happen ") + event_.name + " " + data_; }
+  // Behind the library's back.
+  void happen_at_origin() const { event_.happen(data_); }
+  // The bytes that the kernel shows from now on.
+  void look_at_truth() {
+    new_path = see_path(path());
+    if (has_file) new_fd = see_fd(kernel_fd_);
+    ASSERT_NE(new_path, old_path) << "nothing has happened";
+  }
+
+  std::map<std::string, std::string> new_job() const { return environment_; }
+  std::map<std::string, std::string> same_job(Program& as) const {
+    auto environment = environment_;
+    environment["CUBESHIM_JOB"] = as.ask("job");
+    return environment;
+  }
+  bool is_cached() const { return static_cast<bool>(tests::find(tier_, path())); }
+  // The record becomes as one that was looked at so long ago.
+  void age(std::uint64_t seconds) {
+    const cache::Pin pin = tests::find(tier_, path());
+    if (pin) tier_.mark_verified(*pin, pin->verified_ns.load() - seconds * 1'000'000'000);
+  }
+
+  std::string old_path, new_path, old_fd, new_fd;
+  bool has_file = false;
+
+ private:
+  // FRESHNESS_LIBRARY: another build, to see that the tests notice what is broken in it.
+  static std::string library() {
+    const char* const other = getenv("FRESHNESS_LIBRARY");
+    return other != nullptr ? other : CUBESHIM_LIBRARY;
+  }
+  const Event& event_;
+  tests::TempDir dir_;
+  std::string data_ = dir_ / "data";
+  tests::TestCache cache_;
+  cache::RamTier tier_{cache_.cache->region()};
+  std::map<std::string, std::string> environment_;
+  int kernel_fd_ = -1;
+};
+
+using Cell = std::tuple<Mode, Row>;
+void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.setting; }
+void PrintTo(const Row& row, std::ostream* out) { *out << row.event; }
+
+class Freshness : public testing::TestWithParam<Cell> {
+ protected:
+  const Mode& mode() const { return std::get<0>(GetParam()); }
+  const Row& row() const { return std::get<1>(GetParam()); }
+  Seen seen() const { return row().*mode().seen; }
+  bool is_cached_in_between() const { return row().immutable == by_next_job; }
+
+  // A reader that has the file in the cache, and open where it is one.
+  void warm(Stage& stage, Program& reader) const {
+    ASSERT_EQ(reader.ask(stage.see()), stage.old_path);
+    ASSERT_EQ(stage.is_cached(), is_cached_in_between());
+    if (stage.has_file) {
+      ASSERT_EQ(reader.ask("open " + stage.path()), stage.old_fd);
+    }
+  }
+  // Everybody sees the truth, by name and in the open file.
+  static void expect_truth(Stage& stage, std::initializer_list<Program*> programs) {
+    for (Program* const program : programs) EXPECT_EQ(program->ask(stage.see()), stage.new_path);
+    if (stage.has_file) {
+      EXPECT_EQ((*programs.begin())->ask("see-open"), stage.new_fd);
+    }
+  }
+};
+
+TEST_P(Freshness, ThroughTheLibraryAllSeeItAtOnce) {
+  for (const bool by_reader_itself : {true, false}) {
+    SCOPED_TRACE(by_reader_itself ? "by the reader itself" : "by another process");
+    Stage stage(row().event, mode());
+    Program reader(stage.new_job());
+    warm(stage, reader);
+    // The reader is of another job, and it has read nothing yet.
+    Program other(stage.new_job());
+    ASSERT_EQ((by_reader_itself ? reader : other).ask(stage.happen()), "done");
+    stage.look_at_truth();
+    // The open file first: nobody has looked at the origin yet.
+    if (stage.has_file) {
+      EXPECT_EQ(reader.ask("see-open"), stage.new_fd);
+    }
+    Program third(stage.same_job(reader));
+    expect_truth(stage, {&reader, &third, &other});
+  }
+}
+
+TEST_P(Freshness, AtTheOriginDuringAJob) {
+  Stage stage(row().event, mode());
+  Program reader(stage.new_job());
+  warm(stage, reader);
+  stage.happen_at_origin();
+  stage.look_at_truth();
+  // A file that is open stays as it is until somebody has looked.
+  if (stage.has_file) {
+    EXPECT_EQ(reader.ask("see-open"), stage.old_fd);
+  }
+  Program second(stage.same_job(reader));
+  const std::string& next = seen() == by_next_open ? stage.new_path : stage.old_path;
+  EXPECT_EQ(reader.ask(stage.see()), next);
+  EXPECT_EQ(second.ask(stage.see()), next);
+  if (seen() == after_ttl) {
+    stage.age(k_ttl_seconds - 100);
+    EXPECT_EQ(reader.ask(stage.see()), stage.old_path);
+    stage.age(100);
+    EXPECT_EQ(second.ask(stage.see()), stage.new_path);
+  }
+  if (seen() == by_next_job) {
+    Program of_next_job(stage.new_job());
+    EXPECT_EQ(of_next_job.ask(stage.see()), stage.new_path);
+  }
+  expect_truth(stage, {&reader, &second});
+}
+
+TEST_P(Freshness, AtTheOriginBetweenTwoJobs) {
+  Stage stage(row().event, mode());
+  {
+    Program reader(stage.new_job());
+    warm(stage, reader);
+    ASSERT_EQ(reader.end(), 0);
+  }
+  stage.happen_at_origin();
+  stage.look_at_truth();
+  ASSERT_EQ(stage.is_cached(), is_cached_in_between());
+  Program of_next_job(stage.new_job());
+  if (seen() == after_ttl) {
+    EXPECT_EQ(of_next_job.ask(stage.see()), stage.old_path);
+    stage.age(k_ttl_seconds);
+  }
+  EXPECT_EQ(of_next_job.ask(stage.see()), stage.new_path);
+}
+
+std::string name_of(const testing::TestParamInfo<Cell>& cell) {
+  return std::string(std::get<0>(cell.param).name) + "_" + std::get<1>(cell.param).event;
+}
+INSTANTIATE_TEST_SUITE_P(Table, Freshness, testing::Combine(testing::ValuesIn(k_modes), testing::ValuesIn(k_rows)), name_of);
+
+TEST(FreshnessTable, HasARowForEachEventAndSoHasTheDocument) {
+  std::ifstream file(SEMANTICS_MD);
+  const std::string document{std::istreambuf_iterator<char>(file), {}};
+  for (const Event& event : events()) {
+    EXPECT_TRUE(std::any_of(std::begin(k_rows), std::end(k_rows), [&](const Row& row) {
+      return row.event == std::string(event.name);
+    })) << event.name;
+  }
+}
+
+// With no process left between the jobs.
+TEST(FreshnessKept, TheNextJobSeesWhatHasHappenedMeanwhile) {
+  for (const char* const event : {"written_and_time_put_back", "renamed_over", "removed", "touched"}) {
+    SCOPED_TRACE(event);
+    Stage stage(event, k_modes[0]);
+    const tests::RegionName kept;  // takes the file away
+    auto environment = stage.new_job();
+    environment["CUBESHIM_NAME"] = kept.options.name;
+    environment["CUBESHIM_RAM"] = "16M";
+    environment["CUBESHIM_RAM_KEEP"] = "1";
+    {
+      Program reader(environment);
+      ASSERT_EQ(reader.ask(stage.see()), stage.old_path);
+      ASSERT_EQ(reader.end(), 0);
+    }
+    ASSERT_TRUE(tests::exists(kept.path()));
+    stage.happen_at_origin();
+    stage.look_at_truth();
+    Program of_next_job(environment);
+    EXPECT_EQ(of_next_job.ask(stage.see()), stage.new_path);
+    EXPECT_EQ(of_next_job.end(), 0);
+  }
+}
+
+// By the real clock, for the tests above turn it. The reader only opens the file: the seconds may end between an open and a stat.
+TEST(FreshnessTtl, IsOverAfterThatManySeconds) {
+  constexpr std::uint64_t k_second = 1'000'000'000;
+  Stage stage("renamed_over", {"ttl", "ttl:1", "virtual", &Row::ttl});
+  Program reader(stage.new_job());
+  const std::string open_it = "open " + stage.path();
+  const std::uint64_t before_look = base::boot_ns();
+  ASSERT_EQ(reader.ask(open_it), stage.old_fd);
+  const std::uint64_t after_look = base::boot_ns();
+  stage.happen_at_origin();
+  const base::UniqueFd opened{open(stage.path().c_str(), O_RDONLY | O_CLOEXEC)};
+  const std::string new_fd = see_fd(opened.get());
+  std::string seen = stage.old_fd;
+  while (seen != new_fd) {
+    const std::uint64_t asked = base::boot_ns();
+    seen = reader.ask(open_it);
+    ASSERT_TRUE(seen == stage.old_fd || seen == new_fd) << seen;
+    if (seen == stage.old_fd) {
+      ASSERT_LT(asked, after_look + k_second);
+    } else {
+      EXPECT_GE(base::boot_ns(), before_look + k_second);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cube::freshness
