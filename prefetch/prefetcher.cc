@@ -111,7 +111,7 @@ bool Prefetcher::has_room(const PlannedFile& file) {
   return true;
 }
 
-std::unique_ptr<Prefetcher::Flight> Prefetcher::next_flight() {
+std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight() {
   const std::lock_guard lock(mutex_);
   is_blocked_ = false;
   if (is_stopped_ || waiting_.empty() || in_flight_.load(std::memory_order_relaxed) >= depth_) return nullptr;
@@ -121,10 +121,10 @@ std::unique_ptr<Prefetcher::Flight> Prefetcher::next_flight() {
   }
   PlannedFile& front = waiting_.front();
   const bool use_ring = may_use_ring(front);
-  std::unique_ptr<Flight> flight(new (std::nothrow) Flight(cache_, std::move(front), use_ring));
+  std::unique_ptr<PlannedFetch> flight(new (std::nothrow) PlannedFetch(cache_, std::move(front), use_ring));
   if (flight == nullptr) return nullptr;
   // The queue gives it up when it is noted elsewhere, so that it is always to be seen.
-  if (!try_to([&] { under_way_.push_back({flight->file.reader, flight->file.sequence}); })) {
+  if (!try_to([&] { under_way_.add(flight->file.reader, flight->file.sequence); })) {
     front = std::move(flight->file);
     return nullptr;
   }
@@ -155,7 +155,7 @@ void Prefetcher::pump() {
   while (auto flight = next_flight()) begin(std::move(flight));
 }
 
-void Prefetcher::begin(std::unique_ptr<Flight> flight) {
+void Prefetcher::begin(std::unique_ptr<PlannedFetch> flight) {
   const bool is_hopeless = !may_use_ring(flight->file) && cache_.ahead().is_full();
   const Begin what = flight->fetch.begin();
   if (what == Begin::fetch && !is_hopeless) {
@@ -183,7 +183,7 @@ void Prefetcher::begin(std::unique_ptr<Flight> flight) {
 }
 
 Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
-  auto& flight = static_cast<Flight&>(of);
+  auto& flight = static_cast<PlannedFetch&>(of);
   note_placed(flight);
   if (file.stat.size > flight.file.most_bytes) return Room::decline(k_too_large);
   using Next = cache::RecordFill::Next;
@@ -200,21 +200,21 @@ Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
   }
 }
 
-void Prefetcher::note_placed(Flight& flight) {
+void Prefetcher::note_placed(PlannedFetch& flight) {
   if (!std::exchange(flight.is_placed, true)) unplaced_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Prefetcher::watch(const Flight& flight) {
-  const cache::RamTier::Place& place = flight.fetch.place();
+void Prefetcher::watch(const PlannedFetch& flight) {
+  const cache::RamTier::PlaceInRegion& place = flight.fetch.place();
   // Else it is one that nobody knows of, and given up as such.
   try_to([&] { watch_.add({place.segment, place.generation, place.offset}, flight.file.reader, flight.file.sequence); });
 }
 
-void Prefetcher::published(const Flight& flight, std::uint64_t bytes) {
+void Prefetcher::published(const PlannedFetch& flight, std::uint64_t bytes) {
   fetched_.fetch_add(1, std::memory_order_relaxed);
   fetched_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   cache_.stats().count(Counter::prefetch_fetched);
-  const cache::RamTier::Place& place = flight.fetch.place();
+  const cache::RamTier::PlaceInRegion& place = flight.fetch.place();
   if (place.is_in_ring) {
     watch(flight);
   } else {
@@ -229,7 +229,7 @@ void Prefetcher::published(const Flight& flight, std::uint64_t bytes) {
   average_ += (static_cast<std::int64_t>(of_record) - static_cast<std::int64_t>(average_)) / 16;
 }
 
-bool Prefetcher::put_back(Flight& flight) {
+bool Prefetcher::put_back(PlannedFetch& flight) {
   const std::lock_guard lock(mutex_);
   // In front, but behind those that came back before and are wanted sooner: they would be missed.
   const auto is_sooner = [&](const PlannedFile& file) {
@@ -239,7 +239,7 @@ bool Prefetcher::put_back(Flight& flight) {
   const std::uint32_t reader = flight.file.reader;
   const std::uint64_t sequence = flight.file.sequence;
   if (is_stopped_ || !try_to([&] { waiting_.insert(at, std::move(flight.file)); })) return false;
-  leave(reader, sequence);
+  under_way_.leave(reader, sequence);
   credit_ = 0;
   is_blocked_ = true;
   // It is too large, even if is_full() says that smaller ones fit.
@@ -252,7 +252,7 @@ bool Prefetcher::put_back(Flight& flight) {
   return true;
 }
 
-void Prefetcher::refuse(Flight& flight, Refused why, int error) {
+void Prefetcher::refuse(PlannedFetch& flight, Refused why, int error) {
   refused_count_.fetch_add(1, std::memory_order_relaxed);
   if (!options_.keep_refused) return;
   const std::lock_guard lock(mutex_);
@@ -265,7 +265,7 @@ void Prefetcher::settle(std::uint32_t reader) {
   try_to([&] { add_settled(settled_, reader, 1); });
 }
 
-void Prefetcher::declined(Flight& flight, int reason, bool& waits) {
+void Prefetcher::declined(PlannedFetch& flight, int reason, bool& waits) {
   switch (reason) {
     case k_is_there: cached_.fetch_add(1, std::memory_order_relaxed); break;
     case k_no_room:
@@ -280,7 +280,7 @@ void Prefetcher::declined(Flight& flight, int reason, bool& waits) {
 }
 
 void Prefetcher::ended(Fetch& of, const FetchResult& result) {
-  std::unique_ptr<Flight> flight(static_cast<Flight*>(&of));
+  std::unique_ptr<PlannedFetch> flight(static_cast<PlannedFetch*>(&of));
   base::Stats& stats = cache_.stats();
   stats.count(Counter::origin_opens, result.opens);
   stats.count(Counter::origin_stats, result.stats);
@@ -322,31 +322,18 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   pump();
 }
 
-void Prefetcher::leave(std::uint32_t reader, std::uint64_t sequence) {
-  const auto at = std::find_if(under_way_.begin(), under_way_.end(),
-                               [&](const Place& place) { return place.reader == reader && place.sequence == sequence; });
-  if (at == under_way_.end()) return;
-  *at = under_way_.back();
-  under_way_.pop_back();
-}
-
 std::optional<std::uint64_t> Prefetcher::first_unended(std::uint32_t reader) {
   const std::lock_guard lock(mutex_);
-  std::optional<std::uint64_t> first;
-  const auto look_at = [&](std::uint64_t sequence) { first = std::min(first.value_or(sequence), sequence); };
-  for (const Place& place : under_way_) {
-    if (place.reader == reader) look_at(place.sequence);
-  }
+  const std::optional<std::uint64_t> first = under_way_.first_of(reader);
   const auto next =
       std::find_if(waiting_.begin(), waiting_.end(), [&](const PlannedFile& file) { return file.reader == reader; });
-  if (next != waiting_.end()) look_at(next->sequence);
-  return first;
+  return next == waiting_.end() ? first : std::min(first.value_or(next->sequence), next->sequence);
 }
 
 void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence) {
   {
     const std::lock_guard lock(mutex_);
-    leave(reader, sequence);
+    under_way_.leave(reader, sequence);
   }
   in_flight_.fetch_sub(1, std::memory_order_relaxed);
   const bool was_last = unended_.fetch_sub(1, std::memory_order_release) == 1;

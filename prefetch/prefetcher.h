@@ -19,6 +19,7 @@
 #include "prefetch/order/path_source.h"
 #include "prefetch/ring_watch.h"
 #include "prefetch/threads/event_count.h"
+#include "prefetch/under_way.h"
 
 namespace cube::prefetch {
 
@@ -81,8 +82,8 @@ class Prefetcher final : public FetchClient {
   void ended(Fetch& fetch, const FetchResult& result) override;
 
  private:
-  struct Flight : Fetch {
-    Flight(cache::FileCache& cache, PlannedFile&& planned, bool use_ring)
+  struct PlannedFetch : Fetch {
+    PlannedFetch(cache::FileCache& cache, PlannedFile&& planned, bool use_ring)
         : file(std::move(planned)), fetch(cache.ahead().fill(file.path, use_ring)) {
       path = file.path.c_str();
     }
@@ -93,29 +94,27 @@ class Prefetcher final : public FetchClient {
 
   Prefetcher(cache::FileCache& cache, Options options);
   // The next to begin, counted as in flight; null where none may.
-  std::unique_ptr<Flight> next_flight();
+  std::unique_ptr<PlannedFetch> next_flight();
   bool has_room(const PlannedFile& file);
   bool may_use_ring(const PlannedFile& file) const { return options_.use_ring && !file.must_stay; }
   std::uint32_t origin_of(const std::string& path) const;
   IoEngine& engine_for(const std::string& path) const;
-  void begin(std::unique_ptr<Flight> flight);
+  void begin(std::unique_ptr<PlannedFetch> flight);
   // The flight holds the place.
-  void watch(const Flight& flight);
-  void published(const Flight& flight, std::uint64_t bytes);
+  void watch(const PlannedFetch& flight);
+  void published(const PlannedFetch& flight, std::uint64_t bytes);
   // False: there is nowhere to put it.
-  bool put_back(Flight& flight);
+  bool put_back(PlannedFetch& flight);
   bool begin_stop();
   void wait_for_stop(unsigned patience_ms);
-  void note_placed(Flight& flight);
+  void note_placed(PlannedFetch& flight);
   static void account(const PlannedFile& file, std::uint64_t bytes, bool was_asked) {
     if (file.allowance != nullptr) file.allowance->settle(file.promised_bytes, bytes, was_asked);
   }
-  void refuse(Flight& flight, Refused why, int error = 0);
-  void declined(Flight& flight, int reason, bool& waits);
+  void refuse(PlannedFetch& flight, Refused why, int error = 0);
+  void declined(PlannedFetch& flight, int reason, bool& waits);
   void settle(std::uint32_t reader);
   void one_has_ended(std::uint32_t reader, std::uint64_t sequence);
-  // Under the lock.
-  void leave(std::uint32_t reader, std::uint64_t sequence);
   bool is_running_low();
 
   cache::FileCache& cache_;
@@ -133,11 +132,7 @@ class Prefetcher final : public FetchClient {
   std::atomic<bool> is_stop_over_{false};
   std::mutex mutex_;                 // guards the rest
   std::deque<PlannedFile> waiting_;  // each reader's in its order
-  struct Place {
-    std::uint32_t reader;
-    std::uint64_t sequence;
-  };
-  std::vector<Place> under_way_;
+  UnderWay under_way_;
   std::vector<RefusedFile> refused_;
   std::vector<Settled> settled_;
   unsigned depth_;

@@ -22,12 +22,12 @@ void add_settled(std::vector<Settled>& settled, std::uint32_t reader, std::uint3
   settled.push_back({reader, files});
 }
 
-void RingWatch::add(const Place& place, std::uint32_t reader, std::uint64_t sequence) {
+void RingWatch::add(const PlaceInRing& place, std::uint32_t reader, std::uint64_t sequence) {
   const std::lock_guard lock(mutex_);
   Segment& segment = segments_[place.segment];
   if (segment.generation != place.generation) {
     // It was used anew between two looks: all of it had been opened.
-    for (const Entry& entry : segment.unread) note_opened(entry, settled_);
+    for (const UnreadRecord& entry : segment.unread) note_opened(entry, settled_);
     segment.generation = place.generation;
     segment.files = 0;
     segment.unread.clear();
@@ -37,7 +37,7 @@ void RingWatch::add(const Place& place, std::uint32_t reader, std::uint64_t sequ
   newest_ = std::max(newest_, sequence);
 }
 
-void RingWatch::note_opened(const Entry& entry, std::vector<Settled>& settled) {
+void RingWatch::note_opened(const UnreadRecord& entry, std::vector<Settled>& settled) {
   add_settled(settled, entry.reader, 1);
   Reader& reader = readers_[entry.reader];
   const std::uint64_t behind = reader.furthest > entry.sequence ? reader.furthest - entry.sequence : 0;
@@ -47,7 +47,7 @@ void RingWatch::note_opened(const Entry& entry, std::vector<Settled>& settled) {
 
 // False: it is done with.
 bool RingWatch::look_at(std::uint32_t number, Segment& segment) {
-  const auto is_opened = [&](const Entry& entry) {
+  const auto is_opened = [&](const UnreadRecord& entry) {
     if (ring_.is_unread(number, segment.generation, entry.offset)) return false;
     note_opened(entry, settled_);
     return true;
@@ -76,7 +76,7 @@ std::vector<Settled> RingWatch::look() {
 double RingWatch::most_displacement() const {
   std::uint64_t lowest = UINT64_MAX;
   for (const auto& [number, segment] : segments_) {
-    for (const Entry& entry : segment.unread) lowest = std::min(lowest, entry.sequence);
+    for (const UnreadRecord& entry : segment.unread) lowest = std::min(lowest, entry.sequence);
   }
   const double span = lowest < newest_ ? static_cast<double>(newest_ - lowest) : 0;
   return std::max(static_cast<double>(k_least_spread), span / 8);
@@ -84,12 +84,12 @@ double RingWatch::most_displacement() const {
 
 bool RingWatch::may_give_up(const Segment& segment, PathSource& order, bool is_stuck, double displacement) {
   if (segment.unread.empty()) return false;
-  const auto is_unwanted = [&](const Entry& entry) { return entry.sequence < order.passed(entry.reader); };
+  const auto is_unwanted = [&](const UnreadRecord& entry) { return entry.sequence < order.passed(entry.reader); };
   if (std::all_of(segment.unread.begin(), segment.unread.end(), is_unwanted)) return true;
   if (!is_stuck) return false;
   const auto read = static_cast<double>(segment.files - segment.unread.size());
   if (read >= k_next_to_all * segment.files) return true;
-  return std::all_of(segment.unread.begin(), segment.unread.end(), [&](const Entry& entry) {
+  return std::all_of(segment.unread.begin(), segment.unread.end(), [&](const UnreadRecord& entry) {
     const Reader& reader = readers_[entry.reader];
     return entry.sequence < reader.furthest && reader.displacement <= displacement;
   });
@@ -100,7 +100,7 @@ std::uint32_t RingWatch::give_up(PathSource& order, bool is_stuck, std::vector<S
   const double displacement = is_stuck ? most_displacement() : 0;
   for (auto& [number, segment] : segments_) {
     if (ring_.is_being_filled(number) || !may_give_up(segment, order, is_stuck, displacement)) continue;
-    for (const Entry& entry : segment.unread) add_settled(settled, entry.reader, 1);
+    for (const UnreadRecord& entry : segment.unread) add_settled(settled, entry.reader, 1);
     segment.unread.clear();
     return ring_.give_up(number);
   }

@@ -28,11 +28,11 @@ class RingWatch {
  public:
   explicit RingWatch(cache::Ring& ring) : ring_(ring) {}
 
-  struct Place {
+  struct PlaceInRing {
     std::uint32_t segment = 0, generation = 0;
     std::uint64_t offset = 0;  // bytes
   };
-  void add(const Place& place, std::uint32_t reader, std::uint64_t sequence);
+  void add(const PlaceInRing& place, std::uint32_t reader, std::uint64_t sequence);
 
   // The records that have been opened since the last look.
   std::vector<Settled> look();
@@ -42,20 +42,20 @@ class RingWatch {
   std::uint32_t give_up_unknown();
 
  private:
-  struct Entry {
+  struct UnreadRecord {
     std::uint64_t sequence = 0;
     std::uint32_t offset = 0, reader = 0;
   };
   struct Segment {
     std::uint32_t generation = 0, files = 0;
-    std::vector<Entry> unread;
+    std::vector<UnreadRecord> unread;
   };
   struct Reader {
     std::uint64_t furthest = 0;  // the highest sequence number opened
     double displacement = 0;     // how far behind that an opened file is, on average
   };
 
-  void note_opened(const Entry& entry, std::vector<Settled>& settled);
+  void note_opened(const UnreadRecord& entry, std::vector<Settled>& settled);
   bool look_at(std::uint32_t number, Segment& segment);
   double most_displacement() const;
   bool may_give_up(const Segment& segment, PathSource& order, bool is_stuck, double displacement);

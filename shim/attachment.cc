@@ -12,12 +12,14 @@
 #include "shim/materialize.h"
 
 namespace cube::shim::attachment {
+
+constinit std::atomic<cache::FileCache*> g_cache{nullptr};
+
 namespace {
 
 enum class Attachment : int { none, busy, attached, failed, left };
 
 constinit std::atomic<Attachment> g_attachment{Attachment::none};
-constinit std::atomic<cache::FileCache*> g_cache{nullptr};
 constinit cache::FileCache* g_former_cache = nullptr;
 // Looks at files without a cache, and when to look for one again (monotonic clock).
 constinit std::atomic<std::uint32_t> g_looks{0};
@@ -75,23 +77,18 @@ cache::FileCache* attach(bool create) {
   return nullptr;
 }
 
-cache::FileCache* attach_to_serve(bool create) {
+cache::FileCache* attach_if_served(bool create) {
   // A fork that passed us by may show itself only here, and is then served no more.
   return process::owns_table() && process::is_active() ? attach(create) : nullptr;
 }
 
 }  // namespace
 
-cache::FileCache* attached_cache() { return g_cache.load(std::memory_order_acquire); }
-
-cache::FileCache* cache() {
-  cache::FileCache* const cache = attached_cache();
-  return cache != nullptr ? cache : attach_to_serve(true);
-}
+cache::FileCache* attach_to_serve() { return attach_if_served(true); }
 
 cache::FileCache* existing_cache() {
   cache::FileCache* const cache = attached_cache();
-  return cache != nullptr ? cache : attach_to_serve(false);
+  return cache != nullptr ? cache : attach_if_served(false);
 }
 
 cache::FileCache* cache_of_device(std::uint64_t device) {

@@ -5,11 +5,16 @@
 
 namespace cube::shim::attachment {
 
-// Attached at the first call; nullptr where that failed (said once), is under way in another thread, or is over.
-cache::FileCache* cache();
+// cache() attaches at the first call; nullptr where that failed (said once), is under way in another thread, or is over.
+extern constinit std::atomic<cache::FileCache*> g_cache;
+inline cache::FileCache* attached_cache() { return g_cache.load(std::memory_order_acquire); }
+cache::FileCache* attach_to_serve();
+inline cache::FileCache* cache() {
+  cache::FileCache* const cache = attached_cache();
+  return cache != nullptr ? cache : attach_to_serve();
+}
 // The same, but makes no region where there is none.
 cache::FileCache* existing_cache();
-cache::FileCache* attached_cache();
 // For who has changed a file of this device by whatever name: attached, or by now if our parent has cached such files.
 cache::FileCache* cache_of_device(std::uint64_t device);
 // This process, or the one that it was forked from, has a cache.

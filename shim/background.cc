@@ -11,11 +11,11 @@
 #include "shim/materialize.h"
 
 namespace cube::shim::background {
+
+constinit std::atomic<State> g_state{State::none};
+
 namespace {
 
-// none -> busy -> running, or over, for good.
-enum class State : int { none, busy, running, over };
-constinit std::atomic<State> g_state{State::none};
 constinit prefetch::Sidecar* g_sidecar = nullptr;
 constinit prefetch::Sidecar* g_former_sidecar = nullptr;
 
@@ -71,8 +71,7 @@ void resume() {
   g_state.compare_exchange_strong(busy, State::none, std::memory_order_acq_rel);
 }
 
-void offer(cache::FileCache& cache) {
-  if (g_state.load(std::memory_order_relaxed) != State::none) return;
+void offer_slow(cache::FileCache& cache) {
   const bool may_prefetch = process::config().prefetch && (cache.ahead().is_wanted() || process::has_list());
   // One process of the node writes to the disk. The others need no thread for it, until that one is gone.
   const bool may_write = !cache.tiers().is_empty() && !cache.ahead().ring().has_disk_writer();

@@ -12,8 +12,14 @@ void stop();
 // Without any thread of ours, and then as before. Whether there were any.
 bool pause();
 void resume();
+// none -> busy -> running, or over, for good.
+enum class State : int { none, busy, running, over };
+extern constinit std::atomic<State> g_state;
 // If something is to be prefetched on this node, this process offers to lead.
-void offer(cache::FileCache& cache);
+void offer_slow(cache::FileCache& cache);
+inline void offer(cache::FileCache& cache) {
+  if (g_state.load(std::memory_order_relaxed) == State::none) offer_slow(cache);
+}
 // For good, and they have ended.
 void end_for_good();
 // In the child of a fork, which has none.

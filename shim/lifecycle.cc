@@ -72,21 +72,16 @@ base::ProcessId find_job(const base::ProcessId& self, bool& leader) {
 }
 
 // One line for each that cannot be used; its prefix is then a directory as any other.
-std::vector<std::string> open_packs(base::Config& config) {
+std::vector<std::string> open_origins(base::Config& config) {
   std::vector<std::string> errors;
-  if (config.packs.empty() || config.mode == base::Mode::off) return errors;
+  if (config.origins.empty() || config.mode == base::Mode::off) return errors;
   char directory[PATH_MAX];
-  const bool has_directory = !base::sys::failed(base::sys::raw(SYS_getcwd, base::sys::arg(directory), sizeof directory));
-  std::string absolute;
-  for (auto& pack : config.packs) {
-    if (pack.file.front() != '/' && has_directory) pack.file = std::string(directory) + "/" + pack.file;
-    absolute += fmt::format("{}{}={}", absolute.empty() ? "" : ":", pack.prefix, pack.file);
+  if (!base::sys::failed(base::sys::raw(SYS_getcwd, base::sys::arg(directory), sizeof directory))) {
+    const std::string absolute = cache::Origins::make_absolute(config.origins, directory);
+    if (!absolute.empty()) setenv(cache::Origins::k_variable, absolute.c_str(), 1);
   }
-  // For those who are started elsewhere. A colon in the directory cannot be told from one between packs.
-  if (std::count(absolute.begin(), absolute.end(), ':') == static_cast<std::ptrdiff_t>(config.packs.size() - 1))
-    setenv("CUBESHIM_PACKS", absolute.c_str(), 1);
   // Never freed: calls come after every destructor.
-  const cache::Origins* const origins = cache::Origins::open(config.packs, errors).release();
+  const cache::Origins* const origins = cache::Origins::open(config.origins, errors).release();
   process::g_origins.store(origins, std::memory_order_release);
   process::g_names.store(cache::AllNames::make(*origins).release(), std::memory_order_release);
   return errors;
@@ -101,15 +96,15 @@ void make_list_absolute(base::Config& config) {
   setenv("CUBESHIM_PREFETCH_LIST", config.prefetch_list.c_str(), 1);
 }
 
-void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_packs) {
-  bool wrong = !parsed.errors.empty() || !about_packs.empty();
+void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_origins) {
+  bool wrong = !parsed.errors.empty() || !about_origins.empty();
   for (const auto& line : parsed.errors) base::log(base::LogLevel::error, "{}", line);
-  for (const auto& line : about_packs) base::log(base::LogLevel::error, "{}", line);
+  for (const auto& line : about_origins) base::log(base::LogLevel::error, "{}", line);
   for (const auto& line : base::unknown_variables(environ)) base::log(base::LogLevel::warn, "{}", line);
   for (const auto& prefix : parsed.config.prefixes) {
-    // The prefix of a pack need not exist.
-    const auto& packs = parsed.config.packs;
-    if (std::any_of(packs.begin(), packs.end(), [&](const auto& pack) { return pack.prefix == prefix; })) continue;
+    // Only a mount's prefix need exist.
+    const auto& origins = parsed.config.origins;
+    if (std::any_of(origins.begin(), origins.end(), [&](const auto& origin) { return origin.prefix == prefix; })) continue;
     const std::string line = complaint_about(prefix, parsed.config.strict);
     if (line.empty()) continue;
     base::log(base::LogLevel::error, "{}", line);
@@ -157,9 +152,9 @@ __attribute__((constructor)) void load() {
     base::set_log_level(parsed->config.log_level);
     bool leader = false;
     const base::ProcessId job = find_job(base::current_process(), leader);
-    const auto about_packs = open_packs(parsed->config);
+    const auto about_origins = open_origins(parsed->config);
     if (leader) {
-      complain(*parsed, about_packs);
+      complain(*parsed, about_origins);
       make_list_absolute(parsed->config);
     }
     if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off") spelling::start(parsed->config, leader);

@@ -1,13 +1,9 @@
 #include "shim/path_filter.h"
 
-#include <fmt/core.h>
-
-#include <charconv>
 #include <cstring>
 
 #include "cache/base/aside.h"
 #include "cache/base/path.h"
-#include "shim/calls/mappings.h"
 #include "shim/directory_paths.h"
 #include "shim/fd_table.h"
 #include "shim/placeholder.h"
@@ -16,76 +12,6 @@
 namespace cube::shim {
 
 namespace sys = base::sys;
-
-// Puts an absolute path together, part by part.
-class PathBuilder {
- public:
-  explicit PathBuilder(CoveredPath& out) : out_(out) { out_.length_ = 0; }
-
-  // As it is, but for "." and "//". False where it does not fit.
-  bool spell(std::string_view path) {
-    for (std::size_t at = 0; at < path.size();) {
-      const std::size_t end = std::min(path.find('/', at), path.size());
-      const std::string_view part = path.substr(at, end - at);
-      at = end + 1;
-      if (part.empty() || part == ".") continue;
-      if (out_.length_ + part.size() + 2 > PATH_MAX) return false;
-      out_.text_[out_.length_++] = '/';
-      std::memcpy(out_.text_ + out_.length_, part.data(), part.size());
-      out_.length_ += part.size();
-    }
-    out_.text_[out_.length_] = '\0';
-    return true;
-  }
-
-  // False where it does not fit, or is not something that a record could be of: "..", a trailing slash or dot.
-  bool append(std::string_view path, bool is_last) {
-    for (std::size_t at = 0; at < path.size();) {
-      const std::size_t end = std::min(path.find('/', at), path.size());
-      const std::string_view part = path.substr(at, end - at);
-      const bool last = is_last && end + 1 >= path.size();
-      at = end + 1;
-      if (part.empty() || part == ".") {
-        if (last) return false;
-        continue;
-      }
-      if (part == ".." || (last && end < path.size())) return false;
-      if (out_.length_ + part.size() + 2 > PATH_MAX) return false;
-      out_.text_[out_.length_++] = '/';
-      std::memcpy(out_.text_ + out_.length_, part.data(), part.size());
-      out_.length_ += part.size();
-    }
-    out_.text_[out_.length_] = '\0';
-    return out_.length_ != 0;
-  }
-  // A path without anything to take out. False where it ends in a slash.
-  bool copy(std::string_view path) {
-    if (path.back() == '/' || path.size() >= PATH_MAX) return false;
-    std::memcpy(out_.text_, path.data(), path.size());
-    out_.text_[path.size()] = '\0';
-    out_.length_ = path.size();
-    return true;
-  }
-
-  // By text alone, ".." included: what the path means unless a link stands before a "..".
-  bool fold(std::string_view path) {
-    for (std::size_t at = 0; at < path.size();) {
-      const std::size_t end = std::min(path.find('/', at), path.size());
-      const std::string_view part = path.substr(at, end - at);
-      at = end + 1;
-      if (part == "..") {
-        const std::size_t slash = out_.key().rfind('/');
-        out_.length_ = slash == std::string_view::npos ? 0 : slash;
-      } else if (!append(part, false) && !part.empty() && part != ".") {
-        return false;
-      }
-    }
-    return true;
-  }
-
- private:
-  CoveredPath& out_;
-};
 
 namespace path_filter {
 namespace {
@@ -245,15 +171,7 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
   return covers_from(dir, path, covered, care);
 }
 
-// A null or non-canonical pointer is the kernel's to refuse.
-bool is_readable_pointer(const char* path) {
-  const auto address = reinterpret_cast<std::uintptr_t>(path);
-  return address >= 4096 && address < (1ULL << 56);
-}
-
 }  // namespace
-
-bool is_absolute(const char* path) { return is_readable_pointer(path) && *path == '/'; }
 
 bool covers(int dir, const char* path, CoveredPath& covered, Care care) {
   if (!is_readable_pointer(path) || *path == '\0') return false;
@@ -365,39 +283,6 @@ bool may_lead_under_prefix(int dir, const char* path) {
     if (prefix == "/" || may_share(text, prefix)) return true;
   }
   return has_odd_parts(text);
-}
-
-int named_fd(const char* path) {
-  if (!is_readable_pointer(path) || path[0] != '/' || (path[1] != 'p' && path[1] != 'd')) return -1;
-  std::string_view text(path);
-  if (text.starts_with("/dev/")) {
-    if (text == "/dev/stdin") return 0;
-    if (text == "/dev/stdout") return 1;
-    if (text == "/dev/stderr") return 2;
-    if (!text.starts_with("/dev/fd")) return -1;
-    text.remove_prefix(7);
-  } else if (text.starts_with("/proc/")) {
-    // /proc/self/fd, /proc/thread-self/fd, /proc/PID/fd, /proc/self/task/TID/fd, fdinfo beside each.
-    const std::size_t at = text.find("/fd", 5);
-    if (at == std::string_view::npos) return -1;
-    text.remove_prefix(at + 3);
-    if (text.starts_with("info")) text.remove_prefix(4);
-  } else {
-    return -1;
-  }
-  placeholder::unpark();
-  mappings::drop_region_fd();
-  if (text.size() < 2 || text.front() != '/') return -1;
-  int fd = -1;
-  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), fd);
-  return error == std::errc{} && end == text.data() + text.size() ? fd : -1;
-}
-
-int bare_number(const char* path) {
-  if (!is_readable_pointer(path) || *path < '0' || *path > '9') return -1;
-  int number = 0;
-  for (; *path >= '0' && *path <= '9' && number < FdTable::k_capacity; ++path) number = number * 10 + (*path - '0');
-  return *path == '\0' ? number : -1;
 }
 
 void forget_working_directory() { g_directory.store(nullptr, std::memory_order_release); }

@@ -5,35 +5,34 @@
 // Thread safety: all of it; async-signal-safe, no allocation.
 #pragma once
 
-#include <climits>
-#include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "shim/libc_types.h"
+#include "shim/path_builder.h"
+#include "shim/process.h"
 
 namespace cube::shim {
-
-class CoveredPath {
- public:
-  std::string_view key() const { return {text_, length_}; }
-  const char* c_str() const { return text_; }
-
- private:
-  friend class PathBuilder;
-  std::size_t length_ = 0;
-  char text_[PATH_MAX];  // not initialised: most paths are not covered
-};
 
 namespace path_filter {
 
 // `thorough` is for changes, which must not be missed: directories are asked of the kernel, not of what was noted of them.
 enum class Care { quick, thorough };
 bool covers(int dir, const char* path, CoveredPath& covered, Care care = Care::quick);
-// The same for what a call changes, thoroughly. It may be a directory whose name is spelled with a slash or a dot at its end.
+// The same, and this process serves files.
+inline bool covers_served(int dir, const char* path, CoveredPath& covered, Care care = Care::quick) {
+  return process::is_active() && process::owns_table() && covers(dir, path, covered, care);
+}
+// covers() for what a call changes, thoroughly. It may be a directory whose name is spelled with a slash or a dot at its end.
 bool covers_changed(int dir, const char* path, CoveredPath& covered);
+// A null or non-canonical pointer is the kernel's to refuse.
+inline bool is_readable_pointer(const char* path) {
+  const auto address = reinterpret_cast<std::uintptr_t>(path);
+  return address >= 4096 && address < (1ULL << 56);
+}
 // Takes any pointer that a program may give.
-bool is_absolute(const char* path);
-// The same for a directory: the prefix itself, and what ends in a slash or a dot. For our own names (names.h).
+inline bool is_absolute(const char* path) { return is_readable_pointer(path) && *path == '/'; }
+// covers() for a directory: the prefix itself, and what ends in a slash or a dot. For our own names (names.h).
 bool covers_directory(int dir, const char* path, CoveredPath& covered);
 // A path with ".." in it, made absolute, the ".." left in it. For our own names, which follow it themselves. False: without "..".
 bool spells_up(int dir, const char* path, CoveredPath& spelled);
@@ -46,11 +45,6 @@ bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
 bool passes_by(const char* path);
 // Does an open directory of this path lead, or may it lead, under a prefix? (It is one, or it holds one.)
 bool may_lead_under_prefix(int dir, const char* path);
-
-// "/proc/self/fd/N", "/dev/fd/N", "/dev/stdin" and the like: N; -1 for other paths. Unparks where fds are listed.
-int named_fd(const char* path);
-// "N": N; -1 for other paths.
-int bare_number(const char* path);
 
 // A path may lead elsewhere from now on: something was mounted, or a directory renamed.
 void forget_found_directories();

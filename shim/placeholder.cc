@@ -14,16 +14,11 @@
 namespace cube::shim::placeholder {
 
 constinit std::atomic<int> g_parked{-1};
+constinit std::atomic<std::uint64_t> g_bound{0};
 
 namespace {
 
 namespace sys = base::sys;
-
-// No number below the bound is free, the parked one apart. Version:32 | bound:32; every close of the program makes a new
-// version when it is over, so that a bound found by an open that began before is not believed.
-constinit std::atomic<std::uint64_t> g_bound{0};
-
-bool is_below_bound(int fd) { return fd < static_cast<int>(static_cast<std::uint32_t>(g_bound.load(std::memory_order_acquire))); }
 
 void raise_bound(std::uint64_t before, int fd) {
   const std::uint64_t after = (before & ~0xffffffffULL) | static_cast<std::uint32_t>(fd + 1);
@@ -76,7 +71,12 @@ void note_freed(int fd) {
   } while (!g_bound.compare_exchange_weak(before, after, std::memory_order_acq_rel));
 }
 
-int acquire(int least) {
+void close_parked(int fd) {
+  sys::close(fd);
+  note_freed(fd);
+}
+
+int acquire_slow(int least) {
   if (least > 0) {
     unpark();
     if (const int fd = dup_model(least); fd >= 0) return fd;
@@ -85,12 +85,6 @@ int acquire(int least) {
     const long moved = sys::fcntl(any, F_DUPFD_CLOEXEC, least);
     sys::close(any);
     return static_cast<int>(moved);
-  }
-  if (const int parked = g_parked.exchange(-1, std::memory_order_acq_rel); parked >= 0) {
-    if (is_below_bound(parked)) return parked;
-    // A lower one has become free since it was parked.
-    sys::close(parked);
-    note_freed(parked);
   }
   const std::uint64_t bound = g_bound.load(std::memory_order_acquire);
   int fd = dup_model(0);

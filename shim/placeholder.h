@@ -8,16 +8,34 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 namespace cube::shim::placeholder {
 
-// A number, or -errno. `least`: F_DUPFD's lower bound; 0 is any.
-int acquire(int least = 0);
 // Closes it for the program.
 void release(int fd);
 
 extern constinit std::atomic<int> g_parked;
 void unpark_slow();
+// No number below the bound is free, the parked one apart. Version:32 | bound:32; every close of the program makes a new
+// version when it is over, so that a bound found by an open that began before is not believed.
+extern constinit std::atomic<std::uint64_t> g_bound;
+inline bool is_below_bound(int fd) {
+  return fd < static_cast<int>(static_cast<std::uint32_t>(g_bound.load(std::memory_order_acquire)));
+}
+int acquire_slow(int least);
+void close_parked(int fd);
+// A number, or -errno. `least`: F_DUPFD's lower bound; 0 is any.
+inline int acquire(int least = 0) {
+  if (least == 0) {
+    if (const int parked = g_parked.exchange(-1, std::memory_order_acq_rel); parked >= 0) {
+      if (is_below_bound(parked)) return parked;
+      // A lower one has become free since it was parked.
+      close_parked(parked);
+    }
+  }
+  return acquire_slow(least);
+}
 // Before a call that makes an fd, or that shows which are there.
 inline void unpark() {
   if (g_parked.load(std::memory_order_relaxed) >= 0) [[unlikely]]

@@ -17,6 +17,8 @@
 
 namespace cube::shim::process {
 
+constinit const base::Config* g_config = nullptr;
+
 constinit std::atomic<bool> g_active{false};
 constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
 constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]] = Forking::no;
@@ -29,7 +31,6 @@ namespace {
 
 namespace sys = base::sys;
 
-constinit const base::Config* g_config = nullptr;
 constinit base::ProcessId g_job{};
 constinit std::atomic<bool> g_leader{false};
 constinit std::atomic<bool> g_sealed{false};
@@ -96,7 +97,6 @@ bool owns_table_slow() {
   return true;
 }
 
-const base::Config& config() { return *g_config; }
 const base::ProcessId& job() { return g_job; }
 
 bool has_list() { return g_config->prefetch && !g_config->prefetch_list.empty(); }
@@ -190,7 +190,7 @@ void leave() {
   attachment::leave();
 }
 
-void report_if_due(cache::FileCache& cache) {
+void report_if_due_slow(cache::FileCache& cache) {
   base::write_kept_lines();
   const std::uint64_t interval = g_config->stats_interval;
   if (interval == 0) return;

@@ -6,6 +6,7 @@
 // for a system call. Thread safety: all of it. attached_cache, owns_table and is_active are async-signal-safe.
 #pragma once
 
+#include "cache/base/log.h"
 #include "cache/file_cache.h"
 #include "cache/names/all_names.h"
 
@@ -42,7 +43,8 @@ inline const cache::Origins* origins() { return g_origins.load(std::memory_order
 extern constinit std::atomic<const cache::AllNames*> g_names;
 inline const cache::AllNames* names() { return g_names.load(std::memory_order_acquire); }
 
-const base::Config& config();
+extern constinit const base::Config* g_config;
+inline const base::Config& config() { return *g_config; }
 // Its first process.
 const base::ProcessId& job();
 bool has_list();
@@ -74,7 +76,11 @@ void stderr_ends();
 // Reports if this is the job's first process, and lets go of the cache. Once; at exit or _exit.
 void leave();
 
-// A periodic report, if one is due.
-void report_if_due(cache::FileCache& cache);
+// A periodic report, if one is due, and the lines of threads that have no stderr.
+void report_if_due_slow(cache::FileCache& cache);
+inline void report_if_due(cache::FileCache& cache) {
+  if (base::has_kept_lines() || config().stats_interval != 0) [[unlikely]]
+    report_if_due_slow(cache);
+}
 
 }  // namespace cube::shim::process

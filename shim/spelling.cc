@@ -24,13 +24,13 @@ namespace {
 
 namespace sys = base::sys;
 
-struct Directory {
+struct SpelledDirectory {
   std::string path;
   // Other than real: as it is spelled, for a server may have to be asked.
   enum class Place : std::uint8_t { real, on_a_server, behind_a_link } place = Place::real;
 };
 // The places of the prefixes. Never freed: calls come after every destructor.
-constinit std::atomic<const std::vector<Directory>*> g_directories{nullptr};
+constinit std::atomic<const std::vector<SpelledDirectory>*> g_directories{nullptr};
 
 // Closes the fd of the directory, if it is one. Empty: it is none.
 std::string_view path_and_close(long opened, char (&path)[PATH_MAX]) {
@@ -38,13 +38,13 @@ std::string_view path_and_close(long opened, char (&path)[PATH_MAX]) {
   return directory ? path_of_fd(directory.get(), path) : std::string_view();
 }
 
-Directory directory_of_prefix(const std::string& prefix) {
+SpelledDirectory directory_of_prefix(const std::string& prefix) {
   const long opened = near_look::open_local(prefix.c_str());
   char path[PATH_MAX];
   const std::string_view real = path_and_close(opened, path);
-  const auto place = opened == -EREMOTE ? Directory::Place::on_a_server
-                     : opened == -EXDEV ? Directory::Place::behind_a_link
-                                        : Directory::Place::real;
+  const auto place = opened == -EREMOTE ? SpelledDirectory::Place::on_a_server
+                     : opened == -EXDEV ? SpelledDirectory::Place::behind_a_link
+                                        : SpelledDirectory::Place::real;
   return {real.empty() ? prefix : std::string(real), place};
 }
 
@@ -52,14 +52,14 @@ bool lies_below(std::string_view path, std::string_view directory) {
   return !directory.empty() && base::is_below(path, directory);
 }
 
-struct Kind {
+struct PathKind {
   bool is_regular = false, may_be_remote = false;
 };
 // As the kernel knows it, without a question to a server. A server's file has no device of this machine.
-Kind kind_of(int fd) {
+PathKind kind_of(int fd) {
   struct ::statx x {};
   const long error = sys::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &x);
-  return sys::failed(error) ? Kind() : Kind{S_ISREG(x.stx_mode), x.stx_dev_major == 0};
+  return sys::failed(error) ? PathKind() : PathKind{S_ISREG(x.stx_mode), x.stx_dev_major == 0};
 }
 
 // The real place of a prefix whose file may just have been opened: the kernel knows the way to it by now. Empty: it does
@@ -73,11 +73,11 @@ std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
 }
 
 // Is the open file one of this directory? `real`: where it lies.
-bool lies_in(std::string_view real, int fd, const Directory& directory) {
+bool lies_in(std::string_view real, int fd, const SpelledDirectory& directory) {
   if (lies_below(real, directory.path)) return kind_of(fd).is_regular;
-  if (directory.place == Directory::Place::real) return false;
-  const Kind kind = kind_of(fd);
-  const bool may_be_there = kind.may_be_remote || directory.place == Directory::Place::behind_a_link;
+  if (directory.place == SpelledDirectory::Place::real) return false;
+  const PathKind kind = kind_of(fd);
+  const bool may_be_there = kind.may_be_remote || directory.place == SpelledDirectory::Place::behind_a_link;
   char path[PATH_MAX];
   return kind.is_regular && may_be_there && lies_below(real, known_path(directory.path, path));
 }
@@ -85,9 +85,10 @@ bool lies_in(std::string_view real, int fd, const Directory& directory) {
 }  // namespace
 
 void start(const base::Config& config, bool leader) {
-  auto* const directories = new (std::nothrow) std::vector<Directory>;
+  auto* const directories = new (std::nothrow) std::vector<SpelledDirectory>;
   if (directories == nullptr) return;
-  for (const auto& prefix : config.prefixes) directories->push_back(leader ? directory_of_prefix(prefix) : Directory{prefix});
+  for (const auto& prefix : config.prefixes)
+    directories->push_back(leader ? directory_of_prefix(prefix) : SpelledDirectory{prefix});
   g_directories.store(directories, std::memory_order_release);
 }
 

@@ -72,19 +72,19 @@ struct Parse {
     keep_outermost(value);
     return true;
   }
-  static bool Packs(std::string_view text, config_types::Packs& value) {
+  static bool Origins(std::string_view text, config_types::Origins& value) {
     for (std::size_t at = 0; at <= text.size();) {
       const std::size_t end = std::min(text.find(':', at), text.size());
       const std::string_view item = text.substr(at, end - at);
       at = end + 1;
       if (item.empty()) continue;
       const std::size_t sign = item.find('=');
-      PackSetting pack;
+      OriginSetting origin;
       if (sign == std::string_view::npos || sign + 1 == item.size() || item.size() - sign >= PATH_MAX) return false;
-      if (!normalize_prefix(item.substr(0, sign), pack.prefix) || pack.prefix == "/") return false;
-      if (std::any_of(value.begin(), value.end(), [&](const auto& p) { return p.prefix == pack.prefix; })) return false;
-      pack.file = item.substr(sign + 1);
-      value.push_back(std::move(pack));
+      if (!normalize_prefix(item.substr(0, sign), origin.prefix) || origin.prefix == "/") return false;
+      if (std::any_of(value.begin(), value.end(), [&](const auto& p) { return p.prefix == origin.prefix; })) return false;
+      origin.file = item.substr(sign + 1);
+      value.push_back(std::move(origin));
     }
     // The innermost is the one that answers.
     std::stable_sort(value.begin(), value.end(), [](const auto& a, const auto& b) { return a.prefix.size() > b.prefix.size(); });
@@ -200,7 +200,7 @@ ParsedConfig parse_config(const Lookup& lookup) {
   read_row(ConfigRow{variable, default_text, takes, help}, lookup(variable), Parse::type, parsed.config.field, parsed.errors);
 #include "cache/base/config.def"
 #undef CUBE_CONFIG
-  for (const auto& pack : parsed.config.packs) parsed.config.prefixes.push_back(pack.prefix);
+  for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   keep_outermost(parsed.config.prefixes);
   // The default asks for nothing, and who gave a wrong size or a wrong directory has been told so.
   RamSize no_bound;

@@ -31,14 +31,14 @@ struct Consistency {
 enum class StatsFormat { text, json };
 enum class EngineKind { automatic, uring, threads };
 
-// A packed data set, and the directory as which it is seen.
-struct PackSetting {
+// An origin that is a file, and the directory as which it is seen.
+struct OriginSetting {
   std::string prefix, file;
 };
 
 namespace config_types {
-using Prefixes = std::vector<std::string>;  // absolute, normalised, none within another
-using Packs = std::vector<PackSetting>;     // prefixes as above, longest first, each once
+using Prefixes = std::vector<std::string>;   // absolute, normalised, none within another
+using Origins = std::vector<OriginSetting>;  // prefixes as above, longest first, each once
 using Mode = base::Mode;
 using Name = std::string;
 using RamSize = base::RamSize;

@@ -9,6 +9,9 @@
 #include "cache/base/sys.h"
 
 namespace cube::base {
+
+constinit std::atomic<int> g_kept_lines{0};
+
 namespace {
 
 constinit std::atomic<int> g_level{static_cast<int>(LogLevel::warn)};
@@ -27,7 +30,6 @@ struct KeptLine {
   char text[k_longest_line];
 };
 constinit KeptLine g_kept[8] = {};
-constinit std::atomic<int> g_kept_count{0};
 constinit thread_local bool t_keeps_lines [[gnu::tls_model("initial-exec")]] = false;
 
 void keep_line(std::string_view line) {
@@ -37,7 +39,7 @@ void keep_line(std::string_view line) {
     kept.size = line.size();
     std::memcpy(kept.text, line.data(), line.size());
     kept.state.store(KeptLine::full, std::memory_order_release);
-    g_kept_count.fetch_add(1, std::memory_order_release);
+    g_kept_lines.fetch_add(1, std::memory_order_release);
     return;
   }
 }
@@ -102,12 +104,12 @@ bool log_enabled(LogLevel level) { return static_cast<int>(level) <= g_level.loa
 void keep_lines_of_this_thread() { t_keeps_lines = true; }
 
 void write_kept_lines() {
-  if (g_kept_count.load(std::memory_order_relaxed) == 0 || t_keeps_lines) return;
+  if (!has_kept_lines() || t_keeps_lines) return;
   for (KeptLine& kept : g_kept) {
     int full = KeptLine::full;
     if (!kept.state.compare_exchange_strong(full, KeptLine::in_use, std::memory_order_acquire)) continue;
     write_to_stderr({kept.text, kept.size});
-    g_kept_count.fetch_sub(1, std::memory_order_relaxed);
+    g_kept_lines.fetch_sub(1, std::memory_order_relaxed);
     kept.state.store(KeptLine::free, std::memory_order_release);
   }
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <atomic>
 #include <string_view>
 
 namespace cube::base {
@@ -23,6 +24,8 @@ long write_quietly(int fd, std::string_view text);
 // thread logs something or asks for them.
 void keep_lines_of_this_thread();
 void write_kept_lines();
+extern constinit std::atomic<int> g_kept_lines;
+inline bool has_kept_lines() { return g_kept_lines.load(std::memory_order_relaxed) != 0; }
 // Control characters and what is not UTF-8 become '?'.
 void write_log_line(LogLevel level, std::string_view text);
 

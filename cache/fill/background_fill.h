@@ -35,7 +35,7 @@ class BackgroundFill {
   // It was cached in the ring and had been read, and is kept there until it is read again.
   bool is_wanted_again() const { return static_cast<bool>(wanted_again_); }
   // After publish, or of what is wanted again. It stays there while this lives.
-  const RamTier::Place& place() const { return place_; }
+  const RamTier::PlaceInRegion& place() const { return place_; }
 
  private:
   CacheParts* parts_;
@@ -44,7 +44,7 @@ class BackgroundFill {
   bool use_ring_;
   SingleFlight::Ticket ticket_;
   RecordFill fill_;
-  RamTier::Place place_;
+  RamTier::PlaceInRegion place_;
   Pin wanted_again_;
   bool fetched_twice_ = false;
 };

@@ -126,7 +126,7 @@ bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::
 
 bool DemandOpen::may_fetch_neighbours() const {
   return parts_.fetches_ahead && parts_.freshness.origins() != nullptr && !parts_.ram.is_full() &&
-         parts_.freshness.origins()->packed_bytes() <= parts_.ram.resident_bytes() / 8 * 7;
+         parts_.freshness.origins()->known_bytes() <= parts_.ram.resident_bytes() / 8 * 7;
 }
 
 OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& turn) {

@@ -7,11 +7,11 @@ namespace cube::cache {
 Freshness::Freshness(Region& region, RamTier& ram, const base::Consistency& consistency)
     : region_(&region), ram_(&ram), consistency_(consistency), job_start_ns_(region.job_row(region.own_job()).started_ns) {}
 
-bool Freshness::needs_no_look(const Record& record) const {
+bool Freshness::needs_no_look_slow(const Record& record) const {
   using base::ConsistencyKind;
   if (origins_ != nullptr || record.origin != k_mounts) {
     const Origin& origin = origin_of(record.path());
-    // A record of a pack is for the processes that see that pack there, and for nobody else.
+    // A record of another origin is for the processes that see that origin there, and for nobody else.
     if (origin.id() != record.origin) return false;
     if (origin.traits().is_immutable) return true;
   }

@@ -22,11 +22,17 @@ class Freshness {
   }
 
   // Does the record need no look at the origin before it is served?
-  bool needs_no_look(const Record& record) const;
+  bool needs_no_look(const Record& record) const {
+    // The common way: a mount's record that was fetched or checked since this job began is good for this job.
+    const bool is_common =
+        origins_ == nullptr && record.origin == k_mounts && consistency_.kind == base::ConsistencyKind::immutable;
+    return is_common ? record.verified_ns.load(std::memory_order_relaxed) >= job_start_ns_ : needs_no_look_slow(record);
+  }
   // The same, or the origin is asked. `path`: the key with a terminating zero. False: nobody finds the record any more.
   bool is_fresh(const Record& record, const char* path) { return needs_no_look(record) || is_still_right(record, path); }
 
  private:
+  bool needs_no_look_slow(const Record& record) const;
   bool is_still_right(const Record& record, const char* path);
 
   Region* region_;

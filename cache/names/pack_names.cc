@@ -10,7 +10,7 @@
 namespace cube::cache {
 namespace {
 
-base::Result<std::size_t> copy_name(const PackMount::Found& found, char* below) {
+base::Result<std::size_t> copy_name(const PackMount::FoundName& found, char* below) {
   std::memcpy(below, found.path.data(), found.length);
   return std::size_t{found.length};
 }
@@ -18,26 +18,26 @@ base::Result<std::size_t> copy_name(const PackMount::Found& found, char* below) 
 }  // namespace
 
 base::Result<FileStat> PackNames::stat(std::string_view key, Follow follow) const {
-  PackMount::Found found;
+  PackMount::FoundName found;
   const auto there = pack_->find(key, follow == Follow::last, found);
   if (!there) return base::fail(there.error().value);
   return found.entry.stat;
 }
 
 base::Result<std::size_t> PackNames::real_path(std::string_view key, char* below) const {
-  PackMount::Found found;
+  PackMount::FoundName found;
   const auto there = pack_->find(key, /*follows=*/true, found);
   return there ? copy_name(found, below) : base::fail(there.error().value);
 }
 
 base::Result<std::size_t> PackNames::resolve(std::string_view key, char* below) const {
-  PackMount::Found found;
+  PackMount::FoundName found;
   const auto there = pack_->resolve(key, found);
   return there ? copy_name(found, below) : base::fail(there.error().value);
 }
 
 base::Result<std::size_t> PackNames::read_link(std::string_view key, char* target) const {
-  PackMount::Found found;
+  PackMount::FoundName found;
   const auto there = pack_->find(key, /*follows=*/false, found);
   if (!there) return base::fail(there.error().value);
   if (found.entry.kind != RecordKind::link) return base::fail(EINVAL);

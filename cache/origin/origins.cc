@@ -1,5 +1,9 @@
 #include "cache/origin/origins.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+
 #include <utility>
 
 namespace cube::cache {
@@ -8,7 +12,17 @@ Origins::Origins(std::unique_ptr<PackMounts> packs) : packs_(std::move(packs)) {
   for (const auto& mount : packs_->all()) places_.push_back({mount.get(), std::make_unique<const PackOrigin>(*mount)});
 }
 
-std::unique_ptr<Origins> Origins::open(const std::vector<base::PackSetting>& settings, std::vector<std::string>& errors) {
+std::string Origins::make_absolute(std::vector<base::OriginSetting>& settings, std::string_view directory) {
+  std::string text;
+  for (auto& setting : settings) {
+    if (setting.file.front() != '/') setting.file = fmt::format("{}/{}", directory, setting.file);
+    text += fmt::format("{}{}={}", text.empty() ? "" : ":", setting.prefix, setting.file);
+  }
+  const auto colons = static_cast<std::size_t>(std::count(text.begin(), text.end(), ':'));
+  return colons + 1 == settings.size() ? text : std::string();
+}
+
+std::unique_ptr<Origins> Origins::open(const std::vector<base::OriginSetting>& settings, std::vector<std::string>& errors) {
   return std::unique_ptr<Origins>(new Origins(PackMounts::open(settings, errors)));
 }
 

@@ -70,7 +70,7 @@ PackOrigin::PackOrigin(const PackMount& pack)
       pack_(&pack) {}
 
 base::Result<FileStat> PackOrigin::stat(std::string_view key, const char* /*path*/) const {
-  PackMount::Found found;
+  PackMount::FoundName found;
   const auto there = pack_->find(key, /*follows=*/true, found);
   if (!there) return base::fail(there.error().value);
   return found.entry.stat;

@@ -37,7 +37,7 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
     const std::string_view parent = path.substr(0, slash);
     std::uint64_t inode = 0;
     if (recall(known_hash(mount, parent), inode)) return inode;
-    PackMount::Found found;
+    PackMount::FoundName found;
     return mount.find(parent, /*follows=*/true, found) ? found.entry.stat.inode : own;
   }
   base::Aside parent;
@@ -82,7 +82,7 @@ void ask_for_directories(const PackMount& mount, std::string_view path, std::str
 
 base::Result<Listing*> list_packed(const PackMount& mount, std::string_view path, bool follows, bool with_names) {
   base::Scratch scratch;
-  PackMount::Found found;
+  PackMount::FoundName found;
   PackMount::Content content;
   const auto read = mount.read_listing(path, follows, scratch, found, content);
   if (!read) return base::fail(read.error().value);

@@ -29,7 +29,7 @@ int as_seen_error(int error) {
 // Puts a path together, component by component, as it lies in the pack.
 class PackedPath {
  public:
-  explicit PackedPath(PackMount::Found& out) : out_(out) { out_.length = 0; }
+  explicit PackedPath(PackMount::FoundName& out) : out_(out) { out_.length = 0; }
   // False: it leads out of the pack, or is too long.
   bool add(std::string_view part) {
     if (part.empty() || part == ".") return true;
@@ -51,12 +51,12 @@ class PackedPath {
   }
 
  private:
-  PackMount::Found& out_;
+  PackMount::FoundName& out_;
 };
 
 }  // namespace
 
-std::unique_ptr<PackMount> PackMount::open(const base::PackSetting& setting, std::string& why) {
+std::unique_ptr<PackMount> PackMount::open(const base::OriginSetting& setting, std::string& why) {
   auto reader = PackReader::open(setting.file, why);
   if (reader == nullptr) return nullptr;
   reader->keep_out_of_the_way();
@@ -88,7 +88,7 @@ FileStat PackMount::as_seen(FileStat stat) const {
 }
 
 // The entry of found.path as it stands.
-base::Result<void> PackMount::look_up(Found& found, bool wants_entry) const {
+base::Result<void> PackMount::look_up(FoundName& found, bool wants_entry) const {
   if (!wants_entry) {
     const auto slot = reader_->locate(base::hash_path(found.name()));
     if (!slot) return base::fail(slot.error().value);
@@ -103,7 +103,7 @@ base::Result<void> PackMount::look_up(Found& found, bool wants_entry) const {
 }
 
 // found.path is taken apart and put together again, links resolved.
-base::Result<void> PackMount::follow_links(bool follows_last, Found& found) const {
+base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) const {
   constexpr int k_most_links = 40;
   base::Aside room_of_rest, room_of_target;
   if (!room_of_rest || !room_of_target) return base::fail(ENOMEM);
@@ -170,7 +170,7 @@ int PackMount::absence_of(std::string_view name) const {
 }
 
 // The part of the path that lies below the prefix.
-base::Result<void> PackMount::begin(std::string_view path, Found& found) const {
+base::Result<void> PackMount::begin(std::string_view path, FoundName& found) const {
   path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
   if (!found.path) return base::fail(ENOMEM);
   if (path.size() >= PATH_MAX) return base::fail(ENAMETOOLONG);
@@ -180,7 +180,7 @@ base::Result<void> PackMount::begin(std::string_view path, Found& found) const {
   return {};
 }
 
-base::Result<void> PackMount::find(std::string_view path, bool follows, Found& found) const {
+base::Result<void> PackMount::find(std::string_view path, bool follows, FoundName& found) const {
   const auto fits = begin(path, found);
   if (!fits) return fits;
   auto result = look_up(found, true);
@@ -195,14 +195,14 @@ base::Result<void> PackMount::find(std::string_view path, bool follows, Found& f
   return as_seen(result);
 }
 
-base::Result<void> PackMount::resolve(std::string_view path, Found& found) const {
+base::Result<void> PackMount::resolve(std::string_view path, FoundName& found) const {
   auto result = begin(path, found);
   if (result) result = follow_links(/*follows_last=*/false, found);
   return as_seen(result);
 }
 
 // The record at found.slot out of what content.window holds.
-base::Result<PackEntry> PackMount::find_in_window(const Found& found, Content& content) const {
+base::Result<PackEntry> PackMount::find_in_window(const FoundName& found, Content& content) const {
   const PackSlot& slot = found.slot;
   const bool is_inside = content.window != nullptr && slot.offset >= content.span.begin &&
                          slot.offset - content.span.begin + slot.bytes <= content.span.bytes;
@@ -230,7 +230,8 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
 }
 
 // The record at found.slot, and what lies around it if there is a use for that.
-base::Result<PackEntry> PackMount::read_found(const Found& found, Reach reach, base::Scratch& scratch, Content& content) const {
+base::Result<PackEntry> PackMount::read_found(const FoundName& found, Reach reach, base::Scratch& scratch,
+                                              Content& content) const {
   const bool may_reach = reach == Reach::window && windows_ != nullptr;
   // The link that has led here may have brought it.
   auto entry = find_in_window(found, content);
@@ -250,13 +251,13 @@ base::Result<PackEntry> PackMount::read_found(const Found& found, Reach reach, b
   return entry;
 }
 
-base::Result<void> PackMount::read_any(const Wish& wish, base::Scratch& scratch, Found& found, Content& content) const {
+base::Result<void> PackMount::read_any(const Wish& wish, base::Scratch& scratch, FoundName& found, Content& content) const {
   const auto result = as_seen(read_as_it_is(wish, scratch, found, content));
   if (!result && result.error().value == EIO) content.data = content.window = nullptr;
   return result;
 }
 
-base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scratch, Found& found, Content& content) const {
+base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scratch, FoundName& found, Content& content) const {
   const std::uint64_t most_bytes = wish.most + k_most_pack_head + 2 * k_page;
   content.window = nullptr;
   for (bool has_followed = false;;) {
@@ -294,14 +295,14 @@ base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scr
 
 base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, base::Scratch& scratch, Content& content,
                                    Reach reach) const {
-  Found found;
+  FoundName found;
   auto result = begin(path, found);
   if (result) result = read_any({.most = most, .reach = reach}, scratch, found, content);
   if (result && content.entry.kind != RecordKind::file) return base::fail(EISDIR);
   return result;
 }
 
-std::unique_ptr<PackMounts> PackMounts::open(const std::vector<base::PackSetting>& settings, std::vector<std::string>& errors) {
+std::unique_ptr<PackMounts> PackMounts::open(const std::vector<base::OriginSetting>& settings, std::vector<std::string>& errors) {
   auto packs = std::make_unique<PackMounts>();
   for (const auto& setting : settings) {
     std::string why;
@@ -326,7 +327,7 @@ std::unique_ptr<PackMounts> PackMounts::opened_anew() const {
   return own;
 }
 
-base::Result<void> PackMount::read_listing(std::string_view path, bool follows, base::Scratch& scratch, Found& found,
+base::Result<void> PackMount::read_listing(std::string_view path, bool follows, base::Scratch& scratch, FoundName& found,
                                            Content& content) const {
   constexpr std::uint64_t k_no_bound = 1ULL << 40;
   auto result = begin(path, found);

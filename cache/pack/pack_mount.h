@@ -30,11 +30,11 @@ inline constexpr std::uint32_t k_pack_device = 1U << 31;
 class PackMount {
  public:
   // Null: `why` is a sentence.
-  static std::unique_ptr<PackMount> open(const base::PackSetting& setting, std::string& why);
+  static std::unique_ptr<PackMount> open(const base::OriginSetting& setting, std::string& why);
 
   bool covers(std::string_view path) const { return base::is_at_or_below(path, prefix_); }
 
-  struct Found {
+  struct FoundName {
     PackEntry entry;  // its stat as the program sees it
     PackSlot slot;
     bool physical = true;  // no link was followed
@@ -43,7 +43,7 @@ class PackMount {
     std::string_view name() const { return {path.data(), length}; }
   };
   // Finds an absolute path under the prefix. `follows`: a link at its end is followed, too. EIO: the pack is damaged there.
-  base::Result<void> find(std::string_view path, bool follows, Found& found) const;
+  base::Result<void> find(std::string_view path, bool follows, FoundName& found) const;
 
   struct Content {
     FileStat stat{};
@@ -60,11 +60,11 @@ class PackMount {
   base::Result<void> read(std::string_view path, std::uint64_t most, base::Scratch& scratch, Content& content,
                           Reach reach = Reach::record) const;
   // The same for a directory's listing, however long it is; `found` is where it really lies. ENOTDIR: it is something else.
-  base::Result<void> read_listing(std::string_view path, bool follows, base::Scratch& scratch, Found& found,
+  base::Result<void> read_listing(std::string_view path, bool follows, base::Scratch& scratch, FoundName& found,
                                   Content& content) const;
   // Finds the place that a path with ".." in it leads to. Links before its last component are followed. ENOENT: out of the pack,
   // too.
-  base::Result<void> resolve(std::string_view path, Found& found) const;
+  base::Result<void> resolve(std::string_view path, FoundName& found) const;
   // The stat of an entry as the program sees it.
   FileStat as_seen(FileStat stat) const;
   // All stats that this pack gives have it, and no others: it is the pack's identity under its prefix.
@@ -75,23 +75,23 @@ class PackMount {
   const std::string& prefix() const { return prefix_; }
 
  private:
-  base::Result<void> begin(std::string_view path, Found& found) const;
+  base::Result<void> begin(std::string_view path, FoundName& found) const;
   struct Wish {
     bool follows = true;
     std::uint64_t most = 0;  // bytes
     Reach reach = Reach::record;
   };
-  base::Result<void> read_any(const Wish& wish, base::Scratch& scratch, Found& found, Content& content) const;
-  base::Result<PackEntry> find_in_window(const Found& found, Content& content) const;
+  base::Result<void> read_any(const Wish& wish, base::Scratch& scratch, FoundName& found, Content& content) const;
+  base::Result<PackEntry> find_in_window(const FoundName& found, Content& content) const;
   void read_window(const PackSlot& slot, base::Scratch& scratch, Content& content) const;
-  base::Result<PackEntry> read_found(const Found& found, Reach reach, base::Scratch& scratch, Content& content) const;
+  base::Result<PackEntry> read_found(const FoundName& found, Reach reach, base::Scratch& scratch, Content& content) const;
   // The same, damage and all.
-  base::Result<void> read_as_it_is(const Wish& wish, base::Scratch& scratch, Found& found, Content& content) const;
+  base::Result<void> read_as_it_is(const Wish& wish, base::Scratch& scratch, FoundName& found, Content& content) const;
   // The result that the program is told, after the last look at the pack: EIO where that is damaged, or another by now.
   base::Result<void> as_seen(const base::Result<void>& result) const;
-  base::Result<void> look_up(Found& found, bool wants_entry) const;
+  base::Result<void> look_up(FoundName& found, bool wants_entry) const;
   int absence_of(std::string_view name) const;
-  base::Result<void> follow_links(bool follows_last, Found& found) const;
+  base::Result<void> follow_links(bool follows_last, FoundName& found) const;
 
   std::string prefix_;
   std::uint32_t device_minor_ = 0;
@@ -105,7 +105,7 @@ class PackMount {
 class PackMounts {
  public:
   // Opens the packs that can be opened, and gives a sentence for each other.
-  static std::unique_ptr<PackMounts> open(const std::vector<base::PackSetting>& settings, std::vector<std::string>& errors);
+  static std::unique_ptr<PackMounts> open(const std::vector<base::OriginSetting>& settings, std::vector<std::string>& errors);
   void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
   bool is_empty() const { return mounts_.empty(); }
   // The size of all records of all packs.

@@ -16,7 +16,7 @@ std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin, std:
   std::unique_ptr<PackWindows> windows(new (std::nothrow) PackWindows);
   if (windows == nullptr) return nullptr;
   const std::uint64_t words = records_end / k_grain / 64 + 1;
-  auto memory = base::Mapping::shared_zeros(sizeof(State) + words * sizeof(std::uint64_t));
+  auto memory = base::Mapping::shared_zeros(sizeof(WindowState) + words * sizeof(std::uint64_t));
   if (!memory) return nullptr;
   windows->memory_ = std::move(*memory);
   windows->begin_ = records_begin;
@@ -49,7 +49,7 @@ PackSpan PackWindows::around(const PackSlot& slot) {
 }
 
 void PackWindows::note_time(const PackSlot& slot, const PackSpan& read, std::uint64_t ns) {
-  State& known = state();
+  WindowState& known = state();
   const std::uint64_t alone = known.alone_ns.load(std::memory_order_relaxed);
   if (read.bytes == slot.bytes) {
     // The quicker ones tell what the origin can do; it may become slower for good.

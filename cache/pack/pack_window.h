@@ -34,14 +34,14 @@ class PackWindows {
  private:
   // Whether a place was taken is known for each so many bytes.
   static constexpr std::uint64_t k_grain = 64 << 10;
-  struct State {
+  struct WindowState {
     std::atomic<std::uint64_t> alone_ns;  // of a record alone; 0: not known yet
     std::atomic<std::uint64_t> bytes;     // of a window
     std::atomic<std::uint64_t> taken[1];  // a bit for each k_grain
   };
 
   PackWindows() = default;
-  State& state() const { return *reinterpret_cast<State*>(memory_.data()); }
+  WindowState& state() const { return *reinterpret_cast<WindowState*>(memory_.data()); }
   bool take(std::uint64_t begin, std::uint64_t end, std::uint64_t wanted);
 
   base::Mapping memory_;

@@ -21,7 +21,7 @@ base::Result<void> done(long result) {
   return {};
 }
 
-void write_head(std::byte* at, const RecordPlan& plan, const PackWriter::Content& content, const RecordData& data) {
+void write_head(std::byte* at, const RecordPlan& plan, const PackWriter::PackContent& content, const RecordData& data) {
   write_record_head(at, plan, {.kind = content.kind, .path = content.path, .stat = content.stat, .physical = true}, data);
   // Nobody can have changed it since.
   reinterpret_cast<Record*>(at)->stale.store(0, std::memory_order_relaxed);
@@ -153,7 +153,7 @@ base::Result<bool> PackWriter::adopt() {
 }
 
 // The place of the next record: it holds zeros, or an old record that is replaced.
-base::Result<RecordPlan> PackWriter::place(const Content& content, std::uint64_t size) {
+base::Result<RecordPlan> PackWriter::place(const PackContent& content, std::uint64_t size) {
   const RecordPlan plan = plan_pack_record(fill_, content.path.size(), size);
   if (const OldRecord* const first = old(); first != nullptr) {
     const bool takes_its_place =
@@ -184,7 +184,7 @@ base::Result<void> PackWriter::flush() {
   return {};
 }
 
-base::Result<void> PackWriter::note_added(const Content& content, const PackSlot& slot, std::uint64_t size) {
+base::Result<void> PackWriter::note_added(const PackContent& content, const PackSlot& slot, std::uint64_t size) {
   ++header_.entries;
   ++(content.kind == RecordKind::file ? header_.files : content.kind == RecordKind::link ? header_.links : header_.directories);
   if (content.kind == RecordKind::file) header_.data_bytes += size;
@@ -202,7 +202,7 @@ base::Result<void> PackWriter::pause() {
   return result ? write_journal(std::max(fill_, safe_end_)) : result;
 }
 
-base::Result<void> PackWriter::add(const Content& content, std::span<const std::byte> data) {
+base::Result<void> PackWriter::add(const PackContent& content, std::span<const std::byte> data) {
   const RecordPlan plan = plan_pack_record(fill_, content.path.size(), data.size());
   if (plan.end - plan.start > k_buffer) {
     std::size_t given = 0;
@@ -231,7 +231,7 @@ base::Result<void> PackWriter::add(const Content& content, std::span<const std::
   return note_added(content, {base::hash_path(content.path), plan.start, plan.end - plan.start}, data.size());
 }
 
-base::Result<void> PackWriter::add_streamed(const Content& content, std::uint64_t size, const Source& source) {
+base::Result<void> PackWriter::add_streamed(const PackContent& content, std::uint64_t size, const Source& source) {
   has_failed_in_source_ = false;
   const auto plan = place(content, size);
   if (!plan) return base::fail(plan.error().value);

@@ -38,16 +38,16 @@ class PackWriter {
   // EWOULDBLOCK: another writer has it.
   static base::Result<std::unique_ptr<PackWriter>> open(const PackWriterOptions& options);
 
-  struct Content {
+  struct PackContent {
     std::string_view path;
     RecordKind kind = RecordKind::file;
     FileStat stat{};
   };
-  base::Result<void> add(const Content& content, std::span<const std::byte> data);
+  base::Result<void> add(const PackContent& content, std::span<const std::byte> data);
   // Gives the next bytes, fewer than asked for only at the end; as many as stat.size in all, or the entry fails with ESTALE.
   using Source = std::function<base::Result<std::size_t>(std::byte* to, std::size_t n)>;
   // Data that is never in memory as a whole. If the source fails, nothing was added, and the writer can be used on.
-  base::Result<void> add_streamed(const Content& content, std::uint64_t size, const Source& source);
+  base::Result<void> add_streamed(const PackContent& content, std::uint64_t size, const Source& source);
 
   // The old record that is n places ahead; null: none.
   const OldRecord* old(std::size_t n = 0);
@@ -72,9 +72,9 @@ class PackWriter {
         arguments_hash_(options.arguments_hash),
         slots_(options.scratch) {}
   base::Result<void> lock_and_look();
-  base::Result<RecordPlan> place(const Content& content, std::uint64_t size);
+  base::Result<RecordPlan> place(const PackContent& content, std::uint64_t size);
   base::Result<void> flush();
-  base::Result<void> note_added(const Content& content, const PackSlot& slot, std::uint64_t size);
+  base::Result<void> note_added(const PackContent& content, const PackSlot& slot, std::uint64_t size);
   base::Result<void> write_journal(std::uint64_t safe_end);
   // Before anything new comes behind `end`, where the disk may have a journal that calls it safe.
   base::Result<void> end_safety_at(std::uint64_t end);

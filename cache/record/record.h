@@ -22,7 +22,7 @@ inline constexpr std::uint64_t k_page = 4096;
 // Smaller files are not laid out for mapping from the start: a page and a half of padding for each would not pay.
 inline constexpr std::uint64_t k_mappable_from = 32 << 10;
 
-// The origin that a record came from: the mounts, or a pack for as long as its file is the same (cache/origin/origin.h).
+// The origin that a record came from: the mounts, or an immutable one for as long as it is the same (cache/origin/origin.h).
 using OriginId = std::uint32_t;
 inline constexpr OriginId k_mounts = 0;
 

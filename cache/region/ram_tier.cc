@@ -24,7 +24,7 @@ const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*
   // seq_cst on both: first our claim is visible, then we look whether the segment is still the one we mean. An evictor
   // marks first and looks at the claims then, so one of the two sees the other.
   counter->fetch_add(1, std::memory_order_seq_cst);
-  const SegmentWord word = SegmentWord::unpack(region_->segment_row(place.segment).word.load(std::memory_order_seq_cst));
+  const SegmentWord word = SegmentWord::of_word(region_->segment_row(place.segment).word.load(std::memory_order_seq_cst));
   const auto& record = *reinterpret_cast<const Record*>(at);
   const bool is_living = word.is_readable() && (word.generation & Index::k_generation_mask) == place.generation;
   if (is_living && is_within_region(record)) return &record;
@@ -93,7 +93,7 @@ const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset)
   if (head.magic != Record::k_magic || head.path_length >= PATH_MAX || head.path_length >= room - sizeof head) return nullptr;
   if (head.record_size > room || head.record_size < sizeof head || head.record_size % k_record_alignment != 0) return nullptr;
   const std::uint32_t generation =
-      SegmentWord::unpack(region_->segment_row(segment).word.load(std::memory_order_acquire)).generation &
+      SegmentWord::of_word(region_->segment_row(segment).word.load(std::memory_order_acquire)).generation &
       Index::k_generation_mask;
   const std::string_view path(reinterpret_cast<const char*>(at) + sizeof head, head.path_length);
   const bool is_found = index_.visit(base::hash_path(path), [&](const RecordPlace& place) {
@@ -105,7 +105,7 @@ const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset)
 bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const {
   Pin own(claim_on(segment), nullptr);
   // seq_cst, as in pin().
-  const SegmentWord word = SegmentWord::unpack(region_->segment_row(segment).word.load(std::memory_order_seq_cst));
+  const SegmentWord word = SegmentWord::of_word(region_->segment_row(segment).word.load(std::memory_order_seq_cst));
   if (!word.is_readable()) return false;
   generation = word.generation;
   claim = std::move(own);
@@ -181,7 +181,7 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   // Before anybody can find it, so that a run that is still open when its writer dies was never found.
   if (window.count > 1) seal_segment(*region_, window.segment);
   SegmentRow& row = region_->segment_row(window.segment);
-  const RecordPlace place{window.segment, SegmentWord::unpack(row.word.load(std::memory_order_relaxed)).generation,
+  const RecordPlace place{window.segment, SegmentWord::of_word(row.word.load(std::memory_order_relaxed)).generation,
                           reservation.plan_.start};
   Pin pin(claim_on(place.segment), reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
   if (content.prefetched) ring_.note_published(*pin);
@@ -282,11 +282,11 @@ void RamTier::mark_verified(const Record& record, std::uint64_t now_ns) {
   change_marks(record, [&](Record& r) { r.verified_ns.store(now_ns, std::memory_order_relaxed); });
 }
 
-RamTier::Place RamTier::place_of(const Record& record) const {
-  Place place;
+RamTier::PlaceInRegion RamTier::place_of(const Record& record) const {
+  PlaceInRegion place;
   const std::uint64_t at = region_->offset_in_data(&record);
   place.segment = ring_.segment_of(record);
-  place.generation = SegmentWord::unpack(region_->segment_row(place.segment).word.load(std::memory_order_relaxed)).generation;
+  place.generation = SegmentWord::of_word(region_->segment_row(place.segment).word.load(std::memory_order_relaxed)).generation;
   place.offset = at % region_->layout().segment_bytes;
   place.bytes = record.record_size;
   place.is_in_ring = ring_.holds(record);

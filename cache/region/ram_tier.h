@@ -165,13 +165,13 @@ class RamTier {
 
   Region& region() const { return *region_; }
   std::uint64_t ring_room();
-  struct Place {
+  struct PlaceInRegion {
     std::uint32_t segment = 0, generation = 0;
     std::uint64_t offset = 0, bytes = 0;
     bool is_in_ring = false;
   };
   // For a record that is pinned.
-  Place place_of(const Record& record) const;
+  PlaceInRegion place_of(const Record& record) const;
   Ring& ring() { return ring_; }
 
  private:

@@ -35,7 +35,7 @@ RamTier::Reservation::~Reservation() {
   SegmentRow& row = tier_->region_->segment_row(window_->segment);
   if (window_->count > 1) {
     // Sealed means that publishing had begun; an entry of it may have been seen.
-    const auto head = SegmentWord::unpack(row.word.load(std::memory_order_acquire));
+    const auto head = SegmentWord::of_word(row.word.load(std::memory_order_acquire));
     if (head.state == SegmentState::open) free_run(*tier_->region_, window_->segment);
     return;
   }

@@ -118,7 +118,7 @@ bool Ring::has_disk_writer() const {
 }
 
 Ring::Filling Ring::filling() const {
-  Filling filling = Filling::unpack(region_->header().ring_filling.load(std::memory_order_seq_cst));
+  Filling filling = Filling::of_word(region_->header().ring_filling.load(std::memory_order_seq_cst));
   // The bound holds whatever the region says.
   if (filling.segment >= region_->layout().segment_count) filling.is_any = false;
   return filling;
@@ -134,7 +134,7 @@ bool Ring::is_open(const Filling& filling) const {
 base::Result<void> Ring::next_filling(const Filling& full) {
   RegionHeader& header = region_->header();
   std::uint64_t before = header.ring_filling.load(std::memory_order_seq_cst);
-  if (before != full.pack()) return {};
+  if (before != full.as_word()) return {};
   if (full.is_any) {
     next_ = full.segment + 1;
     tell_tier_writer(header);
@@ -144,7 +144,7 @@ base::Result<void> Ring::next_filling(const Filling& full) {
   if (!leased && full.is_any && is_spent(full.segment) && take_used_up(full.segment)) leased = full.segment;
   if (!leased) {
     before = header.ring_filling.load(std::memory_order_seq_cst);
-    if (before != full.pack()) return {};
+    if (before != full.as_word()) return {};
     return base::fail(leased.error().value);
   }
   SegmentRow& row = region_->segment_row(*leased);
@@ -152,7 +152,7 @@ base::Result<void> Ring::next_filling(const Filling& full) {
   const SegmentWord shared{SegmentState::open, k_no_owner, own.generation};
   swap_word(row, own, shared);
   // Another may have been quicker: his is filled first, and ours is free for all.
-  const bool is_ours = header.ring_filling.compare_exchange_strong(before, Filling{*leased, own.generation, true}.pack(),
+  const bool is_ours = header.ring_filling.compare_exchange_strong(before, Filling{*leased, own.generation, true}.as_word(),
                                                                    std::memory_order_seq_cst);
   if (!is_ours) swap_word(row, shared, {SegmentState::sealed, k_no_owner, own.generation});
   // Nobody fills it any more: it need not be spared. The generation is another if the segment was taken once more.

@@ -20,19 +20,19 @@ struct SegmentWord {
   std::uint32_t owner = k_no_owner;
   std::uint32_t generation = 0;
 
-  static SegmentWord unpack(std::uint64_t word) {
+  static SegmentWord of_word(std::uint64_t word) {
     // A new region is all zero: free, never used.
     return {static_cast<SegmentState>(word & 0xff), static_cast<std::uint32_t>((word >> 8) & 0xffffff),
             static_cast<std::uint32_t>(word >> 32)};
   }
-  std::uint64_t pack() const {
+  std::uint64_t as_word() const {
     return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) | (std::uint64_t{generation} << 32);
   }
   bool is_readable() const { return state == SegmentState::open || state == SegmentState::sealed; }
 };
 
 inline SegmentWord word_of(const SegmentRow& row, std::memory_order order = std::memory_order_acquire) {
-  return SegmentWord::unpack(row.word.load(order));
+  return SegmentWord::of_word(row.word.load(order));
 }
 
 // One compare-and-swap; false where it is not `from` any more.

@@ -46,17 +46,17 @@ class UringCore final : public EngineCore {
   void advance(std::uint64_t index, int result);
 
   // Gives the operation that has been prepared to the ring_->
-  static void start(io_uring_sqe* sqe, std::uint64_t index, const Flight& flight);
-  void open_name(std::uint64_t index, Flight& flight);
-  void sort(std::uint64_t index, Flight& flight);
-  void open(std::uint64_t index, Flight& flight, const char* path);
-  void ask_stat(std::uint64_t index, Flight& flight, Stage stage);
-  void read(std::uint64_t index, Flight& flight);
-  void ask_for_room(std::uint64_t index, Flight& flight);
-  void read_returned(std::uint64_t index, Flight& flight, int n);
-  void end(std::uint64_t index, Flight& flight, Ending ending, int error = 0);
-  void close(std::uint64_t index, Flight& flight);
-  void land(Flight& flight);
+  static void start(io_uring_sqe* sqe, std::uint64_t index, const UringFlight& flight);
+  void open_name(std::uint64_t index, UringFlight& flight);
+  void sort(std::uint64_t index, UringFlight& flight);
+  void open(std::uint64_t index, UringFlight& flight, const char* path);
+  void ask_stat(std::uint64_t index, UringFlight& flight, Stage stage);
+  void read(std::uint64_t index, UringFlight& flight);
+  void ask_for_room(std::uint64_t index, UringFlight& flight);
+  void read_returned(std::uint64_t index, UringFlight& flight, int n);
+  void end(std::uint64_t index, UringFlight& flight, Ending ending, int error = 0);
+  void close(std::uint64_t index, UringFlight& flight);
+  void land(UringFlight& flight);
 
   CallbackGate gate_;
   EventCount events_;  // submitted, depth changed, stopping; and for who waits for the set-up
@@ -68,9 +68,9 @@ class UringCore final : public EngineCore {
   EventCount over_;
   std::atomic<bool> is_over_{false};
 
-  // The ring thread's, but for what Flight says.
+  // The ring thread's, but for what UringFlight says.
   Ring* ring_ = nullptr;  // of run()
-  std::array<std::unique_ptr<Flight>, k_most_depth> flights_;
+  std::array<std::unique_ptr<UringFlight>, k_most_depth> flights_;
   OriginKinds origins_;
   unsigned in_flight_ = 0, workers_ = 0;
   bool is_cancelled_ = false;
@@ -134,7 +134,7 @@ void UringCore::begin_waiting() {
     Fetch* const fetch = queue.pop();
     if (fetch == nullptr) return;
     // Nothing may be thrown on this thread: it would end the host.
-    if (flight == nullptr) flight.reset(new (std::nothrow) Flight);
+    if (flight == nullptr) flight.reset(new (std::nothrow) UringFlight);
     if (flight == nullptr) {
       client.ended(*fetch, {.ending = Ending::failed, .error = ENOMEM});
       queue.one_is_over();
@@ -164,12 +164,12 @@ void UringCore::cancel_flights() {
   }
 }
 
-void UringCore::start(io_uring_sqe* sqe, std::uint64_t index, const Flight& flight) {
+void UringCore::start(io_uring_sqe* sqe, std::uint64_t index, const UringFlight& flight) {
   io_uring_sqe_set_data64(sqe, index);
   if (!flight.is_local) io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
 }
 
-void UringCore::open_name(std::uint64_t index, Flight& flight) {
+void UringCore::open_name(std::uint64_t index, UringFlight& flight) {
   const bool first = flight.links != cache::LinksOnWay::some;
   flight.stage = first ? Stage::naming : Stage::naming_with_links;
   flight.how = {};
@@ -182,7 +182,7 @@ void UringCore::open_name(std::uint64_t index, Flight& flight) {
 }
 
 // Only a regular file is opened.
-void UringCore::sort(std::uint64_t index, Flight& flight) {
+void UringCore::sort(std::uint64_t index, UringFlight& flight) {
   flight.stage = Stage::sorting;
   if (flight.is_local) {
     const long error = sys::statx(flight.fd, "", k_name_stat_flags, cache::FileStat::k_request, &flight.statx);
@@ -193,7 +193,7 @@ void UringCore::sort(std::uint64_t index, Flight& flight) {
   start(sqe, index, flight);
 }
 
-void UringCore::open(std::uint64_t index, Flight& flight, const char* path) {
+void UringCore::open(std::uint64_t index, UringFlight& flight, const char* path) {
   flight.stage = Stage::opening;
   // Through the name that is open nothing is looked for any more.
   if (flight.is_local) return advance(index, static_cast<int>(sys::open(path, k_open_flags)));
@@ -204,7 +204,7 @@ void UringCore::open(std::uint64_t index, Flight& flight, const char* path) {
   start(sqe, index, flight);
 }
 
-void UringCore::ask_stat(std::uint64_t index, Flight& flight, Stage stage) {
+void UringCore::ask_stat(std::uint64_t index, UringFlight& flight, Stage stage) {
   flight.stage = stage;
   ++flight.result.stats;
   if (flight.is_local) {
@@ -217,7 +217,7 @@ void UringCore::ask_stat(std::uint64_t index, Flight& flight, Stage stage) {
   start(sqe, index, flight);
 }
 
-void UringCore::read(std::uint64_t index, Flight& flight) {
+void UringCore::read(std::uint64_t index, UringFlight& flight) {
   flight.stage = Stage::reading;
   ++flight.result.reads;
   io_uring_sqe* const sqe = ring_->next();
@@ -226,14 +226,14 @@ void UringCore::read(std::uint64_t index, Flight& flight) {
 }
 
 // Always by the ring: a close can be a round trip too.
-void UringCore::close(std::uint64_t index, Flight& flight) {
+void UringCore::close(std::uint64_t index, UringFlight& flight) {
   flight.stage = Stage::closing;
   io_uring_sqe* const sqe = ring_->next();
   io_uring_prep_close(sqe, flight.fd);
   start(sqe, index, flight);
 }
 
-void UringCore::end(std::uint64_t index, Flight& flight, Ending ending, int error) {
+void UringCore::end(std::uint64_t index, UringFlight& flight, Ending ending, int error) {
   flight.result.ending = ending;
   flight.result.error = error;
   flight.is_over = gate_.enter();
@@ -245,7 +245,7 @@ void UringCore::end(std::uint64_t index, Flight& flight, Ending ending, int erro
   flight.fd >= 0 ? close(index, flight) : land(flight);
 }
 
-void UringCore::land(Flight& flight) {
+void UringCore::land(UringFlight& flight) {
   flight.fd = -1;
   flight.stage = Stage::free;
   flight.links = cache::LinksOnWay::unknown;
@@ -253,7 +253,7 @@ void UringCore::land(Flight& flight) {
   if (flight.is_over) queue.one_is_over();
 }
 
-void UringCore::ask_for_room(std::uint64_t index, Flight& flight) {
+void UringCore::ask_for_room(std::uint64_t index, UringFlight& flight) {
   flight.stat = cache::FileStat::from(flight.statx);
   if (!gate_.enter()) return end(index, flight, Ending::cancelled);
   origins_.learn(flight.fetch->origin, flight.stat.device_major);
@@ -269,7 +269,7 @@ void UringCore::ask_for_room(std::uint64_t index, Flight& flight) {
   read(index, flight);
 }
 
-void UringCore::read_returned(std::uint64_t index, Flight& flight, int n) {
+void UringCore::read_returned(std::uint64_t index, UringFlight& flight, int n) {
   flight.result.bytes += static_cast<std::uint64_t>(n);
   switch (flight.read.after(n)) {
     case base::ReadState::more:
@@ -282,7 +282,7 @@ void UringCore::read_returned(std::uint64_t index, Flight& flight, int n) {
 }
 
 void UringCore::advance(std::uint64_t index, int result) {
-  Flight& flight = *flights_[index];
+  UringFlight& flight = *flights_[index];
   if (flight.stage == Stage::closing) return land(flight);
   if (flight.stage == Stage::naming && result == -ELOOP) {
     flight.links = cache::LinksOnWay::some;

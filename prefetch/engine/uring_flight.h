@@ -11,7 +11,7 @@ namespace cube::prefetch {
 
 enum class Stage : std::uint8_t { free, naming, naming_with_links, sorting, opening, stating, reading, looking_again, closing };
 
-struct Flight {
+struct UringFlight {
   Stage stage = Stage::free;
   cache::LinksOnWay links = cache::LinksOnWay::unknown;
   int fd = -1;            // of the name alone until it is open

@@ -35,7 +35,7 @@ void AnnouncedOrders::remove(std::size_t slot) {
   if (!client->order.said_bye() || client->order.is_empty()) client.reset();
 }
 
-AnnouncedOrders::State AnnouncedOrders::state(std::size_t slot) const {
+AnnouncedOrders::AnnouncedState AnnouncedOrders::state(std::size_t slot) const {
   const std::lock_guard lock(mutex_);
   const auto& client = clients_[slot];
   if (client == nullptr) return {};

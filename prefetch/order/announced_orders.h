@@ -26,12 +26,12 @@ class AnnouncedOrders {
   const char* take(std::size_t slot, std::string_view message);  // as AnnouncedOrder
   // The client has gone: what it said goodbye to is still handed on, all else is dropped.
   void remove(std::size_t slot);
-  struct State {
+  struct AnnouncedState {
     bool said_hello = false, is_full = false, has_paths = false, has_news = false;
     std::uint32_t rank = 0;
     TakenMessage news;
   };
-  State state(std::size_t slot) const;
+  AnnouncedState state(std::size_t slot) const;
   void told(std::size_t slot, const TakenMessage& news);
   // Whether next() has said that there is nothing, and now there is; then not again until it says so again.
   bool has_become_ready();

@@ -29,7 +29,7 @@ unsigned char type_of(int directory, const char* name) {
 int DirWalk::enter(int parent, const char* name, int flags) {
   const long fd = sys::openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | flags);
   if (sys::failed(fd)) return static_cast<int>(-fd);
-  Level level;
+  OpenDirectory level;
   level.fd = base::raise_fd(base::UniqueFd(static_cast<int>(fd)));
   level.block.reset(new (std::nothrow) std::byte[k_block]);
   if (level.block == nullptr) return ENOMEM;
@@ -43,7 +43,7 @@ int DirWalk::enter_listing() {
   if (origins_ == nullptr) return ENOENT;
   const auto listing = origins_->of(path_).list(path_);
   if (!listing) return listing.error().value;
-  Level level;
+  OpenDirectory level;
   level.listing.reset(*listing);
   level.end = level.listing->end();
   level.path_length = path_.size();
@@ -68,17 +68,17 @@ int DirWalk::begin(const std::string& root, std::int64_t from) {
 
 void DirWalk::leave_out() { enters_ = false; }
 
-DirWalk::Found DirWalk::next() {
+DirWalk::FoundEntry DirWalk::next() {
   if (std::exchange(enters_, false)) {
-    if (levels_.size() == k_most_levels) return {Found::refused, Refusal::too_long, ELOOP};
+    if (levels_.size() == k_most_levels) return {FoundEntry::refused, Refusal::too_long, ELOOP};
     // Not by path_, which may have become another's.
     const char* const name = path_.c_str() + levels_.back().path_length + 1;
     // An origin that lists by itself moves nothing.
     const int error = levels_.back().listing != nullptr ? enter_listing() : enter(levels_.back().fd.get(), name, O_NOFOLLOW);
-    if (error != 0) return {Found::refused, Refusal::unreadable, error};
+    if (error != 0) return {FoundEntry::refused, Refusal::unreadable, error};
   }
   while (!levels_.empty()) {
-    Level& level = levels_.back();
+    OpenDirectory& level = levels_.back();
     path_.resize(level.path_length);
     if (level.at == level.end && level.listing != nullptr) {
       levels_.pop_back();
@@ -89,7 +89,7 @@ DirWalk::Found DirWalk::next() {
       if (n == -EINTR) continue;
       if (n <= 0) {
         levels_.pop_back();
-        if (n < 0) return {Found::refused, Refusal::unreadable, static_cast<int>(-n)};
+        if (n < 0) return {FoundEntry::refused, Refusal::unreadable, static_cast<int>(-n)};
         continue;
       }
       level.at = 0;
@@ -107,17 +107,17 @@ DirWalk::Found DirWalk::next() {
   return {};
 }
 
-DirWalk::Found DirWalk::look_at(Level& level, const char* name, unsigned char type) {
+DirWalk::FoundEntry DirWalk::look_at(OpenDirectory& level, const char* name, unsigned char type) {
   path_ += '/';
   path_ += name;
-  if (path_.size() >= PATH_MAX) return {Found::refused, Refusal::too_long, 0};
+  if (path_.size() >= PATH_MAX) return {FoundEntry::refused, Refusal::too_long, 0};
   if (type == DT_UNKNOWN) type = type_of(level.fd.get(), name);
   switch (type) {
-    case DT_REG: return {Found::file};
-    case DT_LNK: return {Found::link};
-    case DT_DIR: enters_ = true; return {Found::directory};
-    case DT_UNKNOWN: return {Found::refused, Refusal::missing, 0};
-    default: return {Found::refused, Refusal::not_a_file, 0};
+    case DT_REG: return {FoundEntry::file};
+    case DT_LNK: return {FoundEntry::link};
+    case DT_DIR: enters_ = true; return {FoundEntry::directory};
+    case DT_UNKNOWN: return {FoundEntry::refused, Refusal::missing, 0};
+    default: return {FoundEntry::refused, Refusal::not_a_file, 0};
   }
 }
 

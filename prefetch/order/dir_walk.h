@@ -17,7 +17,7 @@ namespace cube::prefetch {
 
 class DirWalk {
  public:
-  struct Found {
+  struct FoundEntry {
     enum Kind : std::uint8_t { file, link, directory, refused, end } kind = end;
     Refusal reason = Refusal::unreadable;  // of refused, as the next
     int error = 0;
@@ -32,7 +32,7 @@ class DirWalk {
   std::int64_t position() const { return position_; }
   bool is_walking() const { return !levels_.empty(); }
   // A directory is told before what is in it; `leave_out` then goes past it.
-  Found next();
+  FoundEntry next();
   void leave_out();
   const std::string& path() const { return path_; }  // of what was found
 
@@ -43,7 +43,7 @@ class DirWalk {
   struct Release {
     void operator()(cache::Listing* directory) const { directory->release(); }
   };
-  struct Level {
+  struct OpenDirectory {
     base::UniqueFd fd;
     std::unique_ptr<std::byte[]> block;
     std::unique_ptr<cache::Listing, Release> listing;  // instead of both
@@ -52,10 +52,10 @@ class DirWalk {
   };
   int enter(int parent, const char* name, int flags);
   int enter_listing();
-  Found look_at(Level& level, const char* name, unsigned char type);
+  FoundEntry look_at(OpenDirectory& level, const char* name, unsigned char type);
 
   const cache::Origins* origins_ = nullptr;
-  std::vector<Level> levels_;
+  std::vector<OpenDirectory> levels_;
   std::string path_;
   bool enters_ = false;  // the directory told last
   std::int64_t position_ = 0;

@@ -13,9 +13,9 @@ bool ListingNames::read(const std::string& directory, const cache::Origins* orig
   walk.use_origins(origins);
   if (walk.begin(directory) != 0) return false;
   while (walk.is_walking()) {
-    const DirWalk::Found found = walk.next();
-    if (found.kind == DirWalk::Found::directory) walk.leave_out();
-    if (found.kind != DirWalk::Found::file && found.kind != DirWalk::Found::link) continue;
+    const DirWalk::FoundEntry found = walk.next();
+    if (found.kind == DirWalk::FoundEntry::directory) walk.leave_out();
+    if (found.kind != DirWalk::FoundEntry::file && found.kind != DirWalk::FoundEntry::link) continue;
     if (names_.size() == most) return false;
     names_.push_back(walk.path().substr(directory.size() + 1));
   }

@@ -96,9 +96,9 @@ void ListingSource::begin(Window& window) {
 
 bool ListingSource::next_of_walk(Window& window, std::string& path) {
   while (window.walk->is_walking()) {
-    const DirWalk::Found found = window.walk->next();
-    if (found.kind == DirWalk::Found::directory) window.walk->leave_out();
-    if (found.kind != DirWalk::Found::file && found.kind != DirWalk::Found::link) continue;
+    const DirWalk::FoundEntry found = window.walk->next();
+    if (found.kind == DirWalk::FoundEntry::directory) window.walk->leave_out();
+    if (found.kind != DirWalk::FoundEntry::file && found.kind != DirWalk::FoundEntry::link) continue;
     path = window.walk->path();
     return true;
   }

@@ -65,10 +65,10 @@ PathList::Next PathList::next(PathEntry& entry) {
 }
 
 PathList::Verdict PathList::take_walked() {
-  const DirWalk::Found found = walk_.next();
+  const DirWalk::FoundEntry found = walk_.next();
   switch (found.kind) {
-    case DirWalk::Found::end: return Verdict::none;
-    case DirWalk::Found::refused: refuse_line(found.reason, walk_.path(), found.error); return Verdict::none;
+    case DirWalk::FoundEntry::end: return Verdict::none;
+    case DirWalk::FoundEntry::refused: refuse_line(found.reason, walk_.path(), found.error); return Verdict::none;
     default: break;
   }
   if (exclusions_.cover(walk_.path())) {
@@ -76,9 +76,9 @@ PathList::Verdict PathList::take_walked() {
     refuse_line(Refusal::excluded, walk_.path());
     return Verdict::none;
   }
-  if (found.kind == DirWalk::Found::directory) return Verdict::none;
+  if (found.kind == DirWalk::FoundEntry::directory) return Verdict::none;
   path_ = walk_.path();
-  if (found.kind == DirWalk::Found::file) return Verdict::file;
+  if (found.kind == DirWalk::FoundEntry::file) return Verdict::file;
   if (!options_.look_at_each) return Verdict::unknown;
   // A link: to a file is as good as one.
   const auto stat = look();

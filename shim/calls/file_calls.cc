@@ -5,10 +5,10 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "shim/calls/mappings.h"
 #include "shim/calls/origin_reads.h"
+#include "shim/calls/readable.h"
 #include "shim/calls/served_directory.h"
 #include "shim/calls/user_pointer.h"
 #include "shim/materialize.h"
@@ -21,41 +21,11 @@ namespace {
 
 namespace sys = base::sys;
 
-constexpr unsigned long k_tcgets2 = 0x802c542a;        // TCGETS2, whose header clashes with <termios.h>
-constexpr std::size_t k_most_bytes = 0x7ffff000;       // what the kernel moves in one call
-constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system takes offsets up to here
+constexpr unsigned long k_tcgets2 = 0x802c542a;  // TCGETS2, whose header clashes with <termios.h>
 
 // Libc is to be asked; a number that is only parked is closed as far as the program knows.
 Answer not_served(int fd) {
   placeholder::unpark_if(fd);
-  return {};
-}
-
-enum class Copies : bool { left_to_the_kernel, too };
-
-// A served file whose bytes may be shown, or nothing: not served, or changed since (it is then a kernel file).
-OpenFileRef readable(int fd, Copies copies = Copies::left_to_the_kernel) {
-  OpenFileRef file = g_fds.acquire(fd);
-  if (!file) return {};
-  if (file->record->is_stale() && !file->is_filling()) [[unlikely]] {
-    file.reset();
-    materialize_slow(fd, "change");
-    return {};
-  }
-  if (file->is_copy() && copies == Copies::left_to_the_kernel) return {};
-  return file;
-}
-
-// Mode real: a call that the kernel answers at the copy's offset. Nothing where the file is being given to the kernel, at an
-// offset that this call would still move: this lets go of the file and waits for whoever is at it.
-template <typename Call>
-Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call, const char* caller = __builtin_FUNCTION()) {
-  {
-    const CopyUse use(*file);
-    if (!use.is_too_late()) return call();
-  }
-  file.reset();
-  materialize_slow(fd, caller);
   return {};
 }
 
@@ -88,68 +58,6 @@ void materialize_named_fds(unsigned long request, const void* argument) {
   }
 }
 
-// As the kernel counts: where the request would end, not what the file has.
-bool overflows(std::int64_t at, std::size_t n) {
-  std::int64_t end = 0;
-  return __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end);
-}
-
-// The address of no bytes may be null, which memcpy does not allow.
-void copy_out(void* to, const std::byte* from, std::size_t n) {
-  if (n != 0) std::memcpy(to, from, n);
-}
-
-// Claims up to n bytes at the shared offset, as the kernel does under its position lock: two readers never get the same
-// bytes. False: the file has just moved to the kernel.
-bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& granted) {
-  at = file.offset.load(std::memory_order_acquire);
-  do {
-    if ((at & OpenFile::k_moved) != 0) return false;
-    granted = at < file.size ? std::min<std::uint64_t>(n, file.size - at) : 0;
-  } while (!file.offset.compare_exchange_weak(at, at + granted, std::memory_order_acq_rel));
-  return true;
-}
-
-// The bytes that fit before the first null part, or -errno. `faults`: there is such a part. `asked`: of all parts.
-long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t& asked) {
-  faults = false;
-  asked = 0;
-  if (count < 0 || count > IOV_MAX) return -EINVAL;
-  if (count == 0) return 0;
-  if (is_bad_pointer(parts, sizeof *parts * static_cast<std::size_t>(count))) return -EFAULT;
-  for (int i = 0; i < count; ++i) {
-    if (static_cast<ssize_t>(parts[i].iov_len) < 0) return -EINVAL;
-  }
-  std::size_t total = 0;
-  for (int i = 0; i < count; ++i) {
-    // One part alone is cut to what a call moves before the kernel looks where it ends (since Linux 6.4).
-    const std::size_t length = count == 1 ? std::min(parts[i].iov_len, k_most_bytes) : parts[i].iov_len;
-    if (is_bad_range(parts[i].iov_base, length)) return -EFAULT;
-    if (parts[i].iov_base == nullptr && parts[i].iov_len != 0) faults = true;
-    if (!faults) total += std::min(parts[i].iov_len, k_most_bytes - total);
-    asked += std::min(parts[i].iov_len, k_most_bytes - asked);
-  }
-  return static_cast<long>(total);
-}
-
-// `n` bytes of the file from `at` into the parts, which have room for them.
-long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std::size_t n) {
-  std::size_t done = 0;
-  for (int i = 0; done < n; ++i) {
-    const std::size_t length = std::min(parts[i].iov_len, n - done);
-    copy_out(parts[i].iov_base, file.data + at + done, length);
-    done += length;
-  }
-  file.count(done);
-  return static_cast<long>(done);
-}
-
-// Nothing fits before a null part: an error, unless there is nothing to read either.
-long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) { return faults && at < file.size ? -EFAULT : 0; }
-
-// A hole begins at the end of the bytes. There is none before, unless the origin's file has fewer blocks than bytes.
-bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < file.size; }
-
 }  // namespace
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
@@ -160,151 +68,6 @@ void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exe
   if (materialize_slow(from, "dup") < 0) return;
   // The thread that made it a kernel file either saw the copy's row and has dealt with it, or has not, and we do.
   if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
-}
-
-Answer read(int fd, void* to, std::size_t n) {
-  while (OpenFileRef file = readable(fd, Copies::too)) {
-    if (file->is_copy()) [[unlikely]] {
-      if (const Answer done = at_offset_of_copy(file, fd, [&] { return sys::read(fd, to, n); })) return done;
-      continue;
-    }
-    if (is_bad_range(to, n)) return -EFAULT;
-    std::uint64_t at = 0;
-    std::size_t granted = 0;
-    if (to == nullptr && n != 0) return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
-    if (!claim(*file, std::min(n, k_most_bytes), at, granted)) {
-      file.reset();
-      materialize_slow(fd);  // waits for whoever is at it
-      continue;
-    }
-    if (file->is_origin()) [[unlikely]]
-      return origins::read(*file, fd, to, granted, at);
-    copy_out(to, file->data + at, granted);
-    file->count(granted);
-    return static_cast<long>(granted);
-  }
-  return {};
-}
-
-Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
-  const OpenFileRef file = readable(fd);
-  if (!file) return {};
-  if (at < 0) return -EINVAL;
-  if (is_bad_range(to, n)) return -EFAULT;
-  if (overflows(at, n)) return -EINVAL;
-  const auto from = static_cast<std::uint64_t>(at);
-  const std::size_t granted = from < file->size ? std::min<std::uint64_t>(std::min(n, k_most_bytes), file->size - from) : 0;
-  if (granted != 0) {
-    if (to == nullptr) return -EFAULT;
-    if (file->is_origin()) [[unlikely]]
-      return origins::pread(*file, fd, to, granted, from);
-    std::memcpy(to, file->data + from, granted);
-  }
-  file->count(granted);
-  return static_cast<long>(granted);
-}
-
-Answer readv(int fd, const struct ::iovec* parts, int count) {
-  while (OpenFileRef file = readable(fd, Copies::too)) {
-    if (file->is_copy()) [[unlikely]] {
-      const auto of_kernel = [&] { return sys::raw(SYS_readv, fd, sys::arg(parts), count); };
-      if (const Answer done = at_offset_of_copy(file, fd, of_kernel)) return done;
-      continue;
-    }
-    bool faults = false;
-    std::size_t asked = 0;
-    const long total = total_of(parts, count, faults, asked);
-    if (total < 0) return total;
-    if (total == 0) return nothing_fits(*file, file->offset.load(std::memory_order_relaxed), faults);
-    std::uint64_t at = 0;
-    std::size_t granted = 0;
-    if (!claim(*file, static_cast<std::size_t>(total), at, granted)) {
-      file.reset();
-      materialize_slow(fd);
-      continue;
-    }
-    if (file->is_origin()) [[unlikely]]
-      return origins::readv(*file, fd, parts, at, granted);
-    return scatter(*file, parts, at, granted);
-  }
-  return {};
-}
-
-Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
-  const OpenFileRef file = readable(fd);
-  if (!file) return {};
-  if (at < 0) return -EINVAL;
-  bool faults = false;
-  std::size_t asked = 0;
-  const long total = total_of(parts, count, faults, asked);
-  if (total < 0) return total;
-  if (overflows(at, asked)) return -EINVAL;
-  if (total == 0) return nothing_fits(*file, static_cast<std::uint64_t>(at), faults);
-  const auto from = static_cast<std::uint64_t>(at);
-  const std::size_t granted = from < file->size ? std::min<std::uint64_t>(static_cast<std::size_t>(total), file->size - from) : 0;
-  if (file->is_origin()) [[unlikely]]
-    return origins::preadv(*file, fd, parts, from, granted);
-  return scatter(*file, parts, from, granted);
-}
-
-Answer lseek(int fd, std::int64_t offset, int whence) {
-  // A memfd has no holes, takes other offsets, and ends where the file did when it was copied.
-  const bool is_for_origin = whence > SEEK_END || offset > k_sure_offset;
-  while (OpenFileRef file = readable(fd, Copies::too)) {
-    if (file->is_copy()) [[unlikely]] {
-      if (is_for_origin) {
-        file.reset();
-        materialize_slow(fd);
-        return {};
-      }
-      if (const Answer done = at_offset_of_copy(file, fd, [&] { return sys::lseek(fd, offset, whence); })) return done;
-      continue;
-    }
-    const auto size = static_cast<std::int64_t>(file->size);
-    std::uint64_t current = file->offset.load(std::memory_order_acquire);
-    if ((current & OpenFile::k_moved) != 0) {
-      file.reset();
-      materialize_slow(fd);
-      continue;
-    }
-    std::int64_t target = 0;
-    bool overflows = false;
-    switch (whence) {
-      case SEEK_SET: target = offset; break;
-      case SEEK_CUR: overflows = __builtin_add_overflow(static_cast<std::int64_t>(current), offset, &target); break;
-      case SEEK_END: overflows = __builtin_add_overflow(size, offset, &target); break;
-      case SEEK_DATA:
-      case SEEK_HOLE:
-        // A negative offset is the begin of the file on btrfs, and an error elsewhere.
-        if (offset < 0 || is_sparse(*file)) {
-          file.reset();
-          materialize_slow(fd);
-          return {};
-        }
-        if (offset >= size) return -ENXIO;
-        target = whence == SEEK_DATA ? offset : size;
-        break;
-      default: return -EINVAL;
-    }
-    if (overflows || target > k_sure_offset) {
-      // How far one may seek depends on the file system.
-      file.reset();
-      materialize_slow(fd);
-      return {};
-    }
-    if (target < 0) return -EINVAL;
-    if (whence == SEEK_CUR && offset == 0) {
-      file->count(0);
-      return target;
-    }
-    if (!file->offset.compare_exchange_strong(current, static_cast<std::uint64_t>(target), std::memory_order_acq_rel)) continue;
-    file->count(0);
-    if (file->is_origin()) [[unlikely]]
-      tell_offset(fd);
-    return target;
-  }
-  if (const OpenFileRef directory = served_directory::acquire(fd)) return served_directory::seek(*directory, offset, whence);
-  return {};
 }
 
 Answer stat(int fd, struct ::stat* st) {

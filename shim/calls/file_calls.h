@@ -13,11 +13,13 @@ namespace cube::shim::file_calls {
 
 using Answer = std::optional<long>;
 
+// read_calls.cc
 Answer read(int fd, void* to, std::size_t n);
 Answer pread(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv(int fd, const struct ::iovec* parts, int count);
 Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 Answer lseek(int fd, std::int64_t offset, int whence);
+// file_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
 Answer ioctl(int fd, unsigned long request, void* argument);
@@ -25,7 +27,8 @@ Answer fcntl(int fd, int command, long argument);
 Answer advise(int fd);  // posix_fadvise, readahead: 0
 Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int64_t offset);
 
-// The fd itself. `close` answers for parked and served numbers; `note_close` is for all others, before libc closes them.
+// fd_calls.cc: the fd itself. `close` answers for parked and served numbers; `note_close` is for all others, before libc closes
+// them.
 Answer close(int fd);
 // A number that libc closes in its lifetime. A writer ends, and the number counts as free, when the file is closed.
 class ClosingNumber {

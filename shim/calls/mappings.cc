@@ -20,7 +20,7 @@ using cache::k_page;
 
 // A mapping, or several of one file beside each other. An entry is free when `begin` is 0, and somebody's who fills or changes
 // it when it is 1; the plain fields are his.
-struct Entry {
+struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
   std::uintptr_t file_end = 0;   // behind the file's last page, were all of it mapped here
@@ -30,7 +30,7 @@ struct Entry {
   cache::Pin pin;
 };
 constexpr std::size_t k_entries = 4096;
-constinit Entry g_entries[k_entries];
+constinit MappingRow g_entries[k_entries];
 // The copies of one process are at most this part of the region.
 constexpr std::uint64_t k_copies_share = 16;
 constinit std::atomic<std::size_t> g_used{0};  // entries below this may be in use
@@ -67,7 +67,7 @@ long map_file_of(cache::Region& region, const MapRequest& request, std::uint64_t
 
 constexpr std::uint64_t round_up(std::uint64_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-Entry* take_entry() {
+MappingRow* take_entry() {
   for (std::size_t i = 0; i < k_entries; ++i) {
     std::uintptr_t free = 0;
     if (!g_entries[i].begin.compare_exchange_strong(free, 1, std::memory_order_acquire)) continue;
@@ -86,24 +86,24 @@ cache::Pin mappable_pin(cache::FileCache& cache, const OpenFile& file) {
   return pin ? std::move(*pin) : cache::Pin();
 }
 
-struct Range {
+struct PageRange {
   std::uintptr_t begin = 0, end = 0;
   bool is_empty() const { return begin >= end; }
 };
 
-void free_entry(Entry& entry) {
+void free_entry(MappingRow& entry) {
   entry.pin.release();
   mapped_copy::drop(std::exchange(entry.copy_bytes, 0));
   entry.begin.store(0, std::memory_order_release);
 }
 
-void publish(Entry& entry, const Range& range) {
+void publish(MappingRow& entry, const PageRange& range) {
   entry.end.store(range.end, std::memory_order_relaxed);
   entry.begin.store(range.begin, std::memory_order_release);
 }
 
 // Another entry for the same file.
-void copy_entry(const Entry& from, Entry& to) {
+void copy_entry(const MappingRow& from, MappingRow& to) {
   to.file_end = from.file_end;
   to.is_copy = from.is_copy;
   to.protection = from.protection;
@@ -114,15 +114,15 @@ void copy_entry(const Entry& from, Entry& to) {
 }
 
 // A claimed entry gets what is left of its range.
-void publish_without(Entry& entry, const Range& all, const Range& gone) {
-  const Range head{all.begin, std::min(all.end, gone.begin)}, tail{std::max(all.begin, gone.end), all.end};
+void publish_without(MappingRow& entry, const PageRange& all, const PageRange& gone) {
+  const PageRange head{all.begin, std::min(all.end, gone.begin)}, tail{std::max(all.begin, gone.end), all.end};
   if (head.is_empty() && tail.is_empty()) {
     free_entry(entry);
     g_count.fetch_sub(1, std::memory_order_acq_rel);
     return;
   }
   if (!head.is_empty() && !tail.is_empty()) {
-    if (Entry* const other = take_entry(); other != nullptr) {
+    if (MappingRow* const other = take_entry(); other != nullptr) {
       copy_entry(entry, *other);
       publish(*other, tail);
       g_count.fetch_add(1, std::memory_order_acq_rel);
@@ -131,7 +131,7 @@ void publish_without(Entry& entry, const Range& all, const Range& gone) {
   publish(entry, head.is_empty() ? tail : head);
 }
 
-long map_into(Entry& entry, cache::FileCache& cache, const OpenFile& file, const MapRequest& request) {
+long map_into(MappingRow& entry, cache::FileCache& cache, const OpenFile& file, const MapRequest& request) {
   entry.is_copy = cache.ahead().ring().holds(*file.record);
   if (entry.is_copy) {
     const std::uint64_t most = cache.region().layout().file_bytes / k_copies_share;
@@ -150,7 +150,7 @@ long map_into(Entry& entry, cache::FileCache& cache, const OpenFile& file, const
 long map_served(const OpenFile& file, const MapRequest& request) {
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return -ESTALE;
-  Entry* const entry = take_entry();
+  MappingRow* const entry = take_entry();
   if (entry == nullptr) return -ENOMEM;
   const long at = map_into(*entry, *cache, file, request);
   if (sys::failed(at)) {
@@ -168,9 +168,9 @@ long map_served(const OpenFile& file, const MapRequest& request) {
 }
 
 // The entry that covers this address, ours to change until it is published; `range` is where it was.
-Entry* claim_entry_at(std::uintptr_t address, Range& range) {
+MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range) {
   for (std::size_t i = 0; i < g_used.load(std::memory_order_acquire); ++i) {
-    Entry& entry = g_entries[i];
+    MappingRow& entry = g_entries[i];
     std::uintptr_t from = entry.begin.load(std::memory_order_acquire);
     if (from <= 1 || address < from || address >= entry.end.load(std::memory_order_relaxed)) continue;
     if (!entry.begin.compare_exchange_strong(from, 1, std::memory_order_acq_rel)) continue;
@@ -181,7 +181,7 @@ Entry* claim_entry_at(std::uintptr_t address, Range& range) {
 }
 
 // Behind a file's last page lies another record, where the file has nothing: from there on it is a mapping of an empty file.
-void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const Entry& entry, int empty_file) {
+void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry, int empty_file) {
   auto* const at = reinterpret_cast<void*>(from);
   const int flags = (entry.flags & (MAP_SHARED | MAP_PRIVATE)) | MAP_FIXED;
   if (sys::failed(sys::mmap(at, end - from, entry.protection, flags, empty_file, 0))) sys::munmap(at, end - from);
@@ -207,10 +207,10 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
 
 void unmapped(void* at, std::size_t length) {
   const auto begin = reinterpret_cast<std::uintptr_t>(at);
-  const Range gone{begin, begin + round_up(length)};
+  const PageRange gone{begin, begin + round_up(length)};
   const std::size_t used = g_used.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < used; ++i) {
-    Entry& entry = g_entries[i];
+    MappingRow& entry = g_entries[i];
     std::uintptr_t from = entry.begin.load(std::memory_order_acquire);
     if (from <= 1 || from >= gone.end || entry.end.load(std::memory_order_relaxed) <= gone.begin) continue;
     if (!entry.begin.compare_exchange_strong(from, 1, std::memory_order_acq_rel)) continue;
@@ -224,18 +224,18 @@ std::optional<long> remap(const RemapRequest& request) {
                     request.flags, sys::arg(request.to));
   };
   const auto at = reinterpret_cast<std::uintptr_t>(request.at);
-  Range range{};
-  Entry* const entry = claim_entry_at(at, range);
+  PageRange range{};
+  MappingRow* const entry = claim_entry_at(at, range);
   if (entry == nullptr) {
     if ((request.flags & MREMAP_FIXED) == 0) return {};
     const long to = call();
     if (!sys::failed(to)) unmapped(request.to, request.new_size);
     return to;
   }
-  const Range old{at, at + round_up(request.old_size)};
+  const PageRange old{at, at + round_up(request.old_size)};
   const bool stays_there = request.old_size == 0 || (request.flags & MREMAP_DONTUNMAP) != 0;
   const bool is_all = !stays_there && old.begin == range.begin && old.end == range.end;
-  Entry* const other = is_all ? entry : take_entry();
+  MappingRow* const other = is_all ? entry : take_entry();
   // An empty file is made beforehand, for afterwards it is too late to fail.
   const std::uint64_t size = round_up(request.new_size), rest = entry->file_end - std::min(at, entry->file_end);
   const bool is_longer = !entry->is_copy && rest != 0 && size > rest;
@@ -251,7 +251,7 @@ std::optional<long> remap(const RemapRequest& request) {
     if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
     if (other != entry) {
       copy_entry(*entry, *other);
-      publish_without(*entry, range, stays_there ? Range{} : old);
+      publish_without(*entry, range, stays_there ? PageRange{} : old);
       g_count.fetch_add(1, std::memory_order_acq_rel);
     }
     other->file_end = begin + rest;
@@ -272,7 +272,7 @@ void forget_after_fork() {
   mapped_copy::forget_after_fork();
   int count = 0;
   for (std::size_t i = 0; i < g_used.load(std::memory_order_relaxed); ++i) {
-    Entry& entry = g_entries[i];
+    MappingRow& entry = g_entries[i];
     entry.pin.forget();
     entry.copy_bytes = 0;
     // A copy that was being filled is the work of another thread, which is not here.

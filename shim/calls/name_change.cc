@@ -5,7 +5,7 @@
 #include "cache/base/aside.h"
 #include "shim/attachment.h"
 #include "shim/calls/c_result.h"
-#include "shim/calls/path_calls.h"
+#include "shim/fd_path.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
 #include "shim/path_of_fd.h"
@@ -16,7 +16,7 @@ namespace sys = base::sys;
 
 namespace {
 
-// The owner is of no matter to root, whom nobody refuses: who unpacks a tree gives away one directory after the other.
+// The owner is of no matter to root, whom nobody refuses: who extracts an archive gives away one directory after the other.
 bool has_lost(const Passage& before, const cache::FileStat& after) {
   constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
   const bool is_given_away = before.user != after.user || before.group != after.group;

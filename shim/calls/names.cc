@@ -208,7 +208,7 @@ void tell_of_working_directory(int dir, const char* path) {
   static constinit std::atomic<bool> told{false};
   if (!stat(dir, path, /*no_follow=*/false, found) || told.exchange(true, std::memory_order_relaxed)) return;
   const KeepErrno keep;
-  base::log(base::LogLevel::warn, "{}: a directory that only a pack has cannot be the working directory", path);
+  base::log(base::LogLevel::warn, "{}: a directory that the kernel does not have cannot be the working directory", path);
 }
 
 bool copy_path_of_directory(int fd, char (&path)[PATH_MAX]) {

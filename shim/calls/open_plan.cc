@@ -6,9 +6,9 @@
 #include "shim/calls/names.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/opened_writers.h"
-#include "shim/calls/path_calls.h"
 #include "shim/calls/path_only_fd.h"
 #include "shim/calls/served_directory.h"
+#include "shim/fd_path.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
 #include "shim/spelling.h"
@@ -55,7 +55,8 @@ OpenPlan::Kind OpenPlan::classify() {
     if (for_change || asks_for_path || path_.key() == names_->prefix()) return Kind::name;
   } else {
     if (served_directory::is_below(dir_, program_path_)) return Kind::below_served;
-    if (!is_covered(dir_, program_path_, path_, for_change ? path_filter::Care::thorough : path_filter::Care::quick))
+    if (!path_filter::covers_served(dir_, program_path_, path_,
+                                    for_change ? path_filter::Care::thorough : path_filter::Care::quick))
       return Kind::outside;
     if (for_change) return Kind::change;
     if ((flags_ & O_DIRECTORY) != 0) return Kind::directory;

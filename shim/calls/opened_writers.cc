@@ -4,8 +4,8 @@
 
 #include "shim/attachment.h"
 #include "shim/calls/c_result.h"
-#include "shim/calls/path_calls.h"
 #include "shim/fd_table.h"
+#include "shim/path_filter.h"
 #include "shim/path_of_fd.h"
 
 namespace cube::shim {
@@ -55,7 +55,7 @@ void note_foreign_writer(int dir, const char* path) {
   if (!process::is_active() || !process::owns_table()) return;
   const KeepErrno keep;
   CoveredPath covered;
-  const bool is_covered_here = is_covered(dir, path, covered, path_filter::Care::thorough);
+  const bool is_covered_here = path_filter::covers_served(dir, path, covered, path_filter::Care::thorough);
   if (!is_covered_here && !attachment::may_have_cached()) return;
   const long opened = sys::openat(dir, path, O_PATH | O_CLOEXEC);
   if (sys::failed(opened)) return;

@@ -140,7 +140,7 @@ void check_settings(const base::ParsedConfig& parsed, Findings& findings) {
 }
 
 void check_prefixes(const base::Config& config, Findings& findings) {
-  for (const auto& pack : config.packs) {
+  for (const auto& pack : config.origins) {
     std::string why;
     if (cache::PackReader::open(pack.file, why) == nullptr)
       say(findings, Health::broken, "correct CUBESHIM_PACKS, or make the pack", "pack for {}: {}", pack.prefix, why);
@@ -148,7 +148,7 @@ void check_prefixes(const base::Config& config, Findings& findings) {
   for (const auto& prefix : config.prefixes) {
     // The prefix of a pack need not exist.
     const bool is_packed =
-        std::any_of(config.packs.begin(), config.packs.end(), [&](const auto& pack) { return pack.prefix == prefix; });
+        std::any_of(config.origins.begin(), config.origins.end(), [&](const auto& pack) { return pack.prefix == prefix; });
     if (!is_packed) check_prefix(prefix, config.max_file, findings);
   }
 }

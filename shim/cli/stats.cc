@@ -11,7 +11,7 @@
 namespace cube::cli {
 namespace {
 
-struct Stats {
+struct StatsCommand {
   Settings settings;
   bool json = false;
   unsigned watch = 0;  // seconds
@@ -43,7 +43,7 @@ void print_region(cache::Region& region, bool json) {
   std::fflush(stdout);
 }
 
-int stats(const Stats& stats) {
+int stats(const StatsCommand& stats) {
   const auto parsed = stats.settings.parse();
   for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
   if (!parsed.errors.empty()) return 2;
@@ -60,7 +60,7 @@ int stats(const Stats& stats) {
 
 void add_stats(CLI::App& app, int& status) {
   CLI::App* const command = app.add_subcommand("stats", "Show what the jobs of a cache have done so far");
-  const auto options = std::make_shared<Stats>();
+  const auto options = std::make_shared<StatsCommand>();
   options->settings.add_to(*command, Settings::Which::of_the_region);
   command->add_flag("--json", options->json, "One JSON object a line");
   command->add_option("--watch", options->watch, "Show it again every so many seconds, until the cache goes")

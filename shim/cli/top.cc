@@ -29,7 +29,7 @@ struct JobSample {
   cache::JobTotals totals;
 };
 
-struct Sample {
+struct TopSample {
   std::uint64_t ns = 0;
   std::vector<JobSample> jobs;
 };
@@ -41,8 +41,8 @@ struct Rates {
   double hit_rate = 0, hit_p99_us = 0, miss_p99_us = 0;
 };
 
-Sample take_sample(cache::Region& region) {
-  Sample sample;
+TopSample take_sample(cache::Region& region) {
+  TopSample sample;
   sample.ns = base::monotonic_ns();
   for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
     const auto& row = region.job_row(i);
@@ -75,7 +75,7 @@ Rates rates_of(const JobSample& now, const cache::JobTotals& before, double seco
 }
 
 // The figures of jobs that live, and of those that have ended in between.
-std::vector<Rates> all_rates(const Sample& now, const Sample& before, double seconds) {
+std::vector<Rates> all_rates(const TopSample& now, const TopSample& before, double seconds) {
   std::vector<Rates> all;
   for (const auto& job : now.jobs) {
     const auto known =
@@ -122,12 +122,12 @@ int top(const Top& top) {
   const auto parsed = top.settings.parse();
   for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
   if (!parsed.errors.empty()) return 2;
-  Sample before;
+  TopSample before;
   for (unsigned shown = 0;; ++shown) {
     // Anew each time: the next job may have made another.
     const std::unique_ptr<cache::Region> region(region_or_complaint(parsed.config));
     if (region == nullptr) return 1;
-    Sample now = take_sample(*region);
+    TopSample now = take_sample(*region);
     // The first shows who is there; there is nothing yet to compare with.
     if (shown == 0) before = now;
     const double seconds = shown == 0 ? 1 : static_cast<double>(now.ns - before.ns) / 1e9;

@@ -20,7 +20,7 @@ std::map<std::string, std::string> of_the_data(const std::map<std::string, std::
 }
 
 // A relative one is so to where the job was started, as far as anybody can tell.
-void find_packs_of(const RunningJob& job, std::vector<base::PackSetting>& packs) {
+void find_packs_of(const RunningJob& job, std::vector<base::OriginSetting>& packs) {
   for (auto& pack : packs) {
     if (pack.file.front() != '/') pack.file = fmt::format("/proc/{}/cwd/{}", job.leader.pid, pack.file);
   }
@@ -50,8 +50,8 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
   }
   base::Config& config = target.parsed.config;
   const bool has_own_packs = settings.given().contains("CUBESHIM_PACKS") || std::getenv("CUBESHIM_PACKS") != nullptr;
-  if (target.job.leader.pid != 0 && !has_own_packs) find_packs_of(target.job, config.packs);
-  target.origins = cache::Origins::open(config.packs, target.parsed.errors).release();
+  if (target.job.leader.pid != 0 && !has_own_packs) find_packs_of(target.job, config.origins);
+  target.origins = cache::Origins::open(config.origins, target.parsed.errors).release();
   if (!target.parsed.errors.empty()) return target;
   const bool is_running = target.job.is_there();
   if (!is_running && !config.ram_keep && !(only_look && region != nullptr)) {

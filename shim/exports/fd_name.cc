@@ -12,9 +12,9 @@
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name_change.h"
 #include "shim/calls/names.h"
-#include "shim/calls/path_calls.h"
 #include "shim/calls/user_pointer.h"
 #include "shim/exports/answers.h"
+#include "shim/fd_path.h"
 #include "shim/materialize.h"
 
 namespace shim = cube::shim;

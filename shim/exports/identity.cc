@@ -13,7 +13,6 @@
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name_change.h"
 #include "shim/calls/names.h"
-#include "shim/calls/path_calls.h"
 #include "shim/calls/user_pointer.h"
 #include "shim/exports/exports.h"
 #include "shim/materialize.h"

@@ -12,7 +12,6 @@
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name_change.h"
 #include "shim/calls/names.h"
-#include "shim/calls/path_calls.h"
 #include "shim/calls/user_pointer.h"
 #include "shim/exports/answers.h"
 #include "shim/materialize.h"
@@ -28,11 +27,11 @@ namespace {
 template <typename Call>
 int change_both(int from_dir, const char* from, int to_dir, const char* to, Call&& call) {
   static_assert(std::is_trivially_destructible_v<NameChange>);
-  struct Room {
+  struct NameRoom {
     alignas(NameChange) std::byte bytes[sizeof(NameChange)];
   };
-  return cube::base::use_aside<Room>([&](Room& first) {
-    return cube::base::use_aside<Room>([&](Room& second) {
+  return cube::base::use_aside<NameRoom>([&](NameRoom& first) {
+    return cube::base::use_aside<NameRoom>([&](NameRoom& second) {
       auto& source = *new (first.bytes) NameChange(from_dir, from);
       auto& target = *new (second.bytes) NameChange(to_dir, to);
       const int result = call();

@@ -5,6 +5,7 @@
 #include "shim/calls/path_calls.h"
 #include "shim/calls/user_pointer.h"
 #include "shim/exports/answers.h"
+#include "shim/fd_path.h"
 #include "shim/materialize.h"
 #include "shim/placeholder.h"
 

@@ -12,7 +12,6 @@
 #include "shim/calls/file_calls.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open_plan.h"
-#include "shim/calls/path_calls.h"
 #include "shim/cancellation.h"
 #include "shim/exports/exports.h"
 #include "shim/materialize.h"

@@ -15,7 +15,6 @@
 #include "shim/calls/names.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open_plan.h"
-#include "shim/calls/path_calls.h"
 #include "shim/calls/syscall_table.h"
 #include "shim/calls/user_pointer.h"
 #include "shim/cancellation.h"
@@ -126,7 +125,7 @@ long change(long number, const long (&a)[6], int dir, long path, shim::NameChang
 
 // All bytes of a served file are in memory. The program does not read the pages that the kernel may have of it.
 long cache_of_file(const long (&a)[6]) {
-  struct Range {
+  struct RangeArguments {
     std::uint64_t at, length;
   };
   struct Pages {
@@ -142,7 +141,7 @@ long cache_of_file(const long (&a)[6]) {
   const long result = real::syscall(shim::k_cachestat, a[0], a[1], a[2], a[3], 0L, 0L);
   // Refused for the placeholder: the kernel has this call, and nobody forbids it.
   if (!file || file->is_copy() || result == 0 || errno != EBADF) return result;
-  const auto* const range = reinterpret_cast<const Range*>(a[1]);
+  const auto* const range = reinterpret_cast<const RangeArguments*>(a[1]);
   auto* const pages = reinterpret_cast<Pages*>(a[2]);
   if (shim::is_bad_pointer(range, sizeof *range)) return shim::to_c(-EFAULT);
   if (a[3] != 0) return shim::to_c(-EINVAL);

@@ -70,9 +70,9 @@ TEST(Config, APrefixWithinAnotherIsDropped) {
 
 TEST(Config, PacksAreSplitAndTheirPrefixesServed) {
   const auto config = parse_one("CUBESHIM_PACKS", "/mnt//a/=x.cube::/mnt/a/b=/p/y=z.cube").config;
-  ASSERT_EQ(config.packs.size(), 2U);
-  EXPECT_EQ(config.packs[0].prefix + " " + config.packs[0].file, "/mnt/a/b /p/y=z.cube") << "the innermost first";
-  EXPECT_EQ(config.packs[1].prefix + " " + config.packs[1].file, "/mnt/a x.cube");
+  ASSERT_EQ(config.origins.size(), 2U);
+  EXPECT_EQ(config.origins[0].prefix + " " + config.origins[0].file, "/mnt/a/b /p/y=z.cube") << "the innermost first";
+  EXPECT_EQ(config.origins[1].prefix + " " + config.origins[1].file, "/mnt/a x.cube");
   EXPECT_EQ(config.prefixes, std::vector<std::string>{"/mnt/a"});
 }
 

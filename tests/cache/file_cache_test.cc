@@ -211,12 +211,12 @@ TEST_F(FileCacheTest, AFullRegionPassesFilesOn) {
 TEST_F(FileCacheTest, AFullIndexDoesNotMakeEveryOpenReadTheWholeFileFirst) {
   Region& region = cache->region();
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
-    if (SegmentWord::unpack(region.segment_row(i).word.load()).state != SegmentState::free) continue;
-    region.segment_row(i).word.store(SegmentWord{SegmentState::sealed, k_no_owner, 1}.pack());
+    if (SegmentWord::of_word(region.segment_row(i).word.load()).state != SegmentState::free) continue;
+    region.segment_row(i).word.store(SegmentWord{SegmentState::sealed, k_no_owner, 1}.as_word());
     if (i > 0) break;
   }
   // Every slot names segment 0 or what has just been sealed: alive, and of no path that we ask for.
-  const RecordPlace place{0, SegmentWord::unpack(region.segment_row(0).word.load()).generation, 0};
+  const RecordPlace place{0, SegmentWord::of_word(region.segment_row(0).word.load()).generation, 0};
   for (std::uint32_t t = 1; t < k_index_tables; ++t) ASSERT_TRUE(region.add_index_table(t));
   tests::for_each_index_slot(region, [&](auto& slot) {
     slot.store((std::uint64_t{0xabcd} << 48) | (std::uint64_t{place.generation} << 36) | (std::uint64_t{place.segment} << 18) |

@@ -26,7 +26,7 @@ constexpr auto k_never = [](const RecordPlace&) { return false; };
 
 void make_readable(Region& region, std::uint32_t generation) {
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
-    region.segment_row(i).word.store(SegmentWord{SegmentState::sealed, k_no_owner, generation}.pack());
+    region.segment_row(i).word.store(SegmentWord{SegmentState::sealed, k_no_owner, generation}.as_word());
   }
 }
 

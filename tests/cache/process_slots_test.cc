@@ -91,13 +91,13 @@ TEST(ProcessSlots, LeasesOfTheDeadAreTakenOver) {
   child.kill();
   reap(*region);
   for (std::uint32_t i = 0; i < region->layout().segment_count; ++i) {
-    const SegmentWord word = SegmentWord::unpack(region->segment_row(i).word.load());
+    const SegmentWord word = SegmentWord::of_word(region->segment_row(i).word.load());
     EXPECT_TRUE(word.state == SegmentState::free || word.owner == k_no_owner) << i;
   }
   RamTier tier(*region);
   ASSERT_TRUE(tests::put(tier, "/b", "mine"));
   EXPECT_EQ(tests::bytes_of(*tests::find(tier, "/a")), "left");
-  EXPECT_EQ(SegmentWord::unpack(region->segment_row(0).word.load()).owner, region->own_slot()) << "a new segment was begun";
+  EXPECT_EQ(SegmentWord::of_word(region->segment_row(0).word.load()).owner, region->own_slot()) << "a new segment was begun";
 }
 
 TEST(ProcessSlots, AProcessWhoseFirstThreadHasEndedIsAlive) {

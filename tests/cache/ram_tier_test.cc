@@ -138,15 +138,15 @@ TEST_F(RamTierTest, AnotherPathWithTheSameHashIsNotTakenForIt) {
 TEST_F(RamTierTest, ARecordOfASegmentThatIsUsedAgainIsNotFoundAndNotPinned) {
   ASSERT_TRUE(put(tier, "/a", "x"));
   auto& word = region->segment_row(0).word;
-  const SegmentWord before = SegmentWord::unpack(word.load());
+  const SegmentWord before = SegmentWord::of_word(word.load());
   for (const SegmentWord after : {SegmentWord{SegmentState::open, before.owner, before.generation + 1},
                                   SegmentWord{SegmentState::evicting, before.owner, before.generation},
                                   SegmentWord{SegmentState::free, before.owner, before.generation}}) {
-    word.store(after.pack());
+    word.store(after.as_word());
     EXPECT_FALSE(tests::find(tier, "/a"));
     EXPECT_EQ(own_pins(), 0U);
   }
-  word.store(before.pack());
+  word.store(before.as_word());
   EXPECT_TRUE(tests::find(tier, "/a"));
 }
 
@@ -296,7 +296,7 @@ TEST_F(RamTierTest, WithoutAFreeFdNoSegmentsAreLost) {
   const auto free_segments = [&] {
     int n = 0;
     for (std::uint32_t i = 0; i < region->layout().segment_count; ++i) {
-      n += SegmentWord::unpack(region->segment_row(i).word.load()).state == SegmentState::free ? 1 : 0;
+      n += SegmentWord::of_word(region->segment_row(i).word.load()).state == SegmentState::free ? 1 : 0;
     }
     return n;
   };

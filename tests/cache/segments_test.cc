@@ -26,7 +26,7 @@ using tests::Gate;
 using tests::k_mib;
 using tests::TestRegion;
 
-SegmentWord word(const TestRegion& region, std::uint32_t i) { return SegmentWord::unpack(region->segment_row(i).word.load()); }
+SegmentWord word(const TestRegion& region, std::uint32_t i) { return SegmentWord::of_word(region->segment_row(i).word.load()); }
 
 void reap(Region& region) {
   const RobustLock lock(&region.header().lifecycle);
@@ -42,12 +42,12 @@ std::uint32_t count_state(const TestRegion& region, SegmentState state) {
 TEST(Segments, WordSurvivesPacking) {
   for (const SegmentWord w :
        {SegmentWord{}, SegmentWord{SegmentState::evicting, 255, UINT32_MAX}, SegmentWord{SegmentState::open, k_no_owner, 1}}) {
-    const SegmentWord back = SegmentWord::unpack(w.pack());
+    const SegmentWord back = SegmentWord::of_word(w.as_word());
     EXPECT_EQ(back.state, w.state);
     EXPECT_EQ(back.owner, w.owner);
     EXPECT_EQ(back.generation, w.generation);
   }
-  EXPECT_EQ(SegmentWord::unpack(0).state, SegmentState::free);
+  EXPECT_EQ(SegmentWord::of_word(0).state, SegmentState::free);
 }
 
 TEST(Segments, ALeaseIsOpenOursAndHasAGeneration) {
@@ -74,7 +74,7 @@ TEST(Segments, AllAreLeasedOnceAndThenThereIsNone) {
 
 TEST(Segments, GenerationIsNeverZero) {
   const TestRegion region;
-  region->segment_row(0).word.store(SegmentWord{SegmentState::free, k_no_owner, UINT32_MAX}.pack());
+  region->segment_row(0).word.store(SegmentWord{SegmentState::free, k_no_owner, UINT32_MAX}.as_word());
   region->header().free_hint.store(0);
   ASSERT_EQ(*lease_segment(*region, 1), 0U);
   EXPECT_EQ(word(region, 0).generation, 1U);
@@ -140,7 +140,7 @@ TEST(Segments, ASealedOneIsNotLeasedAgain) {
 TEST(Segments, AnothersLeaseIsNotReleasedByUs) {
   const TestRegion region;
   const std::uint32_t first = *lease_segment(*region, 1);
-  region->segment_row(first).word.store(SegmentWord{SegmentState::open, 77, 1}.pack());
+  region->segment_row(first).word.store(SegmentWord{SegmentState::open, 77, 1}.as_word());
   release_lease(*region, first);
   EXPECT_EQ(word(region, first).owner, 77U);
 }
@@ -161,7 +161,7 @@ TEST(Segments, ARunThatFitsNowhereLeavesEverythingFree) {
   const TestRegion region;
   const std::uint32_t total = region->layout().segment_count;
   for (std::uint32_t i = 1; i < total; i += 2) {
-    region->segment_row(i).word.store(SegmentWord{SegmentState::sealed, k_no_owner, 1}.pack());
+    region->segment_row(i).word.store(SegmentWord{SegmentState::sealed, k_no_owner, 1}.as_word());
   }
   const std::uint32_t free_before = count_state(region, SegmentState::free);
   EXPECT_EQ(lease_run(*region, 2).error().value, ENOSPC);
@@ -189,7 +189,7 @@ TEST(Segments, ThreadsAndProcessesNeverLeaseTheSameOne) {
       for (auto& thread : threads) thread.join();
       std::uint32_t owned = 0;
       for (std::uint32_t i = 0; i < total; ++i) {
-        owned += SegmentWord::unpack(mine->segment_row(i).word.load()).owner == mine->own_slot() ? 1 : 0;
+        owned += SegmentWord::of_word(mine->segment_row(i).word.load()).owner == mine->own_slot() ? 1 : 0;
       }
       CHILD_CHECK(owned == got.load());
       CHILD_CHECK(owned == total / 6 * 2);

@@ -27,7 +27,7 @@ std::string text_of(const std::vector<std::string>& prefixes) {
   for (const auto& prefix : prefixes) text += (text.empty() ? "" : ":") + prefix;
   return text;
 }
-std::string text_of(const std::vector<PackSetting>& packs) {
+std::string text_of(const std::vector<OriginSetting>& packs) {
   std::string text;
   for (const auto& pack : packs) text += (text.empty() ? "" : ":") + pack.prefix + "=" + pack.file;
   return text;
@@ -113,7 +113,7 @@ void run(std::string_view text) {
       return line.starts_with(std::string(row.variable) + "=\"");
     });
     // The prefix of a pack is served as if it had been named among the prefixes.
-    const bool has_packs = row.variable == "CUBESHIM_PREFIXES" && !parsed.config.packs.empty();
+    const bool has_packs = row.variable == "CUBESHIM_PREFIXES" && !parsed.config.origins.empty();
     const bool is_default = has_packs || texts.at(std::string(row.variable)) == defaults->at(std::string(row.variable));
     wrong += is_wrong ? 1 : 0;
     FUZZ_CHECK(!is_wrong || (is_default && given != variables.end()), "%s", row.variable.data());

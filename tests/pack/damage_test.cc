@@ -104,7 +104,7 @@ TEST_F(PackDamage, APackThatIsCutShortWhileItIsUsedGivesErrors) {
     ASSERT_TRUE(pack != nullptr && mount != nullptr) << why;
     ASSERT_TRUE(pack->find("page"));
     std::filesystem::resize_file(bad, left);
-    PackMount::Found found;
+    PackMount::FoundName found;
     for (const auto& [path, content] : tree.files) {
       EXPECT_FALSE(pack->find(path)) << path << " of " << left;
       const auto result = mount->find("/p/" + path, /*follows=*/true, found);

@@ -24,7 +24,7 @@ struct PackMountTest : testing::Test {
   }
   // 0: it is there.
   int find(const std::string& path, bool follows = true) const {
-    PackMount::Found found;
+    PackMount::FoundName found;
     const auto result = mount->find(mount->prefix() + "/" + path, follows, found);
     return result ? 0 : result.error().value;
   }

@@ -140,7 +140,7 @@ for path, real in (("/to b/../x", "/a/x"), ("/a/./x", "/a/x"), ("", ""), ("/", "
 """)
 
     def test_a_directory_of_a_pack_cannot_be_the_working_directory(self):
-        line = f"cubeshim: warn: {self.prefix}/a: a directory that only a pack has cannot be the working directory\n"
+        line = f"cubeshim: warn: {self.prefix}/a: a directory that the kernel does not have cannot be the working directory\n"
         self.run_python("""
 for call, argument, error in ((os.chdir, P + "/a", errno.ENOENT), (os.chdir, P + "/a/b", errno.ENOENT), (os.fchdir, os.open(P + "/a", os.O_RDONLY), errno.ENOENT), (os.chdir, P + "/none", errno.ENOENT)):
     try: call(argument)

@@ -212,14 +212,20 @@ PARITY(Limit, ChainsOfLinks) {
   t.file("a");
   t.link("l0", "a");
   for (int i = 1; i < 45; ++i) t.link("l" + std::to_string(i), "l" + std::to_string(i - 1));
+  // The kernel counts the links of a walk that it begins anew, because a directory changed meanwhile, twice: ELOOP by chance.
+  const auto settled = [](auto&& call) {
+    int result = call();
+    for (int again = 0; again < 20 && result < 0 && errno == ELOOP; ++again) result = call();
+    return result;
+  };
   for (const int i : {38, 39, 40, 41, 44}) {
     t.line(std::to_string(i));
     const char* const name = t / ("l" + std::to_string(i));
     struct stat st {};
-    CALL(open(name, O_RDONLY));
-    CALL(open(name, O_RDONLY));
-    CALL(stat(name, &st));
-    CALL(access(name, R_OK));
+    CALL(settled([&] { return open(name, O_RDONLY); }));
+    CALL(settled([&] { return open(name, O_RDONLY); }));
+    CALL(settled([&] { return stat(name, &st); }));
+    CALL(settled([&] { return access(name, R_OK); }));
     CALL(open(name, O_RDONLY | O_NOFOLLOW));
   }
 }

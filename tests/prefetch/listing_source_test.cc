@@ -254,7 +254,7 @@ TEST_F(ListingSourceTest, GivesFilesAsListedToWhoReadsThemSo) {
   ASSERT_EQ(walk.begin(a), 0);
   std::vector<std::string> listed;
   while (walk.is_walking()) {
-    if (walk.next().kind == DirWalk::Found::file) listed.push_back(walk.path());
+    if (walk.next().kind == DirWalk::FoundEntry::file) listed.push_back(walk.path());
   }
   ASSERT_FALSE(std::is_sorted(listed.begin(), listed.end())) << "the file system sorts, and nothing can be seen";
   for (int i = 0; i < 12; ++i) ASSERT_TRUE(cache->open(tests::request_for(listed[static_cast<std::size_t>(i)])).pin);

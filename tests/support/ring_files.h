@@ -28,7 +28,7 @@ inline bool open_right(cache::RamTier& tier, std::string_view path, std::string_
 }
 
 inline cache::SegmentWord word_of(const cache::Region& region, std::uint32_t segment) {
-  return cache::SegmentWord::unpack(region.segment_row(segment).word.load());
+  return cache::SegmentWord::of_word(region.segment_row(segment).word.load());
 }
 
 // Counters of the header against those of the segments. A process that is killed while it publishes a record leaves the header

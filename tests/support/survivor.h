@@ -50,7 +50,7 @@ class Survivor {
         counts.leaked_pins += region_.pin_row(p)[s].load() != 0 ? 1 : 0;
     }
     for (std::uint32_t s = 0; s < region_.layout().segment_count; ++s) {
-      const auto word = cache::SegmentWord::unpack(region_.segment_row(s).word.load());
+      const auto word = cache::SegmentWord::of_word(region_.segment_row(s).word.load());
       const bool owned = word.state == cache::SegmentState::open && word.owner != cache::k_no_owner;
       if (owned && (word.owner >= region_.layout().process_slots || region_.process_slot(word.owner).used.load() == 0))
         ++counts.leaked_leases;

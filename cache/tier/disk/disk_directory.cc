@@ -193,13 +193,13 @@ base::Result<std::vector<std::uint32_t>> DiskDirectory::list_segments() const {
   return numbers;
 }
 
-base::Result<DiskDirectory::Room> DiskDirectory::room() const {
+base::Result<DiskDirectory::DiskRoom> DiskDirectory::room() const {
   struct ::statfs fs {};
   const long error = sys::raw(SYS_statfs, sys::arg(path_.c_str()), sys::arg(&fs));
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
   const auto block = static_cast<std::uint64_t>(fs.f_bsize);
-  return Room{.total = static_cast<std::uint64_t>(fs.f_blocks) * block,
-              .available = static_cast<std::uint64_t>(fs.f_bavail) * block};
+  return DiskRoom{.total = static_cast<std::uint64_t>(fs.f_blocks) * block,
+                  .available = static_cast<std::uint64_t>(fs.f_bavail) * block};
 }
 
 }  // namespace cube::cache

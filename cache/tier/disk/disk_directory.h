@@ -57,10 +57,10 @@ class DiskDirectory {
   // The numbers of all segment files, in rising order.
   base::Result<std::vector<std::uint32_t>> list_segments() const;
 
-  struct Room {
+  struct DiskRoom {
     std::uint64_t total = 0, available = 0;  // bytes of the file system
   };
-  base::Result<Room> room() const;
+  base::Result<DiskRoom> room() const;
   const std::string& path() const { return path_; }
   // Of this library's version? One that has none gets it, unless it is to be left as it is.
   base::Result<void> check_version(bool is_read_only, std::string& why) const;

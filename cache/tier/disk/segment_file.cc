@@ -41,9 +41,9 @@ base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
 }
 
 // A part of a file in memory, on which one walks forward.
-class Window {
+class ReadWindow {
  public:
-  Window(int fd, std::uint64_t file_bytes) : fd_(fd), file_bytes_(file_bytes) {}
+  ReadWindow(int fd, std::uint64_t file_bytes) : fd_(fd), file_bytes_(file_bytes) {}
   // `bytes` at `at`, or null where the file has no more, cannot be read, or memory is short (error()).
   const std::byte* at(std::uint64_t at, std::uint64_t bytes) {
     if (at > file_bytes_ || bytes > file_bytes_ - at) return nullptr;
@@ -118,7 +118,7 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
   auto contents = begin_reading(fd, number);
   if (!contents) return contents;
   const std::uint64_t end = std::min(contents->file_bytes, k_most_disk_segment_bytes);
-  Window window(fd, end);
+  ReadWindow window(fd, end);
   std::uint64_t at = k_disk_header_bytes;
   while (const std::byte* const head = window.at(at, sizeof(Record))) {
     const std::uint64_t bytes = reinterpret_cast<const Record*>(head)->record_size;

@@ -309,7 +309,7 @@ class Torture {
     const bool is_index_full = region->header().index_full == cache::RegionHeader::k_for_good;
     for (std::uint32_t s = 0; s < region->layout().segment_count; ++s) {
       const auto& row = region->segment_row(s);
-      const auto word = cache::SegmentWord::unpack(row.word);
+      const auto word = cache::SegmentWord::of_word(row.word);
       const bool is_ours = word.state == cache::SegmentState::open && word.owner == region->own_slot();
       const bool has_room = word.state == cache::SegmentState::free ||
                             (word.state == cache::SegmentState::open && region->layout().segment_bytes - row.fill > 40'000);
