@@ -10,7 +10,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/lifted_fd_limit.h"
 #include "cache/base/path.h"
-#include "cache/report/job_report.h"
+#include "cache/report/notes.h"
 #include "shim/attachment.h"
 #include "shim/process.h"
 

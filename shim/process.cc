@@ -4,7 +4,7 @@
 #include "cache/base/lifted_fd_limit.h"
 #include "cache/base/log.h"
 #include "cache/base/signal_frame.h"
-#include "cache/report/job_report.h"
+#include "cache/report/write_report.h"
 #include "shim/attachment.h"
 #include "shim/background.h"
 #include "shim/calls/c_result.h"

@@ -8,7 +8,7 @@
 
 #include "cache/base/path.h"
 #include "cache/base/unique_fd.h"
-#include "cache/report/job_report.h"
+#include "cache/report/notes.h"
 #include "shim/attachment.h"
 #include "shim/calls/c_result.h"
 #include "shim/near_look.h"

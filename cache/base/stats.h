@@ -12,9 +12,8 @@
 namespace cube::base {
 
 enum class Counter : unsigned {
-#define CUBE_COUNTER(field, help) field,
+#define CUBE_COUNTER(name, place, unit, help) name,
 #include "cache/base/stats.def"
-#undef CUBE_COUNTER
   k_count
 };
 inline constexpr std::size_t k_counters = static_cast<std::size_t>(Counter::k_count);

@@ -4,7 +4,8 @@
 
 #include <memory>
 
-#include "cache/report/job_report.h"
+#include "cache/report/json_report.h"
+#include "cache/report/text_report.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/settings.h"
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/base/clock.h"
-#include "cache/report/job_report.h"
+#include "cache/report/collect.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/settings.h"
 

@@ -82,9 +82,8 @@ TEST(Totals, AreTheSumOverProcesses) {
 
 TEST(Counters, HaveDistinctNames) {
   const std::string_view names[] = {
-#define CUBE_COUNTER(field, help) #field,
+#define CUBE_COUNTER(name, place, unit, help) #name,
 #include "cache/base/stats.def"
-#undef CUBE_COUNTER
   };
   EXPECT_EQ(std::set<std::string_view>(std::begin(names), std::end(names)).size(), k_counters);
 }

@@ -1,8 +1,7 @@
 // The report, to the letter.
-#include "cache/report/job_report.h"
-
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,11 @@
 #include <vector>
 
 #include "cache/base/clock.h"
+#include "cache/report/figures.h"
+#include "cache/report/json_report.h"
+#include "cache/report/notes.h"
+#include "cache/report/text_report.h"
+#include "cache/report/write_report.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
@@ -89,12 +93,49 @@ TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {
   EXPECT_EQ(report_as_text(job, 0, 0).view(),
             "cubeshim: cycle request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
             "cubeshim: sum request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
-            "cubeshim: disk hit_count:2 entries:22 used:33 capacity:44 unwritten:11\n"
+            "cubeshim: disk hit_count:2 capacity:44 used:33 entries:22 unwritten:11\n"
             "cubeshim: served 4 of 4 opens under the prefixes\n");
   const auto json = nlohmann::json::parse(std::string(report_as_json(job).view()), nullptr, false);
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["hits"], nlohmann::json({{"ram", 1}, {"disk", 2}}));
   EXPECT_EQ(json["disk"], nlohmann::json({{"capacity", 44}, {"used", 33}, {"entries", 22}, {"unwritten", 11}}));
+}
+
+TEST(JobReport, JsonIsTheSameToTheByte) {
+  JobTotals job;
+  job.totals.hit_latency[base::Histogram::bucket_of(2000)] = 10;
+  EXPECT_EQ(report_as_json(job).view(),
+            R"({"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,"names":0,"write":0,"flags":0,"kind":0,)"
+            R"("busy":0,"error":0},"hit_rate":0,"bytes_served":0,"origin":{"opens":0,"reads":0,"bytes":0,"stats":0},)"
+            R"("stat_hits":0,"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,"early":0,"late":0,)"
+            R"("wasted":0,"duplicate":0,"unread":0},"ram":{"capacity":0,"used":0,"entries":0},)"
+            R"("latency_us":{"hit":{"p50":2.048,"p99":2.048},"miss":{"p50":0.000,"p99":0.000}}})"
+            "\n");
+}
+
+// nlohmann keeps the last one of two with the same name.
+TEST(JobReport, JsonHasEachFigureOfTheTableOnceAndNoOther) {
+  JobTotals job;
+  for (auto& tier : job.tiers) tier.capacity = 1;
+  for (std::size_t i = 0; i < base::k_counters; ++i) job.totals.counters[i] = 1'000'000 + i;
+  const auto json = nlohmann::json::parse(std::string(report_as_json(job).view()), nullptr, false).flatten();
+  EXPECT_EQ(json.size(), figures().size());
+  for (const Figure& figure : figures()) {
+    std::string path = "/" + std::string(figure.group);
+    std::replace(path.begin(), path.end(), '.', '/');
+    path += (figure.group.empty() ? "" : "/") + std::string(figure.name);
+    ASSERT_TRUE(json.contains(path)) << path;
+    EXPECT_NEAR(json[path].get<double>(), figure.real_of(job), 0.001) << path;
+  }
+}
+
+TEST(JobReport, JsonOfTheLargestNumbersFits) {
+  JobTotals job;
+  for (auto& counter : job.totals.counters) counter = UINT64_MAX / 64;
+  for (auto& tier : job.tiers) tier = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+  job.ram_capacity = job.ram_used = job.ram_entries = job.unread = UINT64_MAX;
+  const std::string text(report_as_json(job).view());
+  EXPECT_TRUE(nlohmann::json::parse(text, nullptr, false).is_object()) << text;
 }
 
 TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {

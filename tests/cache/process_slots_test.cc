@@ -9,7 +9,7 @@
 #include "cache/region/life_lock.h"
 #include "cache/region/robust_lock.h"
 #include "cache/region/segments.h"
-#include "cache/report/job_report.h"
+#include "cache/report/collect.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"

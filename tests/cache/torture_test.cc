@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cache/file_cache.h"
-#include "cache/report/job_report.h"
+#include "cache/report/collect.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"

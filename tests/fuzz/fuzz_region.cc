@@ -13,7 +13,8 @@
 #include "cache/base/hash.h"
 #include "cache/file_cache.h"
 #include "cache/region/process_slots.h"
-#include "cache/report/job_report.h"
+#include "cache/report/json_report.h"
+#include "cache/report/text_report.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::cache {

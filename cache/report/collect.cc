@@ -1,0 +1,74 @@
+#include "cache/report/collect.h"
+
+#include <cstring>
+
+#include "cache/region/process_slots.h"
+#include "cache/report/figures.h"
+
+namespace cube::cache {
+
+using base::Counter;
+
+std::uint64_t JobTotals::hits() const {
+  std::uint64_t sum = totals[Counter::hits_ram];
+  for (const base::TierKind& kind : base::k_tier_kinds) sum += totals[kind.hits];
+  return sum;
+}
+
+std::uint64_t JobTotals::opens() const {
+  std::uint64_t sum = hits() + totals[Counter::misses];
+  for (const Bypassed& bypassed : k_bypassed) sum += totals[bypassed.counter];
+  return sum;
+}
+
+std::uint64_t JobTotals::requests() const {
+  std::uint64_t sum = hits() + totals[Counter::misses];
+  for (const Bypassed& bypassed : k_bypassed) sum += bypassed.is_request ? totals[bypassed.counter] : 0;
+  return sum;
+}
+
+double JobTotals::hit_rate() const {
+  const std::uint64_t all = requests();
+  return all == 0 ? 0.0 : static_cast<double>(hits()) / static_cast<double>(all);
+}
+
+JobTotals collect(Region& region, std::uint32_t job) {
+  JobTotals result;
+  result.totals.add(region.job_row(job).finished);
+  for (std::uint32_t i = 0; i < slots_reached(region); ++i) {
+    const ProcessSlot& slot = region.process_slot(i);
+    if (slot.used.load(std::memory_order_acquire) != 0 && slot.job == job) result.totals.add(slot.stats);
+  }
+  const RegionLayout& layout = region.layout();
+  result.ram_capacity = std::uint64_t{layout.segment_bytes} * layout.segment_count;
+  result.ram_used = region.header().used_bytes.load(std::memory_order_relaxed);
+  result.ram_entries = region.header().records.load(std::memory_order_relaxed);
+  const JobRow& row = region.job_row(job);
+  // Another process wrote these characters, and the report may go to a terminal.
+  const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };
+  if (row.misspelled_state.load(std::memory_order_acquire) == 2) {
+    for (std::size_t i = 0; i + 1 < sizeof result.misspelled && row.misspelled[i] != '\0'; ++i)
+      result.misspelled[i] = is_printed(row.misspelled[i]) ? row.misspelled[i] : '?';
+  }
+  for (std::uint32_t i = 0; i < k_call_counts; ++i) {
+    const CallCount& from = row.materialized_by[i];
+    const std::uint64_t name[2] = {from.name[0].load(std::memory_order_relaxed), from.name[1].load(std::memory_order_relaxed)};
+    std::memcpy(result.materialized_by[i].name, name, sizeof name);
+    for (char& c : result.materialized_by[i].name) c = c == '\0' || is_printed(c) ? c : '?';
+    result.materialized_by[i].count = from.count.load(std::memory_order_relaxed);
+  }
+  const RegionHeader& header = region.header();
+  result.is_index_full = header.index_full.load(std::memory_order_relaxed) == RegionHeader::k_for_good;
+  for (std::size_t i = 0; i < base::k_tiers; ++i) {
+    const TierRow& tier = header.tiers[i];
+    result.tiers[i] = {.capacity = tier.capacity.load(std::memory_order_relaxed),
+                       .used = tier.used.load(std::memory_order_relaxed),
+                       .entries = tier.entries.load(std::memory_order_relaxed),
+                       .unwritten = tier.unwritten.load(std::memory_order_relaxed)};
+  }
+  for (std::uint32_t i = 0; i < layout.segment_count; ++i)
+    result.unread += region.segment_row(i).unread.load(std::memory_order_relaxed);
+  return result;
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,42 @@
+// The figures of a job: the counters of its first process and all descendants, however they ended, and the state of the region.
+// Thread safety: reads atomics, may run beside everything else. Allocates nothing, for a signal handler may end the program.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/region/region.h"
+
+namespace cube::cache {
+
+struct JobTotals {
+  base::Totals totals;
+  std::uint64_t ram_capacity = 0, ram_used = 0, ram_entries = 0;  // bytes, bytes, records
+  std::uint64_t unread = 0;  // records that were prefetched, by whatever job, and not opened yet
+
+  base::TierStatus tiers[base::k_tiers];
+  bool is_index_full = false;
+  char misspelled[sizeof JobRow::misspelled] = {};  // a file below a prefix that was opened by another name; empty: none
+
+  // The calls that had served files made kernel files, and how many each.
+  struct Call {
+    char name[17] = {};
+    std::uint64_t count = 0;
+  };
+  Call materialized_by[k_call_counts] = {};
+
+  std::uint64_t hits() const;
+  // Opens under a prefix, however they went.
+  std::uint64_t opens() const;
+  // Opens of files that a cache of boundless size would hold.
+  std::uint64_t requests() const;
+  // hits / requests.
+  double hit_rate() const;
+  // The duration in microseconds below which the share `q` of the opens lies.
+  double hit_us(double q) const { return static_cast<double>(base::quantile_ns(totals.hit_latency, q)) / 1000; }
+  double miss_us(double q) const { return static_cast<double>(base::quantile_ns(totals.miss_latency, q)) / 1000; }
+};
+
+JobTotals collect(Region& region, std::uint32_t job);
+
+}  // namespace cube::cache

@@ -1,0 +1,93 @@
+#include "cache/report/figures.h"
+
+#include <array>
+
+#include "cache/report/report_text.h"
+
+namespace cube::cache {
+namespace {
+
+using CountOf = std::uint64_t (*)(const JobTotals& job, std::size_t tier);
+using RealOf = double (*)(const JobTotals& job, std::size_t tier);
+
+// In place of a tier: the row stands for a figure of each tier.
+constexpr std::size_t k_each_tier = Figure::k_no_tier - 1;
+
+consteval Figure row(std::string_view place, Unit unit, std::size_t tier, CountOf count, RealOf real = nullptr) {
+  const std::size_t dot = place.rfind('.');
+  const bool is_inside = dot != std::string_view::npos;
+  return {.group = is_inside ? place.substr(0, dot) : "",
+          .name = is_inside ? place.substr(dot + 1) : place,
+          .unit = unit,
+          .tier = tier,
+          .count = count,
+          .real = real};
+}
+
+consteval Figure row(std::string_view place, Unit unit, std::size_t tier, RealOf real) {
+  return row(place, unit, tier, nullptr, real);
+}
+
+// Hits of a tier are a figure of that tier.
+consteval std::size_t tier_with_hits(base::Counter counter) {
+  for (std::size_t i = 0; i < base::k_tiers; ++i) {
+    if (base::k_tier_kinds[i].hits == counter) return i;
+  }
+  return Figure::k_no_tier;
+}
+
+#define CUBE_ROW(place, unit, tiers, value) \
+  row(place, Unit::unit, tiers, []([[maybe_unused]] const JobTotals& job, [[maybe_unused]] std::size_t tier) { return value; }),
+constexpr Figure k_rows[] = {
+#define CUBE_COUNTER(name, place, unit, help) \
+  CUBE_ROW(place, unit, tier_with_hits(base::Counter::name), job.totals[base::Counter::name])
+#define CUBE_FIGURE(value, place, unit, help) CUBE_ROW(place, unit, Figure::k_no_tier, job.value)
+#define CUBE_TIER_FIGURE(field, unit, help) CUBE_ROW(#field, unit, k_each_tier, job.tiers[tier].field)
+#include "cache/base/stats.def"
+};
+#undef CUBE_ROW
+
+consteval std::size_t count_figures() {
+  std::size_t n = 0;
+  for (const Figure& row : k_rows) n += row.tier == k_each_tier ? base::k_tiers : 1;
+  return n;
+}
+
+// The rows of tiers that stand together become an object for each tier.
+consteval auto all_figures() {
+  std::array<Figure, count_figures()> all{};
+  std::size_t n = 0;
+  for (std::size_t i = 0; i < std::size(k_rows);) {
+    if (k_rows[i].tier != k_each_tier) {
+      all[n++] = k_rows[i++];
+      continue;
+    }
+    std::size_t end = i;
+    while (end < std::size(k_rows) && k_rows[end].tier == k_each_tier) ++end;
+    for (std::size_t tier = 0; tier < base::k_tiers; ++tier) {
+      for (std::size_t of_tier = i; of_tier < end; ++of_tier, ++n) {
+        all[n] = k_rows[of_tier];
+        all[n].group = base::k_tier_kinds[tier].name;
+        all[n].tier = tier;
+      }
+    }
+    i = end;
+  }
+  return all;
+}
+
+constexpr auto k_figures = all_figures();
+
+// Each with an object of its own, a comma, and the longest number.
+consteval std::size_t most_bytes() {
+  std::size_t n = sizeof "{}\n";
+  for (const Figure& figure : k_figures) n += figure.group.size() + figure.name.size() + sizeof R"("":{"":},)" + 24;
+  return n;
+}
+static_assert(most_bytes() <= sizeof ReportText::bytes, "the report in JSON must fit");
+
+}  // namespace
+
+std::span<const Figure> figures() { return k_figures; }
+
+}  // namespace cube::cache

@@ -1,0 +1,47 @@
+// The table of the report: each figure of stats.def, those of tiers once for each tier.
+// Thread safety: constants. A value is read without allocation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "cache/report/collect.h"
+
+namespace cube::cache {
+
+enum class Unit : std::uint8_t { opens, calls, bytes, files, records, share, us };
+
+struct Figure {
+  static constexpr std::size_t k_no_tier = static_cast<std::size_t>(-1);
+
+  std::string_view group;  // the JSON object that it is in: "origin", "latency_us.hit"; empty: the report itself
+  std::string_view name;   // there
+  Unit unit;
+  std::size_t tier;  // left out where the job has no such tier; k_no_tier: always there
+  // One of them, the other is null.
+  std::uint64_t (*count)(const JobTotals& job, std::size_t tier);
+  double (*real)(const JobTotals& job, std::size_t tier);
+
+  bool is_in(const JobTotals& job) const { return tier == k_no_tier || job.tiers[tier].capacity != 0; }
+  bool is_count() const { return count != nullptr; }
+  std::uint64_t count_of(const JobTotals& job) const { return count(job, tier); }
+  double real_of(const JobTotals& job) const { return is_count() ? static_cast<double>(count_of(job)) : real(job, tier); }
+};
+
+// In the order of the JSON object; the figures of an object stand together.
+std::span<const Figure> figures();
+
+// Opens that were not served.
+struct Bypassed {
+  base::Counter counter;
+  bool is_request;     // a cache of boundless size would hold the file
+  const char* reason;  // in the text of the report
+};
+inline constexpr Bypassed k_bypassed[] = {
+#define CUBE_BYPASSED(name, place, is_request, reason, help) {base::Counter::name, is_request, reason},
+#include "cache/base/stats.def"
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,12 @@
+// The report as one JSON object on one line (doc/CONFIG.md).
+// Thread safety: pure functions. Allocates nothing.
+#pragma once
+
+#include "cache/report/collect.h"
+#include "cache/report/report_text.h"
+
+namespace cube::cache {
+
+ReportText report_as_json(const JobTotals& job);
+
+}  // namespace cube::cache

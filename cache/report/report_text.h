@@ -1,0 +1,25 @@
+// A report as it is written: characters in a buffer of fixed size, for nothing may be allocated. The rest of a longer one is cut
+// off. Thread safety: none; each report has its own.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+namespace cube::cache {
+
+struct ReportText {
+  char bytes[4096];
+  std::size_t size = 0;
+  std::string_view view() const { return {bytes, size}; }
+};
+
+template <typename... Args>
+void append(ReportText& text, fmt::format_string<Args...> format, Args&&... args) {
+  const std::size_t room = sizeof text.bytes - text.size;
+  text.size += std::min(room, fmt::format_to_n(text.bytes + text.size, room, format, static_cast<Args&&>(args)...).size);
+}
+
+}  // namespace cube::cache

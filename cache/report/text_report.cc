@@ -1,0 +1,86 @@
+#include "cache/report/text_report.h"
+
+#include <optional>
+
+#include "cache/report/figures.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+// For bypassed_full, the reason of which is the full memory otherwise.
+constexpr const char* k_index_is_full = "while the index was full: very many small files (raise CUBESHIM_RAM)";
+
+double share(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+void append_rates(ReportText& text, const char* label, std::uint64_t requests, std::uint64_t hits) {
+  const std::uint64_t misses = requests > hits ? requests - hits : 0;
+  append(text, "cubeshim: {} request_count:{} hit_count:{} miss_count:{} hit_rate:{:.2f}% miss_rate:{:.2f}%\n", label, requests,
+         hits, misses, 100 * share(hits, requests), 100 * share(misses, requests));
+}
+
+// "cubeshim: disk hit_count:2 capacity:44 used:33 ...": a line of the figures of an object, or nothing if it has none.
+void append_group(ReportText& text, const JobTotals& job, std::string_view group, std::optional<Counter> hits) {
+  bool has_begun = false;
+  for (const Figure& figure : figures()) {
+    if (figure.group != group || !figure.is_in(job)) continue;
+    if (!has_begun) append(text, "cubeshim: {}", group);
+    if (!has_begun && hits) append(text, " hit_count:{}", job.totals[*hits]);
+    has_begun = true;
+    append(text, " {}:{}", figure.name, figure.count_of(job));
+  }
+  if (has_begun) append(text, "\n");
+}
+
+}  // namespace
+
+void append_served(ReportText& text, const JobTotals& job, std::span<const std::string> prefixes) {
+  const std::uint64_t served = job.hits() + job.totals[Counter::misses];
+  append(text, "cubeshim: served {} of {} opens under the prefixes", served, job.opens());
+  const char* before = "; not served: ";
+  for (const auto& [counter, is_request, reason] : k_bypassed) {
+    if (job.totals[counter] == 0) continue;
+    const bool is_index = counter == Counter::bypassed_full && job.is_index_full;
+    append(text, "{}{} {}", before, job.totals[counter], is_index ? k_index_is_full : reason);
+    before = ", ";
+  }
+  std::uint64_t others = job.totals[Counter::materialized];
+  if (others != 0) append(text, "; served, then handed to the kernel: {}", others);
+  before = " (for ";
+  for (const auto& call : job.materialized_by) {
+    if (call.count == 0) continue;
+    append(text, "{}{} {}", before, call.name, call.count);
+    others -= std::min(others, call.count);
+    before = ", ";
+  }
+  if (*before == ',' && others != 0) append(text, ", others {}", others);
+  if (*before == ',') append(text, ")");
+  if (job.misspelled[0] != '\0') {
+    append(
+        text,
+        "; not seen: {} lies below a prefix but was opened by another name (add that name of the directory to CUBESHIM_PREFIXES)",
+        job.misspelled);
+  } else if (job.opens() == 0 && !prefixes.empty()) {
+    append(text, "; no file below");
+    for (const auto& prefix : prefixes) append(text, "{} {}", &prefix == prefixes.data() ? "" : ",", prefix);
+    append(text, " was opened (is that how the program spells it? `cubeshim doctor` looks at the prefixes)");
+  }
+  append(text, "\n");
+}
+
+ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits,
+                          std::span<const std::string> prefixes) {
+  const std::uint64_t requests = job.requests();
+  ReportText text;
+  append_rates(text, "cycle", requests - std::min(last_requests, requests), job.hits() - std::min(last_hits, job.hits()));
+  append_rates(text, "sum", requests, job.hits());
+  if (job.totals[Counter::prefetch_fetched] != 0) append_group(text, job, "prefetch", {});
+  for (const base::TierKind& kind : base::k_tier_kinds) append_group(text, job, kind.name, kind.hits);
+  append_served(text, job, prefixes);
+  return text;
+}
+
+}  // namespace cube::cache
