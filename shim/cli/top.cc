@@ -8,14 +8,31 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/base/clock.h"
-#include "cache/report/collect.h"
+#include "cache/report/figures.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/settings.h"
 
 namespace cube::cli {
 namespace {
 
-using base::Counter;
+// A column of the table and a field of the JSON object. The figure is that of the time between two samples; counts are of a
+// second.
+struct Column {
+  const char* heading;
+  int width;
+  const char* key;  // JSON pointer
+  const char* group;
+  const char* figure;
+};
+constexpr Column k_columns[] = {
+    {"opens/s", 10, "/opens_per_s", "", "opens"},
+    {"hits", 7, "/hit_rate", "", "hit_rate"},
+    {"served/s", 13, "/bytes_served_per_s", "", "bytes_served"},
+    {"origin/s", 13, "/origin_bytes_per_s", "origin", "bytes"},
+    {"prefetched/s", 12, "/prefetched_per_s", "prefetch", "fetched"},
+    {"hit p99", 11, "/latency_us/hit_p99", "latency_us.hit", "p99"},
+    {"miss p99", 11, "/latency_us/miss_p99", "latency_us.miss", "p99"},
+};
 
 struct Top {
   Settings settings;
@@ -34,11 +51,11 @@ struct TopSample {
   std::vector<JobSample> jobs;
 };
 
-// The figures of one job, between two samples.
-struct Rates {
+// The figures of one job between two samples.
+struct Rise {
   std::uint32_t pid = 0;
-  double opens = 0, served_bytes = 0, origin_bytes = 0, prefetched = 0;  // in a second
-  double hit_rate = 0, hit_p99_us = 0, miss_p99_us = 0;
+  double seconds = 1;
+  cache::JobTotals totals;
 };
 
 TopSample take_sample(cache::Region& region) {
@@ -52,62 +69,71 @@ TopSample take_sample(cache::Region& region) {
   return sample;
 }
 
-template <std::size_t N>
-double p99_us(std::array<std::uint64_t, N> now, const std::array<std::uint64_t, N>& before) {
-  for (std::size_t i = 0; i < N; ++i) now[i] -= std::min(now[i], before[i]);
-  return static_cast<double>(base::quantile_ns(now, 0.99)) / 1000;
+template <typename Counts>
+void subtract(Counts& now, const Counts& before) {
+  for (std::size_t i = 0; i < now.size(); ++i) now[i] -= std::min(now[i], before[i]);
 }
 
-Rates rates_of(const JobSample& now, const cache::JobTotals& before, double seconds) {
-  const auto rise = [](std::uint64_t of, std::uint64_t from) { return static_cast<double>(of - std::min(of, from)); };
-  const auto per_second = [&](Counter c) { return rise(now.totals.totals[c], before.totals[c]) / seconds; };
-  Rates rates;
-  rates.pid = now.leader.pid;
-  rates.opens = rise(now.totals.opens(), before.opens()) / seconds;
-  rates.served_bytes = per_second(Counter::bytes_served);
-  rates.origin_bytes = per_second(Counter::origin_bytes);
-  rates.prefetched = per_second(Counter::prefetch_fetched);
-  const double requests = rise(now.totals.requests(), before.requests());
-  rates.hit_rate = requests == 0 ? 0 : rise(now.totals.hits(), before.hits()) / requests;
-  rates.hit_p99_us = p99_us(now.totals.totals.hit_latency, before.totals.hit_latency);
-  rates.miss_p99_us = p99_us(now.totals.totals.miss_latency, before.totals.miss_latency);
-  return rates;
+Rise rise_of(const JobSample& now, const cache::JobTotals& before, double seconds) {
+  Rise rise{now.leader.pid, seconds, now.totals};
+  subtract(rise.totals.totals.counters, before.totals.counters);
+  subtract(rise.totals.totals.hit_latency, before.totals.hit_latency);
+  subtract(rise.totals.totals.miss_latency, before.totals.miss_latency);
+  return rise;
 }
 
-// The figures of jobs that live, and of those that have ended in between.
-std::vector<Rates> all_rates(const TopSample& now, const TopSample& before, double seconds) {
-  std::vector<Rates> all;
+const cache::Figure& figure_of(const Column& column) {
+  const auto all = cache::figures();
+  return *std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.group == column.group && f.name == column.figure; });
+}
+
+double value_of(const cache::Figure& figure, const Rise& rise) {
+  return figure.real_of(rise.totals) / (figure.is_count() ? rise.seconds : 1);
+}
+
+std::string text_of(cache::Unit unit, double value) {
+  switch (unit) {
+    case cache::Unit::bytes: return in_units(static_cast<std::uint64_t>(value));
+    case cache::Unit::share: return fmt::format("{:.1f} %", 100 * value);
+    case cache::Unit::us: return fmt::format("{:.{}f} us", value, value < 1000 ? 1 : 0);
+    default: return fmt::format("{:.0f}", value);
+  }
+}
+
+// The rises of jobs that live, and of those that have ended in between.
+std::vector<Rise> all_rises(const TopSample& now, const TopSample& before, double seconds) {
+  std::vector<Rise> all;
   for (const auto& job : now.jobs) {
     const auto known =
         std::find_if(before.jobs.begin(), before.jobs.end(), [&](const auto& b) { return b.leader == job.leader; });
     if (!job.is_alive && (known == before.jobs.end() || !known->is_alive)) continue;
-    all.push_back(rates_of(job, known == before.jobs.end() ? cache::JobTotals{} : known->totals, seconds));
+    all.push_back(rise_of(job, known == before.jobs.end() ? cache::JobTotals{} : known->totals, seconds));
   }
   return all;
 }
 
-void print_text(cache::Region& region, const std::vector<Rates>& all) {
-  const auto bytes = [](double n) { return in_units(static_cast<std::uint64_t>(n)); };
+void print_text(cache::Region& region, const std::vector<Rise>& all) {
   if (isatty(STDOUT_FILENO) != 0) fmt::print("\x1b[H\x1b[2J");
-  fmt::print("{}\n{:>8} {:>10} {:>7} {:>13} {:>13} {:>12} {:>11} {:>11}\n", region_line(region), "PID", "opens/s", "hits",
-             "served/s", "origin/s", "prefetched/s", "hit p99", "miss p99");
-  for (const auto& job : all) {
-    fmt::print("{:>8} {:>10.0f} {:>5.1f} % {:>13} {:>13} {:>12.0f} {:>8.1f} us {:>8.0f} us\n", job.pid, job.opens,
-               100 * job.hit_rate, bytes(job.served_bytes), bytes(job.origin_bytes), job.prefetched, job.hit_p99_us,
-               job.miss_p99_us);
+  fmt::print("{}\n{:>8}", region_line(region), "PID");
+  for (const Column& column : k_columns) fmt::print(" {:>{}}", column.heading, column.width);
+  fmt::print("\n");
+  for (const Rise& job : all) {
+    fmt::print("{:>8}", job.pid);
+    for (const Column& column : k_columns) {
+      const cache::Figure& figure = figure_of(column);
+      fmt::print(" {:>{}}", text_of(figure.unit, value_of(figure, job)), column.width);
+    }
+    fmt::print("\n");
   }
 }
 
-void print_json(cache::Region& region, const std::vector<Rates>& all, double seconds) {
+void print_json(cache::Region& region, const std::vector<Rise>& all, double seconds) {
   auto jobs = nlohmann::ordered_json::array();
-  for (const auto& job : all) {
-    jobs.push_back({{"pid", job.pid},
-                    {"opens_per_s", job.opens},
-                    {"hit_rate", job.hit_rate},
-                    {"bytes_served_per_s", job.served_bytes},
-                    {"origin_bytes_per_s", job.origin_bytes},
-                    {"prefetched_per_s", job.prefetched},
-                    {"latency_us", {{"hit_p99", job.hit_p99_us}, {"miss_p99", job.miss_p99_us}}}});
+  for (const Rise& job : all) {
+    nlohmann::ordered_json fields = {{"pid", job.pid}};
+    for (const Column& column : k_columns)
+      fields[nlohmann::ordered_json::json_pointer(column.key)] = value_of(figure_of(column), job);
+    jobs.push_back(std::move(fields));
   }
   const nlohmann::ordered_json line = {{"region", region.path()},
                                        {"seconds", seconds},
@@ -131,7 +157,7 @@ int top(const Top& top) {
     // The first shows who is there; there is nothing yet to compare with.
     if (shown == 0) before = now;
     const double seconds = shown == 0 ? 1 : static_cast<double>(now.ns - before.ns) / 1e9;
-    const auto all = all_rates(now, before, seconds);
+    const auto all = all_rises(now, before, seconds);
     if (top.json) {
       print_json(*region, all, seconds);
     } else {

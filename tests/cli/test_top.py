@@ -26,7 +26,10 @@ class Top(Case):
         began = time.monotonic()
         top = self.top("--json")
         first = json.loads(top.stdout.readline())
-        self.assertEqual([(row["pid"], row["opens_per_s"]) for row in first["jobs"]], [(job.pid, 0)])
+        zeros = {"opens_per_s": 0, "hit_rate": 0, "bytes_served_per_s": 0, "origin_bytes_per_s": 0, "prefetched_per_s": 0,
+                 "latency_us": {"hit_p99": 0, "miss_p99": 0}}
+        self.assertEqual(first["jobs"], [{"pid": job.pid} | zeros])
+        self.assertEqual([*first], ["region", "seconds", "processes", "used", "entries", "jobs"])
         job.stdin.write(b"go\n")
         job.stdin.flush()
         self.assertEqual(job.stdout.readline() + job.stdout.readline(), b"%d\ndone\n" % (100 * len(CONTENT)))
@@ -51,7 +54,8 @@ class Top(Case):
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         lines = done.stdout.decode().splitlines()
         self.assertEqual((len(lines), lines[2].split()[0]), (3, str(job.pid)))
-        self.assertIn("served/s", lines[1])
+        self.assertEqual(lines[1], "     PID    opens/s    hits      served/s      origin/s prefetched/s     hit p99    miss p99")
+        self.assertEqual(lines[2].split()[1:], "0 0.0 % 0 bytes 0 bytes 0 0.0 us 0.0 us".split())
         top = self.top()
         self.assertTrue(top.stdout.readline())
         job.communicate(b"go\nend\n", timeout=60)
