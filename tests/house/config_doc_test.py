@@ -1,39 +1,71 @@
-"""The table of settings in doc/CONFIG.md says what cache/base/config.def says. `--write` makes it so."""
+"""The tables of doc/CONFIG.md say what cache/base/config.def and cache/base/stats.def say. `--write` makes it so."""
 
 import re
 import sys
 from pathlib import Path
 
-BEGIN, END = "<!-- from config.def: begin -->\n", "<!-- from config.def: end -->\n"
-ROW = re.compile(r"^CUBE_CONFIG\(\w+, \w+, (.*?)\)$", re.M | re.S)
+SETTING = re.compile(r"^CUBE_CONFIG\(\w+, \w+, (.*?)\)$", re.M | re.S)
+FIGURE = re.compile(r"^CUBE_(COUNTER|BYPASSED|FIGURE|TIER_FIGURE)\((.*?\")\)$", re.M | re.S)
+TIER = re.compile(r'\{"(\w+)", Counter::(\w+)\}')
 
 
 def strings(row: str) -> list[str]:
-    """The four C strings of a row; neighbours with nothing but white space between are one."""
+    """The C strings of a row; neighbours with nothing but white space between are one."""
     joined = re.sub(r'"\s*\n\s*"', "", row)
     return [s.encode().decode("unicode_escape") for s in re.findall(r'"((?:[^"\\]|\\.)*)"', joined)]
 
 
-def table(definition: str) -> str:
-    lines = ["| variable | default | takes | meaning |", "| --- | --- | --- | --- |"]
-    rows = [strings(row) for row in ROW.findall(definition)]
+def table(heading: str, rows: list[list[str]]) -> str:
+    cells = [heading.split(", "), ["---"] * len(heading.split(", ")), *rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def settings(definition: str) -> str:
+    rows = [strings(row) for row in SETTING.findall(definition)]
     assert rows and all(len(row) == 4 for row in rows), "config.def does not read as expected"
-    lines += [f"| `{name}` | {f'`{default}`' if default else 'none'} | {takes} | {text} |" for name, default, takes, text in rows]
-    return "\n".join(lines) + "\n"
+    return table("variable, default, takes, meaning",
+                 [[f"`{name}`", f"`{default}`" if default else "none", takes, text] for name, default, takes, text in rows])
+
+
+def figures(definition: str, tier_kinds: str) -> str:
+    tiers = TIER.findall(tier_kinds)
+    tier_of_hits = {hits: tier for tier, hits in tiers}
+    found = FIGURE.findall(definition)
+    assert tiers and len(found) == len(re.findall(r"^CUBE_", definition, re.M)), "stats.def does not read as expected"
+    rows, of_tiers = [], []
+    for kind, row in found:
+        name, text = re.match(r"\w+", row).group(), strings(row)
+        unit = "opens" if kind == "BYPASSED" else re.search(r'(\w+),\s*"', row if kind == "TIER_FIGURE" else row.split('",', 1)[1]).group(1)
+        if kind == "TIER_FIGURE":
+            of_tiers.append((name, unit, text[-1]))
+            continue
+        rows += of_each(tiers, of_tiers)
+        of_tiers = []
+        tier = tier_of_hits.get(name)
+        rows.append([f"`{text[0]}`", unit, (f"with a {tier}: " if tier else "") + text[-1]])
+    return table("field, unit, meaning", rows + of_each(tiers, of_tiers))
+
+
+def of_each(tiers: list, fields: list) -> list[list[str]]:
+    """The rows of a block of fields that each tier has."""
+    return [[f"`{tier}.{name}`", unit, f"with a {tier}: {text}"] for tier, _ in tiers for name, unit, text in fields]
 
 
 def main(root: Path, write: bool) -> int:
-    document = root / "doc/CONFIG.md"
-    text = document.read_text()
-    before, rest = text.split(BEGIN)
-    current, after = rest.split(END)
-    wanted = table((root / "cache/base/config.def").read_text())
-    if write:
-        document.write_text(before + BEGIN + wanted + END + after)
-    elif current != wanted:
-        print("doc/CONFIG.md is not what config.def says: run tests/house/config_doc_test.py ROOT --write")
-        return 1
-    return 0
+    base, document = root / "cache/base", root / "doc/CONFIG.md"
+    wanted = {"config.def": settings((base / "config.def").read_text()),
+              "stats.def": figures((base / "stats.def").read_text(), (base / "tier_kinds.h").read_text())}
+    status = 0
+    for source, lines in wanted.items():
+        begin, end = f"<!-- from {source}: begin -->\n", f"<!-- from {source}: end -->\n"
+        before, rest = document.read_text().split(begin)
+        current, after = rest.split(end)
+        if write:
+            document.write_text(before + begin + lines + end + after)
+        elif current != lines:
+            print(f"doc/CONFIG.md is not what {source} says: run tests/house/config_doc_test.py ROOT --write")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":
