@@ -51,7 +51,7 @@ demo: deps-demo
 	$(CONFIGURE) $(NO_TESTS) -DCUBESHIM_LAGFS=ON
 	cmake --build $(BUILD) -j $(JOBS) --target product lagfs
 	@echo "== 2 of 2: training on it with and without cubeshim (some three minutes; it says what it does)"
-	$(PYTHON) bench/demo.py --build $(BUILD) $(if $(ORIGIN),--origin $(ORIGIN)) $(DEMO_FLAGS)
+	$(PYTHON) bench/demo/demo.py --build $(BUILD) $(if $(ORIGIN),--origin $(ORIGIN)) $(DEMO_FLAGS)
 
 # Builds, static checks, sanitizers and tests: some 35 minutes on 2 cores. The last line is the runner's.
 test: deps-test

@@ -20,23 +20,24 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench_calls import measure_calls, measure_start, measure_system_calls
-from bench_contest import BenchError
-from bench_disk import measure_hits
-from bench_disk_jobs import measure_larger_than_memory, measure_second_job
-from bench_memory import measure_memory
-from bench_packs import measure_packs
-from bench_prefetch import measure_prefetch
-from bench_real import measure_loaders
-from bench_reads import measure_full_region, measure_miss, measure_reads, measure_two_processes
-from bench_report import Section, as_json, describe_machine, markdown, section_text, targets_table
-from bench_sets import make_sets
-from bench_sidecar import measure_sidecar
-from bench_sidecar_node import measure_node
-from bench_slow import measure_data_loader, measure_first_epoch, measure_second_epoch, measure_unannounced
-from bench_suite import Bench
-from demo_load import Load
-from demo_mount import DemoError
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the root
+from bench.calls.calls import measure_calls, measure_start, measure_system_calls  # noqa: E402
+from bench.calls.memory import measure_memory  # noqa: E402
+from bench.calls.reads import measure_full_region, measure_miss, measure_reads, measure_two_processes  # noqa: E402
+from bench.data.sets import make_sets  # noqa: E402
+from bench.disk.hits import measure_hits  # noqa: E402
+from bench.disk.jobs import measure_larger_than_memory, measure_second_job  # noqa: E402
+from bench.harness.contest import BenchError  # noqa: E402
+from bench.harness.load import Load  # noqa: E402
+from bench.harness.mount import DemoError  # noqa: E402
+from bench.harness.report import Section, as_json, describe_machine, markdown, section_text, targets_table  # noqa: E402
+from bench.harness.suite import Bench  # noqa: E402
+from bench.jobs.real_loaders import measure_loaders  # noqa: E402
+from bench.origin.epochs import measure_data_loader, measure_first_epoch, measure_second_epoch, measure_unannounced  # noqa: E402
+from bench.packs.packs import measure_packs  # noqa: E402
+from bench.prefetch.engines import measure_prefetch  # noqa: E402
+from bench.prefetch.node.demand import measure_node  # noqa: E402
+from bench.prefetch.sidecar import measure_sidecar  # noqa: E402
 
 def measure_disk(bench: Bench) -> Section:
     section = Section("the disk tier")

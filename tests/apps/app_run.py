@@ -26,8 +26,9 @@ from pathlib import Path
 from app_case import PATH, Case
 from app_data import make_base, set_times, tree
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-from demo_mount import unmount  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from bench.harness.mount import unmount  # noqa: E402
 
 PLAIN_WAYS = ["native", "off", "real", "real-warm", "virtual", "virtual-warm"]
 LAG_WAYS = ["lag-native", "lag-virtual"]
@@ -135,7 +136,7 @@ class Workspace:
             "PATH": PATH, "HOME": str(self.out), "LC_ALL": "C.UTF-8", "TZ": "UTC",
             "DATA": str(self.data), "OUT": str(self.out), "VARIANT": self.case.variant, "PYTHON": self.python, "TERM": "dumb",
             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
-            "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "bench"),
+            "TRAIN": str(ROOT / "bench/jobs/train.py"),
             "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", f"{home}/.rustup"),
             "GOCACHE": os.environ.get("GOCACHE", f"{home}/.cache/go-build"), "OMP_NUM_THREADS": "1",
         }

@@ -10,10 +10,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
-BUILD = Path(os.environ.get("CUBESHIM_BUILD") or BENCH.parent / "build")
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench"
+BUILD = Path(os.environ.get("CUBESHIM_BUILD") or ROOT / "build")
 LAGFS = BUILD / "lagfs" if os.access(BUILD / "lagfs", os.X_OK) else None
-sys.path.insert(0, str(BENCH))
+sys.path.insert(0, str(ROOT))
 
 
 def needs(*modules: str):

@@ -1,4 +1,4 @@
-"""demo_report.py: rows are compared only if they saw the same data; the table and the chart hold what they should."""
+"""bench/demo/report.py: rows are compared only if they saw the same data; the table and the chart hold what they should."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import unittest
 
 from support import ScratchTest, needs
 
-import demo_report
-from demo_report import Row, Setting, aligned, differences, table
+from bench.demo.report import Row, Setting, aligned, differences, draw, table
 
 SETTING = Setting("Abacus 3000", 2, "FUSE, 300 us for each open", "100 JPEGs, mean 60 KB")
 
@@ -70,7 +69,7 @@ class Table(unittest.TestCase):
 class Chart(ScratchTest):
     def test_is_a_png_for_one_and_two_loaders(self) -> None:
         for rows in (some_rows(), some_rows() + some_rows("pil")):
-            demo_report.draw(rows, SETTING, self.scratch / "chart.png")
+            draw(rows, SETTING, self.scratch / "chart.png")
             self.assertEqual((self.scratch / "chart.png").read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
 
 

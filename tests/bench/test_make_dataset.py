@@ -21,7 +21,7 @@ def files_of(directory: Path) -> dict[str, str]:
 class MakeDataset(ScratchTest):
     def make(self, directory: Path, count: int = 24, seed: int = 3, **options: int):
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        return run_script("make_dataset.py", directory, "--count", count, "--seed", seed, *words)
+        return run_script("data/make_dataset.py", directory, "--count", count, "--seed", seed, *words)
 
     def test_same_arguments_give_same_bytes_whatever_the_jobs(self) -> None:
         for name, jobs in (("one", 1), ("two", 2)):
@@ -38,7 +38,7 @@ class MakeDataset(ScratchTest):
         self.assertFalse(set(one.values()) & set(two.values()))
 
     def test_sizes_are_spread_like_imagenet(self) -> None:
-        from synthetic_images import BUCKETS, bucket_of
+        from bench.data.synthetic_images import BUCKETS, bucket_of
 
         self.make(self.scratch / "set", count=200)
         sizes = [file.stat().st_size for file in (self.scratch / "set").rglob("*.jpg")]

@@ -18,7 +18,7 @@ class Train(ScratchTest):
         made = tempfile.TemporaryDirectory(prefix="cubeshim-bench-test-")
         cls.addClassCleanup(made.cleanup)
         cls.made = Path(made.name, "set")
-        run_script("make_dataset.py", cls.made, "--count", 48, "--seed", 5, "--classes", 4).check_returncode()
+        run_script("data/make_dataset.py", cls.made, "--count", 48, "--seed", 5, "--classes", 4).check_returncode()
 
     def setUp(self) -> None:
         super().setUp()
@@ -27,7 +27,7 @@ class Train(ScratchTest):
 
     def train(self, *arguments: object, data: Path | None = None, epochs: int = 2) -> list[dict]:
         result = self.scratch / "result.json"
-        done = run_script("train.py", "--data", data or self.data, "--epochs", epochs, "--batch-size", 16, "--json",
+        done = run_script("jobs/train.py", "--data", data or self.data, "--epochs", epochs, "--batch-size", 16, "--json",
                           result, *arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = [line for line in done.stdout.splitlines() if line.startswith("epoch ")]
@@ -38,7 +38,7 @@ class Train(ScratchTest):
         return [(epoch["samples"], epoch["checksum"], epoch["loss"]) for epoch in epochs]
 
     def test_knows_nothing_of_the_library(self) -> None:
-        self.assertNotIn("cubeshim", (BENCH / "train.py").read_text().lower())
+        self.assertNotIn("cubeshim", (BENCH / "jobs/train.py").read_text().lower())
 
     def test_same_for_another_mount_other_workers_and_persistent_ones(self) -> None:
         first = self.train()
@@ -69,10 +69,10 @@ class Train(ScratchTest):
         self.assertEqual(self.train("--per-class", 5, "--no-train", "--workers", 0, epochs=1)[0]["samples"], 20)
 
     def test_missing_data_and_broken_pictures_fail_with_a_name(self) -> None:
-        done = run_script("train.py", "--data", self.scratch / "nowhere")
+        done = run_script("jobs/train.py", "--data", self.scratch / "nowhere")
         self.assert_one_line_error(done, 1, "nowhere")
         (self.data / "class_000/img_000000.jpg").write_bytes(b"no picture")
-        done = run_script("train.py", "--data", self.data, "--loader", "cv2", "--epochs", 1)
+        done = run_script("jobs/train.py", "--data", self.data, "--loader", "cv2", "--epochs", 1)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("img_000000.jpg", done.stderr)
 

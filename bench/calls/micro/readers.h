@@ -1,0 +1,68 @@
+// The ways to read a whole file that are compared. All deliver the bytes of the same file.
+// Thread safety: one reader for each thread.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "bench/calls/micro/file_set.h"
+
+namespace cube::bench {
+
+class Reader {
+ public:
+  virtual ~Reader() = default;
+  // The whole file `index` of the set; valid until the next call. Throws std::runtime_error.
+  virtual std::span<const char> read(std::uint32_t index) = 0;
+};
+
+// All files of a set in one mapped file in /dev/shm, as a cache would hold them: what a copy from memory alone costs.
+class Arena {
+ public:
+  explicit Arena(const FileSet& set);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  const char* data(std::uint32_t index) const { return begin_ + offsets_[index]; }
+
+ private:
+  std::vector<std::size_t> offsets_;
+  char* begin_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// The same in one file on a disk, each on a page, for reads past the page cache: what the disk alone costs. Made where it is not
+// there already.
+class DiskArena {
+ public:
+  DiskArena(const FileSet& set, const std::string& path);
+  ~DiskArena();
+  DiskArena(const DiskArena&) = delete;
+  DiskArena& operator=(const DiskArena&) = delete;
+  int fd() const { return fd_; }
+  std::size_t offset(std::uint32_t index) const { return offsets_[index]; }
+
+ private:
+  void write(const FileSet& set, const std::string& path) const;
+
+  std::vector<std::size_t> offsets_;
+  std::size_t bytes_ = 0;
+  int fd_ = -1;
+};
+
+struct Arenas {
+  std::unique_ptr<Arena> memory;
+  std::unique_ptr<DiskArena> disk;
+};
+
+enum class ReaderKind {
+  posix,     // open, fstat, read, close
+  ifstream,  // std::ifstream into a fresh std::string
+  fread,     // fopen, fseek, ftell, fread, fclose
+  copy,      // memcpy out of the arena
+  direct     // one pread with O_DIRECT out of the arena on the disk
+};
+std::unique_ptr<Reader> make_reader(ReaderKind kind, const FileSet& set, const Arenas& arenas);
+
+}  // namespace cube::bench

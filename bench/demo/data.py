@@ -1,0 +1,90 @@
+"""The files that the demo's rows read: a synthetic set, or a copy of some files of the user's own mount.
+
+Both are kept below the work directory and used again by the next run. The row "local disk" has to read the very same
+files as the rows on the slow mount, or its figures and checksums would mean nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.harness.mount import DemoError, mount_point
+
+SEED = 1
+
+
+def synthetic(work: Path, count: int) -> tuple[Path, str]:
+    """The directory of a synthetic set of `count` files, alone in its parent, and what it is in words."""
+    from bench.data.make_dataset import DatasetError, Recipe, make_dataset
+
+    directory = work / "data" / f"synthetic-{count}"
+    try:
+        made = make_dataset(directory, Recipe(count, SEED, min(10, count)), os.cpu_count() or 1)
+    except DatasetError as error:
+        raise DemoError(str(error)) from None
+    print(made.line(directory), flush=True)
+    return directory, f"{made.files} JPEGs, mean {made.bytes / made.files / 1e3:.0f} KB"
+
+
+def copied(origin: Path, work: Path, count: int) -> tuple[Path, str, int]:
+    """A local copy of the first files of each class of `origin`, about `count` in all; and how many of each class."""
+    classes = sorted(entry.name for entry in os.scandir(origin) if entry.is_dir())
+    if not classes:
+        raise DemoError(f"{origin} holds no class folders")
+    per_class = max(1, count // len(classes))
+    mark = hashlib.sha256(os.fsencode(origin)).hexdigest()[:12]
+    target = work / "copies" / f"{mark}-{per_class}"
+    files = total = 0
+    for name in classes:
+        for source in first_pictures(origin / name, per_class):
+            total += _copy(source, target / source.relative_to(origin))
+            files += 1
+    print(f"{target}: copy of {files} files, {total} bytes", flush=True)
+    return target, f"{files} files, mean {total / max(1, files) / 1e3:.0f} KB", per_class
+
+
+def first_pictures(directory: Path, count: int) -> Iterator[Path]:
+    """The first `count` pictures of a class, in the order in which ImageFolder lists them."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS
+
+    for root, _, names in sorted(os.walk(directory, followlinks=True)):
+        for name in sorted(names):
+            if count == 0:
+                return
+            if name.lower().endswith(IMG_EXTENSIONS):
+                count -= 1
+                yield Path(root, name)
+
+
+def _copy(source: Path, target: Path) -> int:
+    """Copies one file unless it is there, and drops it from the page cache, so that the copy warms no row."""
+    size = source.stat().st_size
+    if not target.exists() or target.stat().st_size != size:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(target.name + ".part")
+        with open(source, "rb") as reader, open(partial, "wb") as writer:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+            os.posix_fadvise(reader.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        partial.replace(target)
+    return size
+
+
+def warm(directory: Path) -> None:
+    """Reads every file once, so that the row on the local disk is measured with a warm page cache."""
+    for root, _, names in os.walk(directory):
+        for name in names:
+            Path(root, name).read_bytes()
+
+
+def filesystem_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The type of the file system that holds `path`, as the kernel calls it."""
+    kind, longest = "unknown", -1
+    for line in mounts.read_text(errors="surrogateescape").splitlines():
+        point = mount_point(line)
+        if path.is_relative_to(point) and len(point) >= longest:
+            kind, longest = line.split()[2], len(point)
+    return kind

@@ -1,0 +1,172 @@
+"""Contests: the same work done in several ways, timed in turn (A B A B ...), pass by pass, so that what else the
+machine does falls on all of them alike.
+
+A contender is a process that reads a set, waits for a line on its stdin before each pass and prints one JSON object a
+pass: cubeshim_bench --gated, and bench/jobs/loaders.py. It says the digest of the bytes it got; all must agree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+class BenchError(Exception):
+    """The benchmark cannot go on, or would compare unlike work; its text is the one line to print."""
+
+
+@dataclass(frozen=True)
+class Shim:
+    """How a child is run under the library. Only children ever get LD_PRELOAD."""
+
+    library: Path
+    prefix: Path
+    name: str
+    ram: str = "1500M"
+    stats: Path | None = None
+    mode: str = "virtual"
+    more: tuple[tuple[str, str], ...] = ()  # of the environment
+
+    def environment(self) -> dict[str, str]:
+        return {"LD_PRELOAD": str(self.library), "CUBESHIM_PREFIXES": str(self.prefix), "CUBESHIM_NAME": self.name,
+                "CUBESHIM_RAM": self.ram, "CUBESHIM_MODE": self.mode,
+                "CUBESHIM_STATS": str(self.stats) if self.stats else "off", "CUBESHIM_STATS_FORMAT": "json", **dict(self.more)}
+
+
+def child_environment(shim: Shim | None) -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items()
+             if name != "LD_PRELOAD" and not name.startswith("CUBESHIM_")}
+    return {**plain, **(shim.environment() if shim else {})}
+
+
+@dataclass
+class Passes:
+    """The timed passes of one contender."""
+
+    name: str
+    files: int = 0  # read in one pass, by all processes together
+    wall_ns: list[int] = field(default_factory=list)
+    cpu_ns: list[int] = field(default_factory=list)
+
+    def us(self, cpu: bool = False) -> list[float]:
+        """Microseconds a file, pass by pass."""
+        return [ns / 1e3 / self.files for ns in (self.cpu_ns if cpu else self.wall_ns)]
+
+    def files_per_s(self) -> list[float]:
+        return [1e6 / us for us in self.us()]
+
+
+class Contender:
+    """A child that does one pass at each call."""
+
+    def __init__(self, name: str, command: Sequence[str | Path], shim: Shim | None = None, processes: int = 1,
+                 loops: int = 1):
+        self.passes = Passes(name)
+        self.digest = ""
+        self._child = subprocess.Popen([*map(str, command)], env=child_environment(shim), stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, text=True)
+        self._processes, self._loops = processes, loops
+        self._ready = False
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def __enter__(self) -> Contender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    def wait_until_ready(self) -> None:
+        if self._ready:
+            return
+        first = self._line()
+        self.digest = first["digest"]
+        self.passes.files = first["files"] * self._processes * self._loops
+        self._ready = True
+
+    def run(self) -> None:
+        self.wait_until_ready()
+        self._child.stdin.write("go\n")
+        self._child.stdin.flush()
+        line = self._line()
+        self.passes.wall_ns.append(line["wall_ns"])
+        self.passes.cpu_ns.append(line["cpu_ns"])
+
+    def finish(self) -> None:
+        if self._child.stdin.closed:
+            return
+        self._child.stdin.close()
+        for text in self._child.stdout:
+            self.digest = json.loads(text).get("digest") or self.digest
+        if self._child.wait():
+            raise BenchError(f"{self.passes.name}: the reading process ended with {self._child.returncode}")
+
+    def _line(self) -> dict:
+        text = self._child.stdout.readline()
+        if not text:
+            raise BenchError(f"{self.passes.name}: the reading process ended with {self._child.wait()}")
+        return json.loads(text)
+
+
+def alternate(contenders: Sequence[Contender], rounds: int) -> dict[str, Passes]:
+    """`rounds` passes of each, in turn; the turn starts with another one each round."""
+    for contender in contenders:
+        contender.wait_until_ready()
+    for number in range(rounds):
+        first = number % len(contenders)
+        for contender in [*contenders[first:], *contenders[:first]]:
+            contender.run()
+    for contender in contenders:
+        contender.finish()
+    digests = {contender.digest for contender in contenders}
+    if len(digests) != 1:
+        raise BenchError("not the same bytes: " + ", ".join(f"{c.passes.name} {c.digest}" for c in contenders))
+    return {contender.passes.name: contender.passes for contender in contenders}
+
+
+def alternate_cold(make: Sequence[Callable[[], Contender]], rounds: int) -> dict[str, Passes]:
+    """The same for what only its first pass is worth timing: new processes for each round."""
+    sums: dict[str, Passes] = {}
+    digests = set()
+    for number in range(rounds):
+        first = number % len(make)
+        for start in [*make[first:], *make[:first]]:
+            with start() as contender:
+                contender.run()
+                contender.finish()
+            digests.add(contender.digest)
+            passes = sums.setdefault(contender.passes.name, Passes(contender.passes.name, contender.passes.files))
+            passes.wall_ns += contender.passes.wall_ns
+            passes.cpu_ns += contender.passes.cpu_ns
+    if len(digests) != 1:
+        raise BenchError(f"not the same bytes in {', '.join(sums)}")
+    return sums
+
+
+@dataclass(frozen=True)
+class Spread:
+    median: float
+    low: float  # quartiles
+    high: float
+
+    def text(self, digits: int = 2) -> str:
+        return f"{self.median:.{digits}f} ({self.low:.{digits}f}–{self.high:.{digits}f})"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    if len(values) < 2:
+        return Spread(values[0], values[0], values[0])
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return Spread(middle, low, high)
+
+
+def ratios(slow: Passes, fast: Passes, cpu: bool = False) -> Spread:
+    """How many times faster `fast` is, round by round."""
+    return spread([a / b for a, b in zip(slow.us(cpu), fast.us(cpu))])

@@ -1,0 +1,73 @@
+"""A control group with a bound on memory, for children of a benchmark: page cache, /dev/shm and the processes' own together."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from bench.harness.contest import BenchError
+
+ROOT = Path("/sys/fs/cgroup")
+PATIENCE_S = 10
+# For version 1 (in the folder of the controller) and for version 2: the bound, the most that was used, and the line of memory.stat with the processes' own.
+NAMES = {True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss"), False: ("memory.max", "memory.peak", "anon")}
+
+
+def own_group() -> tuple[Path, bool]:
+    """Where a group may be made, and whether that is version 1."""
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    for _, controllers, path in lines:
+        if "memory" in controllers.split(","):
+            # Inside a container the path may be seen from the host; then what is mounted here is our own.
+            own = ROOT / "memory" / path.lstrip("/")
+            return (own if own.is_dir() else ROOT / "memory"), True
+    for number, _, path in lines:
+        if number == "0" and (ROOT / "cgroup.controllers").exists():
+            own = ROOT / path.lstrip("/")
+            # Processes and groups cannot live side by side, but for the root.
+            return (own.parent if own != ROOT else ROOT), False
+    raise BenchError("no control group for memory is to be had")
+
+
+class MemoryGroup:
+    def __init__(self, limit: int = 0):
+        parent, self._is_first = own_group()
+        self.path = parent / f"cubeshim-bench-{os.getpid()}-{time.monotonic_ns()}"
+        limit_name, self._most, self._own = NAMES[self._is_first]
+        try:
+            self.path.mkdir()
+            if limit:
+                (self.path / limit_name).write_text(str(limit))
+        except OSError as error:
+            raise BenchError(f"no control group for memory is to be had (root is needed): {error}") from error
+
+    def __enter__(self) -> MemoryGroup:
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        # Memory that its processes have left goes to the parent; the group itself goes when they have.
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.path.rmdir()
+            except OSError:
+                if kind is not None:
+                    # Why it ends is what is to be told.
+                    return
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def enter(self) -> None:
+        """In a child, before exec."""
+        (self.path / "cgroup.procs").write_text("0")
+
+    def most_bytes(self) -> int:
+        """What was used at most, page cache and shared memory with it."""
+        return int((self.path / self._most).read_text())
+
+    def own_bytes(self) -> int:
+        """What the processes have allocated: neither page cache nor shared memory."""
+        rows = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        return int(rows[self._own])

@@ -1,0 +1,137 @@
+"""The slow mount of the demo: lagfs, a FUSE mount with a set latency, started and taken down again; and its counters.
+
+lagfs counts every operation that reaches it, apart for data files and for everything else, in MNT/.lagfs/counters.json.
+Reading that file costs and counts nothing, so it may be read while a job runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from bench.harness.load import process_seconds
+
+START_SECONDS = 15.0
+STOP_SECONDS = 5.0
+# The sum, and what tells of a close: lagfs answers that without latency.
+NOT_COUNTED = {"total", "release", "releasedir", "flush", "forget", "forget_multi", "batch_forget", "init", "destroy"}
+
+
+class DemoError(Exception):
+    """Something the user can put right; its text is the one line to print."""
+
+
+def check_fuse(device: str = "/dev/fuse") -> None:
+    """Raises DemoError, with the way out, where this machine cannot mount a FUSE file system."""
+    way_out = "point the demo at a slow mount of your own that holds class folders: make demo ORIGIN=/mnt/x"
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        raise DemoError(f"{device} is missing here, so there is no slow mount to show; {way_out}") from None
+    except OSError as error:
+        raise DemoError(f"{device} cannot be opened ({error.strerror}); {way_out}") from None
+
+
+class SlowMount:
+    """`with SlowMount(...) as mount:` mounts `source` at a fresh directory below `work`, and cleans up at the end."""
+
+    def __init__(self, lagfs: Path, source: Path, work: Path, latency_us: int):
+        self.lagfs, self.source, self.work, self.latency_us = lagfs, source, work, latency_us
+        self.path = Path()
+        self.process: subprocess.Popen | None = None
+
+    def __enter__(self) -> SlowMount:
+        if not os.access(self.lagfs, os.X_OK):
+            raise DemoError(f"{self.lagfs} is missing: build it first with make")
+        check_fuse()
+        self.path = Path(tempfile.mkdtemp(prefix="mount-", dir=self.work))
+        delays = [word for name in ("lookup", "open", "read", "getattr")
+                  for word in (f"--{name}-us", str(self.latency_us))]
+        try:
+            # Its own session: Ctrl-C ends the demo, which then unmounts; it must not end lagfs under the job.
+            self.process = subprocess.Popen([self.lagfs, "--foreground", *delays, self.source, self.path],
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+            self._wait_until_mounted()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _wait_until_mounted(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not is_mounted(self.path):
+            status = self.process.poll()
+            if status is not None:
+                raise DemoError(f"lagfs could not mount {self.path} (exit {status})")
+            if time.monotonic() > deadline:
+                raise DemoError(f"lagfs did not mount {self.path} within {START_SECONDS:.0f} s")
+            time.sleep(0.02)
+
+    def __exit__(self, *_: object) -> None:
+        if self.path != Path():
+            unmount(self.path)
+        if self.process:
+            end(self.process)
+        if self.path != Path() and not is_mounted(self.path):
+            self.path.rmdir()
+
+    def reset(self) -> None:
+        (self.path / ".lagfs" / "reset").write_text("1\n")
+
+    def cpu_seconds(self) -> float:
+        return process_seconds(self.process.pid)
+
+    def data_operations(self) -> int:
+        return count_data_operations(json.loads((self.path / ".lagfs" / "counters.json").read_text()))
+
+
+def count_data_operations(counters: dict) -> int:
+    """Operations on data files that wait for the origin, from {"open": {"count": 3, "data_files": 2, ...}, ...}."""
+    return sum(row["data_files"] for name, row in counters.items()
+               if isinstance(row, dict) and name not in NOT_COUNTED)
+
+
+def is_mounted(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Asks the table of mounts and not `path` itself, which answers with errors once lagfs is dead."""
+    return any(mount_point(line) == str(path) for line in mounts.read_text(errors="surrogateescape").splitlines())
+
+
+def mount_point(line: str) -> str:
+    """The mount point in a line of /proc/self/mounts, where spaces and the like are octal escapes."""
+    return re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), line.split()[1])
+
+
+def unmount(path: Path) -> None:
+    """Unmounts `path`: waits for late users of it, then detaches it from them."""
+    tool = shutil.which("fusermount3") or shutil.which("fusermount")
+    plain, lazy = ([tool, "-u"], [tool, "-uz"]) if tool else (["umount"], ["umount", "-l"])
+    deadline = time.monotonic() + STOP_SECONDS
+    while is_mounted(path):
+        command = plain if time.monotonic() < deadline else lazy
+        subprocess.run([*command, path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if command is lazy:
+            break
+        if is_mounted(path):
+            time.sleep(0.1)
+
+
+def end(process: subprocess.Popen, first_wait: float = 0.5) -> None:
+    """Ends a process of ours: it may end by itself, then it gets SIGTERM and time to end its children, and then all of
+    the session that it leads gets SIGKILL."""
+    for send in (None, process.terminate, lambda: os.killpg(process.pid, signal.SIGKILL)):
+        try:
+            if send:
+                send()
+            process.wait(STOP_SECONDS if send else first_wait)
+            return
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            pass

@@ -1,0 +1,77 @@
+"""What every suite of `make bench` is given: where things are, how long it may take, and how a contender is started."""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.data.sets import FileSet
+from bench.harness.contest import Contender, Shim
+
+LOADERS = Path(__file__).resolve().parents[1] / "jobs" / "loaders.py"
+MANY_PASSES = 10_000
+FULL_RAM = "8M"  # the least; the filler is larger
+
+
+def have_memory(megabytes: int) -> None:
+    """What is freed now is the machine's own for a second or two. A virtual machine may give free memory back to its host,
+    and then waits 2 ms for each new megabyte: a figure that is none of a cache's."""
+    with mmap.mmap(-1, megabytes << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        for at in range(0, len(memory), mmap.PAGESIZE):
+            memory[at] = 1
+
+
+@dataclass
+class Bench:
+    build: Path
+    work: Path
+    quick: bool
+    sets: dict[str, FileSet] = field(default_factory=dict)
+    _numbers: itertools.count = field(default_factory=itertools.count)
+
+    @property
+    def library(self) -> Path:
+        return self.build / "libcubeshim.so"
+
+    @property
+    def program(self) -> Path:
+        return self.build / "cubeshim_bench"
+
+    @property
+    def lagfs(self) -> Path:
+        return self.build / "lagfs"
+
+    @property
+    def data(self) -> Path:
+        return self.work / "data"
+
+    def rounds(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+    def shim(self, prefix: Path | None = None, ram: str = "1500M", stats: Path | None = None,
+             more: dict[str, str] | None = None) -> Shim:
+        """With a cache of its own, that nobody has filled."""
+        return Shim(self.library, prefix or self.data, f"bench-{os.getpid()}-{next(self._numbers)}", ram, stats,
+                    more=tuple((more or {}).items()))
+
+    def reader(self, name: str, data: Path, shim: Shim | None = None, reader: str = "posix", processes: int = 1,
+               loops: int = 1, limit: int = 0, options: tuple[str | Path, ...] = (), names: Path | None = None) -> Contender:
+        """cubeshim_bench as a contender; `names` has the same files as `data` and is listed in its place."""
+        command = [self.program, "--gated", "--set", data, "--reader", reader, "--processes", processes, "--loops", loops,
+                   "--limit", limit, "--passes", MANY_PASSES, "--names", names or data, *options]
+        return Contender(name, command, shim, processes, loops)
+
+    def loader(self, name: str, data: Path, loader: str, shim: Shim | None = None, limit: int = 0,
+               names: Path | None = None) -> Contender:
+        """A Python loader as a contender."""
+        return Contender(name, [sys.executable, LOADERS, "--set", data, "--names", names or data, "--loader", loader,
+                                "--limit", limit], shim)
+
+    def full(self, name: str, data: Path, limit: int = 0) -> Contender:
+        """The shim with a region that other files have filled, so that every open passes through."""
+        return self.reader(name, data, self.shim(ram=FULL_RAM), limit=limit, options=("--filler", self.sets["filler"].path))

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""The first epoch of files of some megabytes: with the shim against the bare mount, in turn, on a mount of its own for each run.
+
+    bench/origin/large_files.py --build build [--rounds 5] [--files 60] [--mounts lagfs,direct,disk] [--readers whole,chunks]
+
+`lagfs`: 1 ms an operation and 500 MB/s over all reads; `direct`: the same without a page cache; `disk`: a directory of the local
+disk whose pages were dropped; `memory`: the same with all its pages in memory. Readers, in Python: `whole` is open().read(),
+`chunks` reads 64 KiB and takes their crc32, `read4k`, `read64k` and `read1m` are read(2) in such pieces, `fromfile` is numpy's,
+`load` reads a header and then the rest into an array through a dup, as numpy.load does, `header` reads 4 KiB. Times are of the
+loop over the files in one process, which makes the region itself. `origin's bytes`: read by the mount's server, with the shim
+over without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root
+from bench.harness.mount import is_mounted, unmount  # noqa: E402
+
+LATENCY_US = 1000
+BANDWIDTH_MB = 500
+MEGABYTE = 1_000_000
+CHUNK = 64 << 10
+
+READER = '''
+import os, sys, time, zlib
+reader, paths = sys.argv[1], sys.argv[2:]
+total = 0
+if reader == "fromfile":
+    import numpy
+piece_size = {"read4k": 4 << 10, "read64k": 64 << 10, "read1m": 1 << 20}.get(reader, 0)
+began = time.perf_counter()
+for path in paths:
+    if piece_size:
+        fd = os.open(path, os.O_RDONLY)
+        while n := len(os.read(fd, piece_size)):
+            total += n
+        os.close(fd)
+        continue
+    if reader == "fromfile":
+        total += numpy.fromfile(path, numpy.uint8).size
+        continue
+    with open(path, "rb") as file:
+        if reader == "whole":
+            total += len(file.read())
+        elif reader == "load":
+            # As numpy.load: the header, and the rest into an array, through a dup of the fd.
+            head = file.read(128)
+            rest = bytearray(os.fstat(file.fileno()).st_size - 128)
+            with open(os.dup(file.fileno()), "rb", buffering=0) as other:
+                other.seek(128)
+                total += other.readinto(rest)
+        elif reader == "header":
+            total += len(file.read(4096))
+        else:
+            crc = 0
+            while piece := file.read(65536):
+                crc = zlib.crc32(piece, crc)
+                total += len(piece)
+print(time.perf_counter() - began, total)
+'''
+
+
+def make_files(directory: Path, count: int, size: int) -> list[str]:
+    """Of an hour ago, for what is new is looked at more often."""
+    directory.mkdir()
+    names = [f"f{i:03}" for i in range(count)]
+    for name in names:
+        (directory / name).write_bytes(os.urandom(size))
+    os.sync()
+    past = time.time() - 3600
+    for name in names:
+        os.utime(directory / name, (past, past))
+    return names
+
+
+def drop_pages(directory: Path) -> None:
+    for path in directory.iterdir():
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+@contextmanager
+def mounted(build: Path, source: Path, direct: bool) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="mount-", dir=source.parent))
+    delays = [word for name in ("lookup", "open", "read", "getattr") for word in (f"--{name}-us", str(LATENCY_US))]
+    child = subprocess.Popen([build / "lagfs", "--foreground", *(["--direct"] if direct else []), *delays,
+                              "--bandwidth-mb", str(BANDWIDTH_MB), source, path],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        while not is_mounted(path):
+            if child.poll() is not None:
+                sys.exit("lagfs did not mount")
+            time.sleep(0.02)
+        yield path
+    finally:
+        unmount(path)
+        child.wait(60)
+        path.rmdir()
+
+
+def run(build: Path, reader: str, directory: Path, names: list[str], shim: bool) -> float:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM") and k != "LD_PRELOAD"}
+    if shim:
+        environment |= {"CUBESHIM_PREFIXES": str(directory), "CUBESHIM_NAME": f"first-epoch-{os.getpid()}", "CUBESHIM_RAM": "4G",
+                        "CUBESHIM_STATS": "off", "LD_PRELOAD": str((build / "libcubeshim.so").resolve()),
+                        **{k: v for k, v in os.environ.items() if k.startswith("CUBESHIM")}}
+    done = subprocess.run([sys.executable, "-c", READER, reader, *(str(directory / n) for n in names)],
+                          env=environment, capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[0])
+
+
+def measure(arguments: argparse.Namespace, work: Path, mount: str, reader: str, size: int, names: list[str]) -> str:
+    source = work / f"files-{size}"
+    times: dict[bool, list[float]] = {False: [], True: []}
+    origin = {False: 0, True: 0}
+    for turn in range(arguments.rounds + 1):
+        for shim in (False, True) if turn % 2 == 0 else (True, False):
+            if mount in ("disk", "memory"):
+                if mount == "disk":
+                    drop_pages(source)
+                seconds = run(arguments.build, reader, source, names, shim)
+            else:
+                with mounted(arguments.build, source, mount == "direct") as path:
+                    seconds = run(arguments.build, reader, path, names, shim)
+                    origin[shim] += json.loads((path / ".lagfs" / "counters.json").read_text())["read"]["bytes"]
+            if turn > 0:
+                times[shim].append(seconds)
+    ratios = sorted(s / n for s, n in zip(times[True], times[False]))
+    share = f"{origin[True] / origin[False]:.2f}" if origin[False] else "-"
+    each = {shim: 1000 * statistics.median(t) / len(names) for shim, t in times.items()}
+    return (f"| {mount} | {reader} | {size // MEGABYTE} MB | {each[False]:.2f} | {each[True]:.2f} |"
+            f" {statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f}) | {share} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--files", type=int, default=60)
+    parser.add_argument("--mounts", default="lagfs,direct,disk,memory")
+    parser.add_argument("--readers", default="whole,chunks,load,header")
+    parser.add_argument("--sizes", default="4,8,16")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()))
+    arguments = parser.parse_args()
+    print("| mount | reader | file | bare, ms a file | shim, ms a file | shim over bare (least-most) | origin's bytes |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory(prefix="first-epoch-", dir=arguments.work) as work:
+        for size in (MEGABYTE * int(s) for s in arguments.sizes.split(",")):
+            names = make_files(Path(work) / f"files-{size}", arguments.files, size)
+            for mount in arguments.mounts.split(","):
+                for reader in arguments.readers.split(","):
+                    print(measure(arguments, Path(work), mount, reader, size, names), flush=True)
+            for name in names:
+                (Path(work) / f"files-{size}" / name).unlink()
+
+
+if __name__ == "__main__":
+    main()
