@@ -27,23 +27,30 @@ from bench.calls.reads import measure_full_region, measure_miss, measure_reads, 
 from bench.data.sets import make_sets  # noqa: E402
 from bench.disk.hits import measure_hits  # noqa: E402
 from bench.disk.jobs import measure_larger_than_memory, measure_second_job  # noqa: E402
-from bench.harness.contest import BenchError  # noqa: E402
+from bench.harness.errors import BenchError  # noqa: E402
 from bench.harness.load import Load  # noqa: E402
-from bench.harness.mount import DemoError  # noqa: E402
-from bench.harness.report import Section, as_json, describe_machine, markdown, section_text, targets_table  # noqa: E402
+from bench.harness.machine import describe_machine  # noqa: E402
+from bench.harness.report import Section, as_json, markdown, section_text, targets_table  # noqa: E402
 from bench.harness.suite import Bench  # noqa: E402
+from bench.jobs.data_loader import measure_data_loader  # noqa: E402
 from bench.jobs.real_loaders import measure_loaders  # noqa: E402
-from bench.origin.epochs import measure_data_loader, measure_first_epoch, measure_second_epoch, measure_unannounced  # noqa: E402
+from bench.origin.epochs import measure_first_epoch, measure_second_epoch, measure_unannounced  # noqa: E402
 from bench.packs.packs import measure_packs  # noqa: E402
 from bench.prefetch.engines import measure_prefetch  # noqa: E402
-from bench.prefetch.node.demand import measure_node  # noqa: E402
-from bench.prefetch.sidecar import measure_sidecar  # noqa: E402
+from bench.prefetch.node.demand import measure_demand  # noqa: E402
+from bench.prefetch.node.leader import measure_exit, measure_takeover  # noqa: E402
+from bench.prefetch.node.long_list import measure_memory_of_list  # noqa: E402
+from bench.prefetch.node.ranks import measure_ranks  # noqa: E402
+from bench.prefetch.sidecar import measure_first_epochs, measure_large_data  # noqa: E402
 
-def measure_disk(bench: Bench) -> Section:
-    section = Section("the disk tier")
-    for part in (measure_hits, measure_larger_than_memory, measure_second_job):
-        part(bench, section)
-    return section
+
+def of_parts(title: str, *parts: Callable[[Bench, Section], None]) -> Callable[[Bench], Section]:
+    def measure_parts(bench: Bench) -> Section:
+        section = Section(title)
+        for part in parts:
+            part(bench, section)
+        return section
+    return measure_parts
 
 
 SUITES: dict[str, Callable[[Bench], Section]] = {
@@ -62,9 +69,9 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "dataloader": measure_data_loader,
     "prefetch": measure_prefetch,
     "packs": measure_packs,
-    "sidecar": measure_sidecar,
-    "node": measure_node,
-    "disk": measure_disk,
+    "sidecar": of_parts("the sidecar", measure_first_epochs, measure_large_data),
+    "node": of_parts("the sidecar on a node", measure_demand, measure_ranks, measure_takeover, measure_exit, measure_memory_of_list),
+    "disk": of_parts("the disk tier", measure_hits, measure_larger_than_memory, measure_second_job),
 }
 
 
@@ -117,7 +124,7 @@ def main(arguments: list[str]) -> int:
         print("run_bench: LD_PRELOAD is set; children get a clean one", file=sys.stderr)
     try:
         return run(options, command)
-    except (BenchError, DemoError, OSError, subprocess.CalledProcessError) as error:
+    except (BenchError, OSError, subprocess.CalledProcessError) as error:
         print(f"run_bench: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -10,8 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from bench.harness.contest import BenchError, Shim, child_environment, spread
+from bench.harness.contest import in_turn, spread
+from bench.harness.errors import BenchError
 from bench.harness.report import Section, Table, Target
+from bench.harness.shim import Shim, child_environment
 from bench.harness.suite import Bench
 
 NOTHING_ON = ("Call/read(1)", "Call/pread(1)", "Call/write(1)", "Call/pwrite(1)")
@@ -26,7 +28,7 @@ def measure_calls(bench: Bench) -> Section:
     shimmed: dict[str, list[float]] = {}
     for number in range(bench.rounds(15, 7)):
         turns = [(plain, None), (shimmed, bench.shim())]
-        for sums, shim in turns if number % 2 == 0 else reversed(turns):
+        for sums, shim in in_turn(turns, number):
             for name, ns in time_calls(bench, shim, number).items():
                 sums.setdefault(name, []).append(ns)
     rows, worst = [], ("", 0.0)
@@ -76,7 +78,7 @@ def measure_start(bench: Bench) -> Section:
         plain, shimmed = [], []
         for number in range(bench.rounds(61, 31)):
             turns = [(plain, None), (shimmed, bench.shim())]
-            for sums, shim in turns if number % 2 == 0 else reversed(turns):
+            for sums, shim in in_turn(turns, number):
                 sums.append(time_start(command, shim))
         cpu = [spread([run[0] for run in runs]) for runs in (plain, shimmed)]
         more = spread([b[0] - a[0] for a, b in zip(plain, shimmed)])

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.harness.contest import BenchError
+from bench.harness.errors import BenchError
 from bench.harness.report import Section, Table, Target
+from bench.harness.shim import exit_report
 from bench.harness.suite import Bench
 
 PROCESSES = 8
 MIB = 1 << 20
 BUCKET_BYTES, SLOTS = 64, 8
-# magic, version, header_bytes; segment_bytes, segment_count, four bucket counts; seven offsets of tables, four of the index,
-# the first segment's and the end (cache/region/layout.h).
-HEADER = "<QII2I4I13Q"
+# magic, version, header_bytes; segment_bytes, segment_count, process_slots, job_rows, five bucket counts, a gap; twelve offsets of
+# tables, five of the index, the first segment's and the end (cache/region/layout.h).
+HEADER = "<QII4I5I4x19Q"
 # One copy: the bytes, headers, paths and padding to pages for each file, the control tables, and for each process the
 # segment that it was filling.
 MOST_PADDING = 0.06
@@ -36,15 +36,13 @@ def measure_memory(bench: Bench) -> Section:
     data = bench.sets["mix"]
     stats = bench.work / "memory.json"
     shim = bench.shim(stats=stats)
-    region = Path(f"/dev/shm/cubeshim-{os.geteuid()}-{shim.name}")
-    before = look(region, [])
+    before = look(shim.region, [])
     with bench.reader("8 processes", data.path, shim, processes=PROCESSES) as contender:
         contender.run()
-        after = look(region, children_of(contender.pid))
-        layout = read_layout(region)
+        after = look(shim.region, children_of(contender.pid))
+        layout = read_layout(shim.region)
         contender.finish()
-    report = json.loads(stats.read_text().strip().splitlines()[-1])
-    stats.unlink()
+    report = exit_report(stats)
     rows = [("bytes of the files", mib(data.bytes)), ("memory of the region's file", mib(after.region)),
             ("more used in /dev/shm", mib(after.directory - before.directory)),
             ("more Shmem in /proc/meminfo", mib(after.shmem - before.shmem)),
@@ -88,7 +86,7 @@ class Layout:
 def read_layout(region: Path) -> Layout:
     with open(region, "rb") as file:
         fields = struct.unpack(HEADER, file.read(struct.calcsize(HEADER)))
-    layout = Layout(fields[3], fields[4], fields[5:9], fields[-2])
+    layout = Layout(fields[3], fields[4], fields[7:12], fields[-2])
     if layout.control_bytes + layout.capacity != fields[-1]:
         raise BenchError("the layout of the region has changed: bring HEADER of bench/calls/memory.py in line with layout.h")
     return layout

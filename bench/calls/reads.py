@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.harness.contest import Passes, Spread, alternate, alternate_cold, ratios, spread
+from bench.harness.contest import Passes, Spread, alternate, alternate_cold, figures, ratios, spread
 from bench.harness.load import Load
 from bench.harness.report import Section, Table, Target
 from bench.harness.suite import Bench
@@ -25,7 +25,7 @@ def measure_reads(bench: Bench) -> Section:
         data = bench.sets[name].path
         found = alternate([bench.reader(EXT4, data), bench.reader(HIT, data, bench.shim()),
                            bench.reader(COPY, data, reader="copy")], bench.rounds(25, 9))
-        section.data[name] = {key: {"cpu_us": passes.us(True), "wall_us": passes.us()} for key, passes in found.items()}
+        section.data[name] = figures(found)
         rows.append(row_of_reads(name, found))
         section.targets += targets_of_reads(name, found)
     section.tables.append(Table(
@@ -66,7 +66,7 @@ def measure_two_processes(bench: Bench) -> Section:
                            bench.reader(f"{HIT} {count}", data, bench.shim(), processes=count, loops=2),
                            bench.reader(f"{COPY} {count}", data, reader="copy", processes=count, loops=2)]
         found = alternate(contenders, bench.rounds(15, 7))
-        section.data[name] = {key: {"cpu_us": passes.us(True), "wall_us": passes.us()} for key, passes in found.items()}
+        section.data[name] = figures(found)
         for way in (EXT4, HIT, COPY):
             one, two = found[f"{way} 1"], found[f"{way} 2"]
             by_wall, by_cpu = ratios(one, two), doubled(one, two)
@@ -112,7 +112,7 @@ def measure_miss(bench: Bench) -> Section:
                                bench.rounds(9, 5))
         ext4, miss = found[EXT4], found["miss"]
         more = spread([b - a for a, b in zip(ext4.us(True), miss.us(True))])
-        section.data[name] = {key: {"cpu_us": passes.us(True), "wall_us": passes.us()} for key, passes in found.items()}
+        section.data[name] = figures(found)
         rows.append((name, spread(ext4.us(True)).text(), spread(miss.us(True)).text(), more.text(),
                      f"{spread(ext4.us()).median:.2f}", f"{spread(miss.us()).median:.2f}"))
     section.tables.append(Table(
@@ -133,7 +133,7 @@ def measure_full_region(bench: Bench) -> Section:
         data = bench.sets[name].path
         found = alternate([bench.reader(EXT4, data), bench.full(FULL, data)], bench.rounds(41, 15))
         more = ratios(found[FULL], found[EXT4], True)
-        section.data[name] = {key: {"cpu_us": passes.us(True), "wall_us": passes.us()} for key, passes in found.items()}
+        section.data[name] = figures(found)
         rows.append((name, *(spread(found[way].us(True)).text() for way in (EXT4, FULL)), more.text(3)))
         section.targets.append(Target(f"full region, {name}: pass-through against plain", "<= 1.05 x", f"{more.text(3)} x",
                                       more.median <= 1.05))

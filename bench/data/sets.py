@@ -10,6 +10,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,3 +89,9 @@ def make_files(path: Path, size: int, count: int) -> None:
 def data_files(path: Path) -> list[Path]:
     """All files of a set, in order of their names; hidden ones are not of it."""
     return sorted(Path(directory, name) for directory, _, names in os.walk(path) for name in names if not name.startswith("."))
+
+
+def write_list(path: Path, files: Iterable[Path | str]) -> Path:
+    """A list of files, a line each, as readers and CUBESHIM_PREFETCH_LIST take it."""
+    path.write_text("".join(f"{file}\n" for file in files))
+    return path

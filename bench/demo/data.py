@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.harness.mount import DemoError, mount_point
+from bench.harness.errors import BenchError
 
 SEED = 1
 
@@ -25,7 +25,7 @@ def synthetic(work: Path, count: int) -> tuple[Path, str]:
     try:
         made = make_dataset(directory, Recipe(count, SEED, min(10, count)), os.cpu_count() or 1)
     except DatasetError as error:
-        raise DemoError(str(error)) from None
+        raise BenchError(str(error)) from None
     print(made.line(directory), flush=True)
     return directory, f"{made.files} JPEGs, mean {made.bytes / made.files / 1e3:.0f} KB"
 
@@ -34,7 +34,7 @@ def copied(origin: Path, work: Path, count: int) -> tuple[Path, str, int]:
     """A local copy of the first files of each class of `origin`, about `count` in all; and how many of each class."""
     classes = sorted(entry.name for entry in os.scandir(origin) if entry.is_dir())
     if not classes:
-        raise DemoError(f"{origin} holds no class folders")
+        raise BenchError(f"{origin} holds no class folders")
     per_class = max(1, count // len(classes))
     mark = hashlib.sha256(os.fsencode(origin)).hexdigest()[:12]
     target = work / "copies" / f"{mark}-{per_class}"
@@ -71,20 +71,3 @@ def _copy(source: Path, target: Path) -> int:
             os.posix_fadvise(reader.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         partial.replace(target)
     return size
-
-
-def warm(directory: Path) -> None:
-    """Reads every file once, so that the row on the local disk is measured with a warm page cache."""
-    for root, _, names in os.walk(directory):
-        for name in names:
-            Path(root, name).read_bytes()
-
-
-def filesystem_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """The type of the file system that holds `path`, as the kernel calls it."""
-    kind, longest = "unknown", -1
-    for line in mounts.read_text(errors="surrogateescape").splitlines():
-        point = mount_point(line)
-        if path.is_relative_to(point) and len(point) >= longest:
-            kind, longest = line.split()[2], len(point)
-    return kind

@@ -22,10 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root
-from bench.demo import data  # noqa: E402
+from bench.demo.data import copied, synthetic  # noqa: E402
 from bench.demo.report import Row, Setting, as_json, differences, draw, table  # noqa: E402
-from bench.demo.runs import Job, Shim, run_job  # noqa: E402
-from bench.harness.mount import DemoError, SlowMount, check_fuse  # noqa: E402
+from bench.demo.runs import Job, run_job  # noqa: E402
+from bench.harness.errors import BenchError  # noqa: E402
+from bench.harness.machine import cpu_name  # noqa: E402
+from bench.harness.mount import SlowMount, check_fuse, file_system_of  # noqa: E402
+from bench.harness.pages import warm_pages  # noqa: E402
+from bench.harness.shim import ANNOUNCED, Shim  # noqa: E402
 
 ROWS = ("local", "slow", "slow8", "shim")
 MANY_WORKERS = 8
@@ -33,7 +37,7 @@ PACKAGES = {"torch": "python3-torch", "torchvision": "python3-torchvision", "cv2
             "PIL": "python3-pil", "numpy": "python3-numpy", "matplotlib": "python3-matplotlib"}
 
 
-class CannotRun(DemoError):
+class CannotRun(BenchError):
     """Something that the demo needs is not there: exit status 2."""
 
 
@@ -61,34 +65,32 @@ def check_machine(options: argparse.Namespace) -> None:
     if options.origin is None:
         try:
             check_fuse()
-        except DemoError as error:
+        except BenchError as error:
             raise CannotRun(str(error)) from None
     elif not options.origin.is_dir():
         raise CannotRun(f"--origin {options.origin} is not a directory")
 
 
-def machine() -> tuple[str, int]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return (names[0] if names else os.uname().machine), len(os.sched_getaffinity(0))
+def setting_of(mount: str, words: str) -> Setting:
+    return Setting(cpu_name(), len(os.sched_getaffinity(0)), mount, words)
 
 
 def made_place(options: argparse.Namespace, stack: ExitStack) -> Place:
     """A data set of our own, and lagfs over it."""
     print(f"making {options.count} images, unless they are there from an earlier run (some 30 s on 2 cores)", flush=True)
-    local, words = data.synthetic(options.work, options.count)
+    local, words = synthetic(options.work, options.count)
     mount = stack.enter_context(SlowMount(options.build / "lagfs", local.parent, options.work, options.latency_us))
     mount.reset()
     latency = f"FUSE, {options.latency_us} us for each lookup, open, read and getattr; no pages kept from open to open"
-    return Place(local, mount.path / local.name, mount.path, Setting(*machine(), latency, words), 0, mount)
+    return Place(local, mount.path / local.name, mount.path, setting_of(latency, words), 0, mount)
 
 
 def users_place(options: argparse.Namespace) -> Place:
     """The user's mount, and a copy of the part of it that the rows read."""
     origin = options.origin.absolute()
-    local, words, per_class = data.copied(origin, options.work, options.count)
-    described = f"{origin} ({data.filesystem_of(origin)})"
-    return Place(local, origin, origin, Setting(*machine(), described, words), per_class, None)
+    local, words, per_class = copied(origin, options.work, options.count)
+    described = f"{origin} ({file_system_of(origin)})"
+    return Place(local, origin, origin, setting_of(described, words), per_class, None)
 
 
 def jobs(options: argparse.Namespace, place: Place) -> list[Job]:
@@ -103,7 +105,7 @@ def jobs(options: argparse.Namespace, place: Place) -> list[Job]:
 
 def run_all(options: argparse.Namespace, place: Place) -> list[Row]:
     rows = []
-    data.warm(place.local)
+    warm_pages(place.local)
     planned = jobs(options, place)
     for number, job in enumerate(planned, 1):
         print(f"run {number} of {len(planned)}, some 15 s each:", flush=True)
@@ -111,7 +113,8 @@ def run_all(options: argparse.Namespace, place: Place) -> list[Row]:
         if job.key == "shim":
             name = f"demo-{os.getpid()}-{job.loader}"  # a name of its own, so that the first epoch finds nothing
             stats = options.work / f"stats-{os.getpid()}.json"
-            shim = Shim(options.build / "libcubeshim.so", place.prefix, stats, name)
+            shim = Shim(options.build / "libcubeshim.so", place.prefix, name, ram=None, stats=stats, mode=None,
+                        more=tuple(ANNOUNCED.items()))
         rows.append(run_job(job, options.work, shim, None if job.key == "local" else place.mount))
     return rows
 
@@ -185,7 +188,7 @@ def main(arguments: list[str]) -> int:
     except CannotRun as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
-    except (DemoError, OSError) as error:
+    except (BenchError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.data.sets import data_files
-from bench.harness.contest import BenchError, Contender, Passes, Shim, alternate_cold, ratios, spread
+from bench.harness.contest import Contender, Passes, alternate_cold, figures, ratios, spread
+from bench.harness.errors import BenchError
+from bench.harness.pages import forget_pages, have_memory
 from bench.harness.report import Section, Table, Target
-from bench.harness.suite import Bench, have_memory
-from bench.prefetch.sidecar import PREFETCH_OFF, forget_pages
+from bench.harness.shim import PREFETCH_OFF, Shim, exit_report
+from bench.harness.suite import Bench
 
 EXT4, PREAD, HIT, MISS = "ext4, cold", "pread, O_DIRECT", "disk hit", "miss, cold"
 HIT_SIZES = ("4k", "110k", "256k", "mix")
@@ -36,17 +34,15 @@ def disk_settings(disk: Path) -> dict[str, str]:
     return {"CUBESHIM_DISK_DIR": str(disk), "CUBESHIM_DISK": "4G", **PREFETCH_OFF}
 
 
-def region_report(bench: Bench, shim: Shim) -> dict:
-    """What `cubeshim stats` says of a cache in use."""
-    done = subprocess.run([bench.build / "cubeshim", "stats", "--json", "--name", shim.name], capture_output=True, text=True)
-    jobs = json.loads(done.stdout.splitlines()[-1])["jobs"] if done.returncode == 0 and done.stdout else []
-    return jobs[0]["report"] if jobs else {}
+def entries_on_disk(bench: Bench, shim: Shim) -> int:
+    reports = bench.reports(shim)
+    return reports[0].get("disk", {}).get("entries", 0) if reports else 0
 
 
 def wait_for_disk(bench: Bench, shim: Shim, files: int) -> None:
     """Until that many are on the disk; a process must hold the region meanwhile."""
     deadline = time.monotonic() + PATIENCE_S
-    while (found := region_report(bench, shim).get("disk", {}).get("entries", 0)) < files:
+    while (found := entries_on_disk(bench, shim)) < files:
         if time.monotonic() > deadline:
             raise BenchError(f"{found} of {files} files came to the disk within {PATIENCE_S} s")
         time.sleep(0.1)
@@ -61,8 +57,7 @@ def fill_disk(bench: Bench, shim: Shim, data: Path, limit: int) -> None:
 
 
 def check_hits(stats: Path, files: int) -> None:
-    report = json.loads(stats.read_text().splitlines()[-1])
-    stats.unlink()
+    report = exit_report(stats)
     if report["hits"]["disk"] != files:
         raise BenchError(f"{report['hits']['disk']} of {files} files came from the disk: {report}")
 
@@ -101,8 +96,7 @@ def measure_hits(bench: Bench, section: Section) -> None:
                                    bench.rounds(9, 5))
             check_hits(stats, limit)
         arena.unlink()
-        section.data[f"hits, {name}"] = {key: {"cpu_us": passes.us(True), "wall_us": passes.us()}
-                                         for key, passes in found.items()}
+        section.data[f"hits, {name}"] = figures(found)
         rows.append(row_of_hits(name, found))
         over, gain = ratios(found[HIT], found[PREAD]), ratios(found[EXT4], found[HIT])
         section.targets += [Target(f"disk hit, {name}: wall time against a bare pread", "<= 1.3 x", f"{over.text()} x",
@@ -124,4 +118,3 @@ def row_of_hits(name: str, found: dict[str, Passes]) -> tuple[str, ...]:
     return (name, *(spread(found[way].us()).text(1) for way in (EXT4, PREAD, HIT, MISS)),
             ratios(found[HIT], found[PREAD]).text(), ratios(found[EXT4], found[HIT]).text(),
             *(f"{spread(found[way].us(True)).median:.1f}" for way in (EXT4, PREAD, HIT)))
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,15 +11,18 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.data.sets import data_files
+from bench.data.sets import data_files, write_list
 from bench.disk.hits import disk_directory, disk_settings, wait_for_disk
-from bench.harness.contest import BenchError, Shim, child_environment, spread
+from bench.harness.contest import in_turn, spread
+from bench.harness.errors import BenchError
 from bench.harness.load import Load
 from bench.harness.memory_group import MemoryGroup
+from bench.harness.mount import SlowMount
+from bench.harness.pages import forget_pages, have_memory
 from bench.harness.report import Section, Table, Target
-from bench.harness.suite import Bench, have_memory
-from bench.origin.epochs import LATENCY_US, TRAIN, Mount, mounted
-from bench.prefetch.sidecar import forget_pages, report_of
+from bench.harness.shim import Shim, child_environment, exit_report
+from bench.harness.suite import LATENCY_US, Bench
+from bench.jobs.training import QUIET, epochs_of, train_command
 
 PARTS = 4  # of the data, one of which is as large as the memory
 EPOCHS = 2
@@ -35,7 +37,7 @@ KEPT = ("lookup", "getattr", "open", "read")
 READER = """
 import json, random, sys, time, zlib
 names, epochs, waits = sys.argv[1], int(sys.argv[2]), sys.argv[3] == 'wait'
-files = open(names).read().split('\\n')
+files = open(names).read().splitlines()
 for epoch in range(epochs):
     random.Random(epoch).shuffle(files)
     total, began = 0, time.monotonic()
@@ -49,19 +51,13 @@ if waits: sys.stdin.readline()
 
 def reader_command(bench: Bench, data: Path, names: Path, epochs: int, waits: bool = False) -> list[str]:
     """`names`: a directory with the same files, to take their names from."""
-    listed = bench.work / "names"
-    listed.write_text("\n".join(str(data / file.relative_to(names)) for file in data_files(names)))
+    listed = write_list(bench.work / "names", [data / file.relative_to(names) for file in data_files(names)])
     return [sys.executable, "-c", READER, str(listed), str(epochs), "wait" if waits else "go"]
-
-
-def train_command(bench: Bench, data: Path, epochs: int) -> list[str]:
-    return [sys.executable, str(TRAIN), "--data", str(data), "--workers", "2", "--loader", "pil", "--epochs", str(epochs),
-            "--no-train", "--json", str(bench.work / "train.json")]
 
 
 def run_in(group: MemoryGroup, command: list[str], shim: Shim | None) -> tuple[str, int]:
     """What it printed, and the most that its processes had for themselves."""
-    environment = child_environment(shim) | {"PYTHONWARNINGS": "ignore:This DataLoader will create"}
+    environment = child_environment(shim) | QUIET
     most = 0
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                           preexec_fn=group.enter) as child:
@@ -74,17 +70,17 @@ def run_in(group: MemoryGroup, command: list[str], shim: Shim | None) -> tuple[s
     return text, most
 
 
-def epochs_of(bench: Bench, job: str, text: str) -> list[dict]:
+def found_by(bench: Bench, job: str, text: str) -> list[dict]:
+    """The epochs of a job that has printed `text`."""
     if job == "reader":
         return [json.loads(line) for line in text.splitlines()]
-    out = bench.work / "train.json"
-    found = json.loads(out.read_text())["epochs"]
-    out.unlink()
-    return found
+    return epochs_of(bench.work / "train.json")
 
 
 def command_of(bench: Bench, job: str, data: Path, names: Path, epochs: int = EPOCHS) -> list[str]:
-    return reader_command(bench, data, names, epochs) if job == "reader" else train_command(bench, data, epochs)
+    if job == "reader":
+        return reader_command(bench, data, names, epochs)
+    return train_command(data, bench.work / "train.json", "pil", epochs)
 
 
 def fill(bench: Bench, shim: Shim, data: Path, names: Path, count: int) -> None:
@@ -98,8 +94,8 @@ def fill(bench: Bench, shim: Shim, data: Path, names: Path, count: int) -> None:
 
 
 @contextmanager
-def origin(bench: Bench, local: Path, at: Path | None) -> Iterator[Mount | None]:
-    with (mounted(bench, local, LATENCY_US, at=at) if at else nullcontext()) as mount:
+def origin(bench: Bench, local: Path, at: Path | None) -> Iterator[SlowMount | None]:
+    with (bench.mount(local, at=at) if at else nullcontext()) as mount:
         yield mount
 
 
@@ -123,11 +119,10 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
             with MemoryGroup() as group:
                 _, own[job] = run_in(group, command_of(bench, job, local, local, 1), None)
                 if job == "DataLoader":
-                    epochs_of(bench, job, "")
+                    found_by(bench, job, "")
             speeds, reports, loads, sums = {}, {}, {}, set()
             for number in range(bench.rounds(5, 2)):
-                order = list(ways)[number % len(ways):] + list(ways)[:number % len(ways)]
-                for way in order:
+                for way in in_turn(ways, number):
                     data, at = ways[way]
                     shim = None
                     if way != base:
@@ -140,12 +135,12 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
                     with origin(bench, local, at), MemoryGroup(bound + (HEADROOM if shim else 0)) as group:
                         text, _ = run_in(group, command_of(bench, job, data, local), shim)
                         most[way] = group.most_bytes()
-                    found = epochs_of(bench, job, text)
+                    found = found_by(bench, job, text)
                     speeds.setdefault(way, []).extend(epoch["samples_per_s"] for epoch in found)
                     sums.add(tuple(epoch["checksum"] for epoch in found))
                     loads.setdefault(way, []).append(load.share_of_others())
                     if shim:
-                        reports[way] = report_of(stats)
+                        reports[way] = exit_report(stats)
             if len(sums) != 1:
                 raise BenchError(f"{job}: the checksums differ")
             for way in ways:
@@ -175,7 +170,7 @@ def where_from(report: dict | None) -> str:
     return f"{report['hits']['ram']} / {report['hits']['disk']} / {report['misses'] + sum(report['bypassed'].values())}"
 
 
-def operations(mount: Mount, count: int) -> dict[str, float]:
+def operations(mount: SlowMount, count: int) -> dict[str, float]:
     return {name: mount.on_data(name) / count for name in KEPT}
 
 
@@ -187,10 +182,10 @@ def measure_second_job(bench: Bench, section: Section) -> None:
     with disk_directory(bench) as disk:
         settings = bench.shim(at, more=disk_settings(disk))
         shim = Shim(settings.library, at, settings.name, settings.ram, stats, more=settings.more)
-        region = Path(f"/dev/shm/cubeshim-{os.geteuid()}-{shim.name}")
+        region = shim.region
         for way, own in (("without the shim", None), ("first job, killed", shim), ("second job", shim)):
             forget_pages(local)
-            with mounted(bench, local, LATENCY_US, at=at) as mount:
+            with bench.mount(local, at=at) as mount:
                 mount.reset()
                 command = reader_command(bench, at, local, 1, waits=True)
                 with subprocess.Popen(command, env=child_environment(own), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -204,7 +199,7 @@ def measure_second_job(bench: Bench, section: Section) -> None:
             if way == "first job, killed":
                 # As after a restart of the machine.
                 region.unlink(missing_ok=True)
-            rate = f"{report_of(stats)['hit_rate']:.2%}" if way == "second job" else "-"
+            rate = f"{exit_report(stats)['hit_rate']:.2%}" if way == "second job" else "-"
             rows.append((way, *(f"{found[way][name]:.2f}" for name in KEPT), rate, f"{epoch['samples_per_s']:.0f}"))
     if len({row["checksum"] for row in found.values()}) != 1:
         raise BenchError("the second job has read other bytes")

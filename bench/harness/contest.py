@@ -8,40 +8,17 @@ pass: cubeshim_bench --gated, and bench/jobs/loaders.py. It says the digest of t
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
+from bench.harness.errors import BenchError
+from bench.harness.shim import Shim, child_environment
 
-class BenchError(Exception):
-    """The benchmark cannot go on, or would compare unlike work; its text is the one line to print."""
-
-
-@dataclass(frozen=True)
-class Shim:
-    """How a child is run under the library. Only children ever get LD_PRELOAD."""
-
-    library: Path
-    prefix: Path
-    name: str
-    ram: str = "1500M"
-    stats: Path | None = None
-    mode: str = "virtual"
-    more: tuple[tuple[str, str], ...] = ()  # of the environment
-
-    def environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self.library), "CUBESHIM_PREFIXES": str(self.prefix), "CUBESHIM_NAME": self.name,
-                "CUBESHIM_RAM": self.ram, "CUBESHIM_MODE": self.mode,
-                "CUBESHIM_STATS": str(self.stats) if self.stats else "off", "CUBESHIM_STATS_FORMAT": "json", **dict(self.more)}
-
-
-def child_environment(shim: Shim | None) -> dict[str, str]:
-    plain = {name: value for name, value in os.environ.items()
-             if name != "LD_PRELOAD" and not name.startswith("CUBESHIM_")}
-    return {**plain, **(shim.environment() if shim else {})}
+Item = TypeVar("Item")
 
 
 @dataclass
@@ -59,6 +36,10 @@ class Passes:
 
     def files_per_s(self) -> list[float]:
         return [1e6 / us for us in self.us()]
+
+    def figures(self) -> dict[str, list[float]]:
+        """For bench.json."""
+        return {"cpu_us": self.us(True), "wall_us": self.us()}
 
 
 class Contender:
@@ -115,13 +96,19 @@ class Contender:
         return json.loads(text)
 
 
+def in_turn(items: Iterable[Item], number: int) -> list[Item]:
+    """The order of round `number`: each round begins with another one."""
+    found = list(items)
+    first = number % len(found)
+    return [*found[first:], *found[:first]]
+
+
 def alternate(contenders: Sequence[Contender], rounds: int) -> dict[str, Passes]:
     """`rounds` passes of each, in turn; the turn starts with another one each round."""
     for contender in contenders:
         contender.wait_until_ready()
     for number in range(rounds):
-        first = number % len(contenders)
-        for contender in [*contenders[first:], *contenders[:first]]:
+        for contender in in_turn(contenders, number):
             contender.run()
     for contender in contenders:
         contender.finish()
@@ -136,8 +123,7 @@ def alternate_cold(make: Sequence[Callable[[], Contender]], rounds: int) -> dict
     sums: dict[str, Passes] = {}
     digests = set()
     for number in range(rounds):
-        first = number % len(make)
-        for start in [*make[first:], *make[:first]]:
+        for start in in_turn(make, number):
             with start() as contender:
                 contender.run()
                 contender.finish()
@@ -165,6 +151,10 @@ def spread(values: Sequence[float]) -> Spread:
         return Spread(values[0], values[0], values[0])
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     return Spread(middle, low, high)
+
+
+def figures(found: dict[str, Passes]) -> dict[str, dict[str, list[float]]]:
+    return {name: passes.figures() for name, passes in found.items()}
 
 
 def ratios(slow: Passes, fast: Passes, cpu: bool = False) -> Spread:

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from bench.harness.contest import BenchError
+from bench.harness.errors import BenchError
 
 ROOT = Path("/sys/fs/cgroup")
 PATIENCE_S = 10

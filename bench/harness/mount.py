@@ -1,4 +1,4 @@
-"""The slow mount of the demo: lagfs, a FUSE mount with a set latency, started and taken down again; and its counters.
+"""The slow mount: lagfs, a FUSE mount with a set latency, started and taken down again; and its counters.
 
 lagfs counts every operation that reaches it, apart for data files and for everything else, in MNT/.lagfs/counters.json.
 Reading that file costs and counts nothing, so it may be read while a job runs.
@@ -14,49 +14,53 @@ import signal
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.harness.errors import BenchError
 from bench.harness.load import process_seconds
 
 START_SECONDS = 15.0
 STOP_SECONDS = 5.0
+DELAYED = ("lookup", "open", "read", "getattr")
 # The sum, and what tells of a close: lagfs answers that without latency.
 NOT_COUNTED = {"total", "release", "releasedir", "flush", "forget", "forget_multi", "batch_forget", "init", "destroy"}
 
 
-class DemoError(Exception):
-    """Something the user can put right; its text is the one line to print."""
-
-
 def check_fuse(device: str = "/dev/fuse") -> None:
-    """Raises DemoError, with the way out, where this machine cannot mount a FUSE file system."""
+    """Raises BenchError, with the way out, where this machine cannot mount a FUSE file system."""
     way_out = "point the demo at a slow mount of your own that holds class folders: make demo ORIGIN=/mnt/x"
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except FileNotFoundError:
-        raise DemoError(f"{device} is missing here, so there is no slow mount to show; {way_out}") from None
+        raise BenchError(f"{device} is missing here, so there is no slow mount to show; {way_out}") from None
     except OSError as error:
-        raise DemoError(f"{device} cannot be opened ({error.strerror}); {way_out}") from None
+        raise BenchError(f"{device} cannot be opened ({error.strerror}); {way_out}") from None
 
 
+@dataclass
 class SlowMount:
     """`with SlowMount(...) as mount:` mounts `source` at a fresh directory below `work`, and cleans up at the end."""
 
-    def __init__(self, lagfs: Path, source: Path, work: Path, latency_us: int):
-        self.lagfs, self.source, self.work, self.latency_us = lagfs, source, work, latency_us
-        self.path = Path()
-        self.process: subprocess.Popen | None = None
+    lagfs: Path
+    source: Path
+    work: Path
+    latency_us: int  # of each operation of DELAYED
+    direct: bool = False  # without a page cache
+    bandwidth_mb: int = 0  # a second, over all reads; 0: without a bound
+    at: Path | None = None  # where, for one that is to come again in the same place
+    path: Path = field(default=Path(), init=False)
+    process: subprocess.Popen | None = field(default=None, init=False)
 
     def __enter__(self) -> SlowMount:
         if not os.access(self.lagfs, os.X_OK):
-            raise DemoError(f"{self.lagfs} is missing: build it first with make")
+            raise BenchError(f"{self.lagfs} is missing: build it first with make")
         check_fuse()
-        self.path = Path(tempfile.mkdtemp(prefix="mount-", dir=self.work))
-        delays = [word for name in ("lookup", "open", "read", "getattr")
-                  for word in (f"--{name}-us", str(self.latency_us))]
+        self.path = self.at or Path(tempfile.mkdtemp(prefix="mount-", dir=self.work))
+        self.path.mkdir(exist_ok=True)
         try:
-            # Its own session: Ctrl-C ends the demo, which then unmounts; it must not end lagfs under the job.
-            self.process = subprocess.Popen([self.lagfs, "--foreground", *delays, self.source, self.path],
+            # Its own session: Ctrl-C ends the caller, which then unmounts; it must not end lagfs under the job.
+            self.process = subprocess.Popen([self.lagfs, "--foreground", *self._options(), self.source, self.path],
                                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
             self._wait_until_mounted()
         except BaseException:
@@ -64,14 +68,19 @@ class SlowMount:
             raise
         return self
 
+    def _options(self) -> list[str]:
+        delays = [word for name in DELAYED for word in (f"--{name}-us", str(self.latency_us))]
+        bandwidth = ["--bandwidth-mb", str(self.bandwidth_mb)] if self.bandwidth_mb else []
+        return [*(["--direct"] if self.direct else []), *delays, *bandwidth]
+
     def _wait_until_mounted(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         while not is_mounted(self.path):
             status = self.process.poll()
             if status is not None:
-                raise DemoError(f"lagfs could not mount {self.path} (exit {status})")
+                raise BenchError(f"lagfs could not mount {self.path} (exit {status})")
             if time.monotonic() > deadline:
-                raise DemoError(f"lagfs did not mount {self.path} within {START_SECONDS:.0f} s")
+                raise BenchError(f"lagfs did not mount {self.path} within {START_SECONDS:.0f} s")
             time.sleep(0.02)
 
     def __exit__(self, *_: object) -> None:
@@ -86,10 +95,20 @@ class SlowMount:
         (self.path / ".lagfs" / "reset").write_text("1\n")
 
     def cpu_seconds(self) -> float:
+        """That the mount's server has taken so far."""
         return process_seconds(self.process.pid)
 
+    def counters(self) -> dict:
+        return json.loads((self.path / ".lagfs" / "counters.json").read_text())
+
     def data_operations(self) -> int:
-        return count_data_operations(json.loads((self.path / ".lagfs" / "counters.json").read_text()))
+        return count_data_operations(self.counters())
+
+    def on_data(self, operation: str) -> int:
+        return self.counters().get(operation, {}).get("data_files", 0)
+
+    def bytes_read(self) -> int:
+        return self.counters()["read"]["bytes"]
 
 
 def count_data_operations(counters: dict) -> int:
@@ -106,6 +125,16 @@ def is_mounted(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
 def mount_point(line: str) -> str:
     """The mount point in a line of /proc/self/mounts, where spaces and the like are octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), line.split()[1])
+
+
+def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The type of the file system that holds `path`, as the kernel calls it."""
+    kind, longest = "unknown", -1
+    for line in mounts.read_text(errors="surrogateescape").splitlines():
+        point = mount_point(line)
+        if path.is_relative_to(point) and len(point) >= longest:
+            kind, longest = line.split()[2], len(point)
+    return kind
 
 
 def unmount(path: Path) -> None:

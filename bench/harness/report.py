@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+from bench.harness.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -49,39 +47,6 @@ class Section:
     data: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     others: float = 0.0  # the share of all cores that others took meanwhile
-
-
-@dataclass(frozen=True)
-class Machine:
-    cpu: str
-    cores: int
-    memory_gb: float
-    kernel: str
-    date: str
-    command: str
-    file_system: str
-
-    def line(self) -> str:
-        return (f"{self.cpu}, {self.cores} cores, {self.memory_gb:.0f} GB; Linux {self.kernel}; data on {self.file_system};"
-                f" {self.date}")
-
-
-def describe_machine(command: str, data: Path) -> Machine:
-    cpu = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                if line.startswith("model name")), platform.processor())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    return Machine(cpu, os.cpu_count() or 1, memory, platform.release(), time.strftime("%Y-%m-%d"), command,
-                   file_system_of(data))
-
-
-def file_system_of(path: Path) -> str:
-    """The type of the file system that holds `path`."""
-    best, kind = "", "unknown"
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, point, found = line.split()[:3]
-        if os.path.commonpath([point, path.resolve()]) == point and len(point) >= len(best):
-            best, kind = point, found
-    return kind
 
 
 def targets_table(sections: list[Section]) -> Table:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.harness.contest import BenchError
+from bench.harness.errors import BenchError
 from bench.harness.mount import check_fuse, end, is_mounted, unmount
 
 START_SECONDS = 15.0

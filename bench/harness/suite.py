@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import mmap
+import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.data.sets import FileSet
-from bench.harness.contest import Contender, Shim
+from bench.harness.contest import Contender
+from bench.harness.mount import SlowMount
+from bench.harness.shim import Shim, child_environment
 
 LOADERS = Path(__file__).resolve().parents[1] / "jobs" / "loaders.py"
 MANY_PASSES = 10_000
+LATENCY_US = 300  # of the slow mount, if a suite says nothing else
 FULL_RAM = "8M"  # the least; the filler is larger
-
-
-def have_memory(megabytes: int) -> None:
-    """What is freed now is the machine's own for a second or two. A virtual machine may give free memory back to its host,
-    and then waits 2 ms for each new megabyte: a figure that is none of a cache's."""
-    with mmap.mmap(-1, megabytes << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        for at in range(0, len(memory), mmap.PAGESIZE):
-            memory[at] = 1
 
 
 @dataclass
@@ -50,6 +45,10 @@ class Bench:
     def data(self) -> Path:
         return self.work / "data"
 
+    @property
+    def command(self) -> Path:
+        return self.build / "cubeshim"
+
     def rounds(self, full: int, quick: int) -> int:
         return quick if self.quick else full
 
@@ -58,6 +57,16 @@ class Bench:
         """With a cache of its own, that nobody has filled."""
         return Shim(self.library, prefix or self.data, f"bench-{os.getpid()}-{next(self._numbers)}", ram, stats,
                     more=tuple((more or {}).items()))
+
+    def mount(self, source: Path, latency_us: int = LATENCY_US, direct: bool = False, at: Path | None = None) -> SlowMount:
+        return SlowMount(self.lagfs, source, self.work, latency_us, direct, at=at)
+
+    def reports(self, shim: Shim) -> list[dict]:
+        """What `cubeshim stats` says of the jobs of a cache in use; nothing where nobody uses it."""
+        done = subprocess.run([self.command, "stats", "--json", "--name", shim.name], env=child_environment(None),
+                              capture_output=True, text=True)
+        found = json.loads(done.stdout.splitlines()[-1])["jobs"] if done.returncode == 0 and done.stdout else []
+        return [job["report"] for job in found]
 
     def reader(self, name: str, data: Path, shim: Shim | None = None, reader: str = "posix", processes: int = 1,
                loops: int = 1, limit: int = 0, options: tuple[str | Path, ...] = (), names: Path | None = None) -> Contender:

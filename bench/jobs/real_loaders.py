@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.harness.contest import Passes, alternate, ratios, spread
+from bench.harness.contest import Passes, alternate, figures, ratios, spread
 from bench.harness.report import Section, Table, Target
 from bench.harness.suite import Bench
 from bench.jobs.loaders import TWIN
@@ -43,7 +43,7 @@ def add(section: Section, rows: list[tuple[str, ...]], loader: str, found: dict[
     rest = spread([(a - own) / max(b - own, 1e-3) for a, b in zip(ext4.us(True), hit.us(True))])
     rows.append((loader, spread(ext4.us(True)).text(), spread(hit.us(True)).text(), f"{own:.2f}" if alone else "-",
                  gain.text(), rest.text() if alone else "-"))
-    section.data[loader] = {key: {"cpu_us": passes.us(True), "wall_us": passes.us()} for key, passes in found.items()}
+    section.data[loader] = figures(found)
     note = f"the interpreter alone takes {own:.1f} us; without it {rest.text()} x" if alone else ""
     section.targets.append(Target(f"{loader}: hit against ext4 warm", f">= {WANTED} x", f"{gain.text()} x",
                                   gain.median >= WANTED, note))

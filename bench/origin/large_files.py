@@ -14,24 +14,24 @@ over without.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root
-from bench.harness.mount import is_mounted, unmount  # noqa: E402
+from bench.harness.contest import in_turn  # noqa: E402
+from bench.harness.errors import BenchError  # noqa: E402
+from bench.harness.mount import SlowMount  # noqa: E402
+from bench.harness.pages import forget_pages  # noqa: E402
+from bench.harness.shim import Shim, child_environment  # noqa: E402
 
 LATENCY_US = 1000
 BANDWIDTH_MB = 500
 MEGABYTE = 1_000_000
-CHUNK = 64 << 10
 
 READER = '''
 import os, sys, time, zlib
@@ -72,7 +72,7 @@ print(time.perf_counter() - began, total)
 '''
 
 
-def make_files(directory: Path, count: int, size: int) -> list[str]:
+def make_old_files(directory: Path, count: int, size: int) -> list[str]:
     """Of an hour ago, for what is new is looked at more often."""
     directory.mkdir()
     names = [f"f{i:03}" for i in range(count)]
@@ -85,40 +85,18 @@ def make_files(directory: Path, count: int, size: int) -> list[str]:
     return names
 
 
-def drop_pages(directory: Path) -> None:
-    for path in directory.iterdir():
-        fd = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
+def shim_of(build: Path, directory: Path) -> Shim:
+    """The caller's own settings count, so that they can be tried."""
+    tried = {name: value for name, value in os.environ.items() if name.startswith("CUBESHIM")}
+    return Shim((build / "libcubeshim.so").resolve(), directory, f"first-epoch-{os.getpid()}", "4G", mode=None,
+                more=tuple(tried.items()))
 
 
-@contextmanager
-def mounted(build: Path, source: Path, direct: bool) -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="mount-", dir=source.parent))
-    delays = [word for name in ("lookup", "open", "read", "getattr") for word in (f"--{name}-us", str(LATENCY_US))]
-    child = subprocess.Popen([build / "lagfs", "--foreground", *(["--direct"] if direct else []), *delays,
-                              "--bandwidth-mb", str(BANDWIDTH_MB), source, path],
-                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        while not is_mounted(path):
-            if child.poll() is not None:
-                sys.exit("lagfs did not mount")
-            time.sleep(0.02)
-        yield path
-    finally:
-        unmount(path)
-        child.wait(60)
-        path.rmdir()
-
-
-def run(build: Path, reader: str, directory: Path, names: list[str], shim: bool) -> float:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM") and k != "LD_PRELOAD"}
-    if shim:
-        environment |= {"CUBESHIM_PREFIXES": str(directory), "CUBESHIM_NAME": f"first-epoch-{os.getpid()}", "CUBESHIM_RAM": "4G",
-                        "CUBESHIM_STATS": "off", "LD_PRELOAD": str((build / "libcubeshim.so").resolve()),
-                        **{k: v for k, v in os.environ.items() if k.startswith("CUBESHIM")}}
+def read_all(build: Path, reader: str, directory: Path, names: list[str], with_shim: bool) -> float:
+    """Seconds of the loop."""
+    shim = shim_of(build, directory) if with_shim else None
     done = subprocess.run([sys.executable, "-c", READER, reader, *(str(directory / n) for n in names)],
-                          env=environment, capture_output=True, text=True, check=True)
+                          env=child_environment(shim), capture_output=True, text=True, check=True)
     return float(done.stdout.split()[0])
 
 
@@ -127,15 +105,15 @@ def measure(arguments: argparse.Namespace, work: Path, mount: str, reader: str, 
     times: dict[bool, list[float]] = {False: [], True: []}
     origin = {False: 0, True: 0}
     for turn in range(arguments.rounds + 1):
-        for shim in (False, True) if turn % 2 == 0 else (True, False):
+        for shim in in_turn((False, True), turn):
             if mount in ("disk", "memory"):
                 if mount == "disk":
-                    drop_pages(source)
-                seconds = run(arguments.build, reader, source, names, shim)
+                    forget_pages(source)
+                seconds = read_all(arguments.build, reader, source, names, shim)
             else:
-                with mounted(arguments.build, source, mount == "direct") as path:
-                    seconds = run(arguments.build, reader, path, names, shim)
-                    origin[shim] += json.loads((path / ".lagfs" / "counters.json").read_text())["read"]["bytes"]
+                with SlowMount(arguments.build / "lagfs", source, work, LATENCY_US, mount == "direct", BANDWIDTH_MB) as slow:
+                    seconds = read_all(arguments.build, reader, slow.path, names, shim)
+                    origin[shim] += slow.bytes_read()
             if turn > 0:
                 times[shim].append(seconds)
     ratios = sorted(s / n for s, n in zip(times[True], times[False]))
@@ -159,7 +137,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="first-epoch-", dir=arguments.work) as work:
         for size in (MEGABYTE * int(s) for s in arguments.sizes.split(",")):
-            names = make_files(Path(work) / f"files-{size}", arguments.files, size)
+            names = make_old_files(Path(work) / f"files-{size}", arguments.files, size)
             for mount in arguments.mounts.split(","):
                 for reader in arguments.readers.split(","):
                     print(measure(arguments, Path(work), mount, reader, size, names), flush=True)
@@ -168,4 +146,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"large_files: {error}")

@@ -11,11 +11,12 @@ import threading
 import time
 from pathlib import Path
 
-from bench.data.sets import PLANS, make_set
-from bench.harness.contest import BenchError, Shim, alternate_cold, child_environment, ratios, spread
+from bench.data.sets import make_mix, write_list
+from bench.harness.contest import alternate_cold, in_turn, ratios, spread
+from bench.harness.errors import BenchError
 from bench.harness.report import Section, Table, Target
-from bench.harness.suite import Bench
-from bench.origin.epochs import LATENCY_US, mounted
+from bench.harness.shim import Shim, child_environment
+from bench.harness.suite import LATENCY_US, Bench
 
 WANTED_SHARE = 0.9
 READERS, PIECE = 32, 1 << 20
@@ -33,7 +34,7 @@ print(took, len(found.samples), hashlib.sha256(names.encode()).hexdigest())
 
 def pack(bench: Bench, tree: Path, file: Path) -> None:
     if not file.exists():
-        subprocess.run([bench.build / "cubeshim", "pack", "-q", tree, file], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([bench.command, "pack", "-q", tree, file], check=True, stdout=subprocess.DEVNULL)
 
 
 def packed_shim(bench: Bench, prefix: Path, file: Path, **more: str) -> Shim:
@@ -44,7 +45,7 @@ def make_sources(bench: Bench) -> tuple[Path, Path, Path]:
     """A directory with the mix and many small classes, and the pack of each beside it."""
     folder = bench.data / "packs"
     folder.mkdir(parents=True, exist_ok=True)
-    mix = make_set(folder, next(plan for plan in PLANS if plan.name == "mix"), bench.rounds(2000, 1000)).path
+    mix = make_mix(folder, bench.rounds(2000, 1000)).path
     classes, files = bench.rounds(1000, 100), 100
     scan = folder / f"scan-{classes}"
     if not (folder / f"{scan.name}.cube").exists():
@@ -61,7 +62,7 @@ def make_sources(bench: Bench) -> tuple[Path, Path, Path]:
 
 def measure_reader(bench: Bench, section: Section, folder: Path, mix: Path, prefix: Path) -> None:
     limit = bench.rounds(1000, 300)
-    with mounted(bench, folder, LATENCY_US, direct=True) as mount:
+    with bench.mount(folder, direct=True) as mount:
         tree, file = mount.path / mix.name, mount.path / f"{mix.name}.cube"
         found = alternate_cold(
             [lambda: bench.reader("plain", tree, limit=limit, options=("--cold",), names=mix),
@@ -89,8 +90,8 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
     seen, operations = set(), {}
     for number in range(bench.rounds(5, 3)):
         # A mount of its own for each, so that the kernel knows no names yet.
-        for way in ("plain", "packed") if number % 2 == 0 else ("packed", "plain"):
-            with mounted(bench, folder, LATENCY_US) as mount:
+        for way in in_turn(("plain", "packed"), number):
+            with bench.mount(folder) as mount:
                 packed = packed_shim(bench, prefix, mount.path / f"{tree.name}.cube") if way == "packed" else None
                 mount.reset()
                 took, files, digest = scan(prefix if packed else mount.path / tree.name, packed)
@@ -144,10 +145,10 @@ def prefetch_list(bench: Bench, prefix: Path, file: Path, listed: Path, files: i
     environment = child_environment(shim)
     environment.pop("LD_PRELOAD", None)
     try:
-        done = subprocess.run([bench.build / "cubeshim", "warmup", "-q", "--json", "--filelist", listed], env=environment, check=True,
+        done = subprocess.run([bench.command, "warmup", "-q", "--json", "--filelist", listed], env=environment, check=True,
                               capture_output=True, text=True)
     finally:
-        subprocess.run([bench.build / "cubeshim", "clear"], env=environment, check=False, capture_output=True)
+        subprocess.run([bench.command, "clear"], env=environment, check=False, capture_output=True)
     summary = json.loads(done.stdout)
     if summary["fetched"] != files:
         raise BenchError(f"of {files} files of the list {summary['fetched']} were fetched from the pack")
@@ -155,17 +156,16 @@ def prefetch_list(bench: Bench, prefix: Path, file: Path, listed: Path, files: i
 
 
 def measure_list(bench: Bench, section: Section, folder: Path, prefix: Path) -> None:
-    mix = make_set(folder, next(plan for plan in PLANS if plan.name == "mix"), bench.rounds(6000, 2000)).path
+    mix = make_mix(folder, bench.rounds(6000, 2000)).path
     file = folder / f"{mix.name}.cube"
     pack(bench, mix, file)
     paths = sorted(os.path.join(prefix, path.relative_to(mix)) for path in mix.rglob("*") if path.is_file())
-    listed = bench.work / "pack-list"
-    listed.write_text("".join(f"{path}\n" for path in paths))
+    listed = write_list(bench.work / "pack-list", paths)
     rates: dict[str, list[float]] = {"reader": [], "list": []}
     for number in range(bench.rounds(7, 3)):
         # A mount of its own for each.
-        for way in ("reader", "list") if number % 2 == 0 else ("list", "reader"):
-            with mounted(bench, folder, LATENCY_US, direct=True) as mount:
+        for way in in_turn(("reader", "list"), number):
+            with bench.mount(folder, direct=True) as mount:
                 there = mount.path / file.name
                 rates[way].append(read_in_pieces(there) if way == "reader" else prefetch_list(bench, prefix, there, listed, len(paths)))
     share = spread([a / b for a, b in zip(rates["list"], rates["reader"])])

@@ -3,15 +3,14 @@ cold; and which of them `auto` takes."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
-from bench.harness.contest import BenchError
+from bench.harness.errors import BenchError
 from bench.harness.report import Section, Table, Target
+from bench.harness.shim import child_environment
 from bench.harness.sshfs import sshfs_mounted
-from bench.harness.suite import Bench
-from bench.origin.epochs import LATENCY_US, mounted
+from bench.harness.suite import LATENCY_US, Bench
 
 WANTED = 0.90
 DEPTH = 32  # at which `auto` runs
@@ -25,7 +24,7 @@ def rows_of(text: str) -> Rows:
     return cells[2:]
 
 
-def ratios(rows: Rows) -> dict[str, float]:
+def ratio_of_readers(rows: Rows) -> dict[str, float]:
     """Reader -> median ratio to the plain one; those that are refused are missing."""
     return {row[0]: float(row[2].split()[0]) for row in rows if len(row) == 4 and row[2]}
 
@@ -41,7 +40,7 @@ def choice_of(found: dict[str, float]) -> str:
 
 
 def targets_of(origin: str, rows: Rows) -> list[Target]:
-    found = ratios(rows)
+    found = ratio_of_readers(rows)
     best = max(best_of(found, "threads"), best_of(found, "uring"))
     choice = choice_of(found)
     there = {engine: found.get(f"{engine} {DEPTH}", 0.0) for engine in ("threads", "uring")}
@@ -61,8 +60,7 @@ def run_engines(bench: Bench, data: Path, options: tuple[str | int, ...] = ()) -
     # Fewer depths rather than fewer rounds: five of them did not tell the engines apart on a busy machine.
     depths = ("--depths", "4,16,32,64") if bench.quick else ()
     command = [program, "--set", data, "--rounds", bench.rounds(15, 9), *depths, *options]
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    done = subprocess.run(list(map(str, command)), env=environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(list(map(str, command)), env=child_environment(None), check=True, capture_output=True, text=True)
     return rows_of(done.stdout)
 
 
@@ -71,7 +69,7 @@ def measure_prefetch(bench: Bench) -> Section:
     local = bench.sets["mix"].path
     found = {}
     few = ("--limit", bench.rounds(1000, 500))
-    with mounted(bench, local, LATENCY_US) as mount:
+    with bench.mount(local) as mount:
         found[f"FUSE, {LATENCY_US} us"] = run_engines(bench, mount.path, few)
     with sshfs_mounted(bench.work, local) as mount:
         found["sshfs, loopback"] = run_engines(bench, mount, few)

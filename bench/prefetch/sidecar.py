@@ -2,64 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import subprocess
-import sys
 from contextlib import nullcontext
-from pathlib import Path
 
 from bench.data.sets import data_files, make_mix
-from bench.harness.contest import BenchError, Shim, child_environment, spread
+from bench.harness.contest import in_turn, spread
+from bench.harness.errors import BenchError
 from bench.harness.load import Load
+from bench.harness.mount import SlowMount
+from bench.harness.pages import forget_pages, have_memory, warm_pages
 from bench.harness.report import Section, Table, Target
-from bench.harness.suite import Bench, have_memory
-from bench.origin.epochs import LATENCY_US, TRAIN, Mount, mounted
+from bench.harness.shim import ANNOUNCED, PREFETCH_OFF, exit_report
+from bench.harness.suite import LATENCY_US, Bench
+from bench.jobs.training import train
 from bench.prefetch.engines import run_engines
 
-PACKAGE = Path(__file__).resolve().parents[2] / "prefetch" / "python"
-EPOCH_LINE = re.compile(r"epoch \d+ ")
 PAUSE_S = 0.1  # between epochs, in which the mount's counters are read; not timed
-PREFETCH_OFF = {"CUBESHIM_PREFETCH": "0"}
-ANNOUNCED = {"PYTHONPATH": f"{PACKAGE / 'site'}:{PACKAGE}"}  # as `cubeshim run` has it
 LEAST_RING = 8 << 20
 PARTS = 4  # of the data, one of which is as large as the memory
-
-
-def forget_pages(*of: Path) -> None:
-    """Of these files, and those in these directories, alone: other people use the page cache too."""
-    for path in (file for data in of for file in ([data] if data.is_file() else data_files(data))):
-        fd = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
-
-
-def train(bench: Bench, data: Path, loader: str, per_class: int, shim: Shim | None, mount: Mount | None = None,
-          epochs: int = 1, steps: bool = False) -> tuple[list[dict], list[int]]:
-    """One run of train.py with 2 workers: its epochs, and the bytes that each has read from the mount. With the
-    package's directories in its environment it announces its order."""
-    out = bench.work / "train.json"
-    environment = child_environment(shim) | {"PYTHONWARNINGS": "ignore:This DataLoader will create"}
-    command = [sys.executable, TRAIN, "--data", data, "--workers", 2, "--loader", loader.lower(), "--epochs", epochs,
-               "--per-class", per_class, "--pause", PAUSE_S, "--json", out, *([] if steps else ["--no-train"])]
-    read = [mount.bytes_read()] if mount else []
-    with subprocess.Popen(list(map(str, command)), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          text=True) as child:
-        for line in child.stdout:
-            if mount and EPOCH_LINE.match(line):
-                read.append(mount.bytes_read())
-    if child.returncode:
-        raise BenchError(f"train.py ended with {child.returncode}")
-    found = json.loads(out.read_text())["epochs"]
-    out.unlink()
-    return found, [after - before for before, after in zip(read, read[1:])]
-
-
-def report_of(stats: Path) -> dict:
-    report = json.loads(stats.read_text().splitlines()[-1])
-    stats.unlink()
-    return report
 
 
 def demand_misses(report: dict) -> int:
@@ -71,7 +31,7 @@ def summary(report: dict) -> str:
     return f"{found['early']}/{found['late']}/{demand_misses(report)}/{found['wasted']}/{found['duplicate']}"
 
 
-def origin_rate(bench: Bench, mount: Mount) -> float:
+def origin_rate(bench: Bench, mount: SlowMount) -> float:
     """Files a second of 32 plain threads: what the mount gives at most."""
     rows = run_engines(bench, mount.path, ("--depths", "64"))
     return max(float(row[1].split()[0].replace(",", "")) for row in rows if row[0].startswith("plain"))
@@ -83,7 +43,7 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
     listed = bench.work / "list"
     stats = bench.work / "report.json"
     rows, shares = [], {}
-    with mounted(bench, local, LATENCY_US) as mount:
+    with bench.mount(local) as mount:
         rate = origin_rate(bench, mount)
     section.data["origin files/s"] = rate
     for loader in ("cv2", "PIL"):
@@ -92,14 +52,13 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
             speeds, loads, served, reports, sums = {}, {}, {}, {}, set()
             ways = ("local, pages dropped", "local, pages warm", "mount, announced", "mount, list", "mount, no prefetch")
             for number in range(bench.rounds(2, 2)):
-                first = number % len(ways)
-                for way in [*ways[first:], *ways[:first]]:
+                for way in in_turn(ways, number):
                     if way == "local, pages warm":
-                        subprocess.run(["cat", *map(str, data_files(local))], stdout=subprocess.DEVNULL, check=True)
+                        warm_pages(local)
                     else:
                         # The mount's own files too: it is to be as slow as its latency and that disk are.
                         forget_pages(local)
-                    with (mounted(bench, local, LATENCY_US) if way.startswith("mount") else nullcontext()) as mount:
+                    with (bench.mount(local) if way.startswith("mount") else nullcontext()) as mount:
                         shim = None
                         if mount:
                             listed.write_text(f"{mount.path}\n")
@@ -107,12 +66,13 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
                                     "no prefetch": PREFETCH_OFF}[way.partition(", ")[2]]
                             shim = bench.shim(mount.path, stats=stats, more=more)
                         have_memory(3000)
-                        load = Load(mount.server_seconds if mount else None)
-                        epochs, _ = train(bench, mount.path if mount else local, loader, per_class, shim, mount, steps=steps)
+                        load = Load(mount.cpu_seconds if mount else None)
+                        epochs, _ = train(bench, mount.path if mount else local, loader, per_class, shim, mount,
+                                          pause=PAUSE_S, steps=steps)
                         loads.setdefault(way, []).append(load.share_of_others())
                         if mount:
-                            served.setdefault(way, []).append(mount.server_seconds() / (per_class * 10))
-                            reports[way] = report_of(stats)
+                            served.setdefault(way, []).append(mount.cpu_seconds() / (per_class * 10))
+                            reports[way] = exit_report(stats)
                     speeds.setdefault(way, []).append(epochs[0]["samples_per_s"])
                     sums.add(epochs[0]["checksum"])
             if len(sums) != 1:
@@ -163,13 +123,14 @@ def measure_large_data(bench: Bench, section: Section) -> None:
     for number in range(bench.rounds(2, 1)):
         for way in (list(ways) if number % 2 == 0 else list(ways)[::-1]):
             forget_pages(local)
-            with (mounted(bench, local, LATENCY_US) if ways[way] is not None else nullcontext()) as mount:
+            with (bench.mount(local) if ways[way] is not None else nullcontext()) as mount:
                 shim = bench.shim(mount.path, ram=str(ram), stats=stats, more=ways[way]) if mount else None
                 have_memory(2000)
                 load = Load()
-                found, read = train(bench, mount.path if mount else local, "cv2", per_class, shim, mount, epochs)
+                found, read = train(bench, mount.path if mount else local, "cv2", per_class, shim, mount, epochs,
+                                    pause=PAUSE_S)
                 others = load.share_of_others()
-                report = report_of(stats) if mount else None
+                report = exit_report(stats) if mount else None
             rates = [epoch["samples_per_s"] for epoch in found]
             speeds.setdefault(way, []).append(rates)
             row = [way, " ".join(f"{rate:.0f}" for rate in rates)]
@@ -203,10 +164,3 @@ def add_large_targets(section: Section, report: dict, late: list[float], asked: 
         Target("data 4 x the memory: origin bytes of epochs 2 and 3", f"<= {1 - share + 0.02:.3f} x data",
                f"{max(late[1:]):.3f} x", max(late[1:]) <= 1 - share + 0.02,
                f"c = {share:.3f} without the ring; all of CUBESHIM_RAM is {ram / data:.3f}")]
-
-
-def measure_sidecar(bench: Bench) -> Section:
-    section = Section("the sidecar")
-    measure_first_epochs(bench, section)
-    measure_large_data(bench, section)
-    return section

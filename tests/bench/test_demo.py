@@ -17,7 +17,7 @@ from support import BENCH, ScratchTest, needs, run_script
 
 from bench.demo.data import copied
 from bench.demo.runs import hit_rate_of
-from bench.harness.mount import DemoError
+from bench.harness.errors import BenchError
 
 
 class HitRate(ScratchTest):
@@ -28,7 +28,7 @@ class HitRate(ScratchTest):
             self.assertEqual(hit_rate_of(stats), 0.5)
 
     def test_no_report_is_an_error(self) -> None:
-        with self.assertRaisesRegex(DemoError, "not proved"):
+        with self.assertRaisesRegex(BenchError, "not proved"):
             hit_rate_of(self.scratch / "none")
 
 

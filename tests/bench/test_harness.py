@@ -1,18 +1,21 @@
-"""What all benchmarks share: the slow mount and its counters, and the share of the cores that others take."""
+"""What all benchmarks share: the slow mount and its counters, the share of the cores that others take, children and their turns."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import unittest
 from pathlib import Path
 
-from support import LAGFS, ScratchTest
+from support import LAGFS, ScratchTest, run_script
 
-from bench.demo.data import filesystem_of
+from bench.harness.contest import in_turn
+from bench.harness.errors import BenchError
 from bench.harness.load import TICKS, Load, machine_seconds, own_seconds, process_seconds
-from bench.harness.mount import DemoError, SlowMount, check_fuse, count_data_operations, is_mounted, mount_point
+from bench.harness.mount import SlowMount, check_fuse, count_data_operations, file_system_of, is_mounted, mount_point
+from bench.harness.shim import Shim, child_environment, exit_report
 
 
 class Counters(unittest.TestCase):
@@ -29,14 +32,14 @@ class Counters(unittest.TestCase):
 class Machine(ScratchTest):
     def test_missing_and_closed_fuse_name_the_way_out(self) -> None:
         for device in (self.scratch / "fuse", self.scratch):
-            with self.assertRaisesRegex(DemoError, "make demo ORIGIN=/mnt/x"):
+            with self.assertRaisesRegex(BenchError, "make demo ORIGIN=/mnt/x"):
                 check_fuse(str(device))
 
-    def test_filesystem_of_the_longest_mount_point(self) -> None:
+    def test_file_system_of_the_longest_mount_point(self) -> None:
         mounts = self.scratch / "mounts"
         mounts.write_text("a / ext4 rw 0 0\nb /mnt nfs rw 0 0\nc /mnt/x\\040y nfs4 rw 0 0\n")
         for path, kind in (("/mnt/x y/z", "nfs4"), ("/mnt/x", "nfs"), ("/mntx", "ext4")):
-            self.assertEqual(filesystem_of(Path(path), mounts), kind)
+            self.assertEqual(file_system_of(Path(path), mounts), kind)
 
 
 class OtherWork(ScratchTest):
@@ -52,6 +55,35 @@ class OtherWork(ScratchTest):
         stat = self.scratch / "stat"
         stat.write_text("cpu  100 200 300 9999 9999 10 20 30 77 77\ncpu0 1 1\n")
         self.assertAlmostEqual(machine_seconds(stat), 660 / TICKS)
+
+
+class Shimmed(ScratchTest):
+    def test_settings_of_ours_do_not_reach_a_child(self) -> None:
+        os.environ["CUBESHIM_DISK"] = "1G"
+        self.addCleanup(os.environ.pop, "CUBESHIM_DISK")
+        shim = Shim(Path("/lib.so"), Path("/data"), "name", ram=None, mode=None)
+        self.assertNotIn("CUBESHIM_DISK", child_environment(None))
+        self.assertEqual({name for name in child_environment(shim) if name.startswith("CUBESHIM_")},
+                         {"CUBESHIM_PREFIXES", "CUBESHIM_NAME", "CUBESHIM_STATS", "CUBESHIM_STATS_FORMAT"})
+
+    def test_the_last_report_is_read_and_its_file_goes(self) -> None:
+        stats = self.scratch / "stats"
+        for text in ('{"n": 2}', '{"n": 1}\n{"n": 2}\n', json.dumps({"n": 2}, indent=1)):
+            stats.write_text(text)
+            self.assertEqual(exit_report(stats), {"n": 2})
+            self.assertFalse(stats.exists())
+
+
+class Turns(unittest.TestCase):
+    def test_each_round_begins_with_another_one(self) -> None:
+        self.assertEqual([in_turn("abc", number) for number in range(4)], [list("abc"), list("bca"), list("cab"), list("abc")])
+
+
+class Scripts(unittest.TestCase):
+    def test_each_one_that_is_started_directly_finds_its_modules(self) -> None:
+        for script in ("run_bench.py", "demo/demo.py", "data/make_dataset.py", "jobs/loaders.py", "origin/large_files.py"):
+            with self.subTest(script):
+                self.assertEqual(run_script(script, "--help").returncode, 0)
 
 
 @unittest.skipUnless(LAGFS and os.path.exists("/dev/fuse"), "no lagfs in $CUBESHIM_BUILD or build/, or no /dev/fuse")

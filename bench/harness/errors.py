@@ -1,0 +1,5 @@
+"""The one error of the benchmarks and the demo."""
+
+
+class BenchError(Exception):
+    """The run cannot go on, or would compare unlike work; its text is the one line to print."""
