@@ -1,7 +1,7 @@
 // How many fetches may be in flight, so that prefetching does not slow what the job itself waits for: twice as many, and
 // after the first set-back one more, for each period in which demand's own latency stays near the best that was seen, half of
 // them when it does not, and one while demand waits for the origin. But a job that waits more than now and then has outrun the
-// prefetcher, which could then never get ahead of it again: for such, only the latency counts (BENCHMARKS.md).
+// prefetcher, which could then never get ahead of it again: for such, only the latency counts (doc/benchmarks/prefetch.md).
 // The best is forgotten slowly, for an origin's load changes and so does what is good for it.
 // Pure: time and latencies are told to it. Thread safety: one thread.
 #pragma once

@@ -72,7 +72,7 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
 }
 
 // Makes one huge page of a hole in the file, or of what is there. Works where shmem_enabled is "never", and is cheaper than
-// 512 pages and their faults (doc/BENCHMARKS.md). The kernel wants one page to be there to begin with.
+// 512 pages and their faults (doc/benchmarks/calls.md). The kernel wants one page to be there to begin with.
 bool make_huge_page(int fd, std::uint64_t at) {
   constexpr int k_madv_collapse = 25;
   if (sys::failed(sys::fallocate(fd, 0, static_cast<std::int64_t>(at), k_page))) return false;

@@ -130,7 +130,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--without", nargs="*", default=[], choices=PLAIN_WAYS[1:] + LAG_WAYS, metavar="WAY")
-    parser.add_argument("--markdown", action="store_true", help="the table as it stands in doc/SEMANTICS.md")
+    parser.add_argument("--markdown", action="store_true", help="the table as it stands in doc/TESTED.md")
     parser.add_argument("--verbose", action="store_true", help="shows what the native run prints")
     options = parser.parse_args(arguments)
     build = options.build.resolve()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Finds sentences of comments and documents that begin with What, Who, Where, Of, Those and the like: riddles to a reader who meets
-them first. A question may begin with them. Finds paragraphs of more than 80 words in README.md, CHANGELOG.md and doc/*.md, too. A
+them first. A question may begin with them. Finds paragraphs of more than 80 words in README.md, CHANGELOG.md and doc/, too. A
 list item is a paragraph; tables, code blocks and headings are none.
 
     english.py [--list] [--most PERCENT] [PATH ...]    PATH: files or folders below the root, as cache/pack; default: all
@@ -71,7 +71,7 @@ def paragraphs(path):
 
 
 def is_for_readers(name):
-    return name.suffix == ".md" and (name.parent == Path("doc") or name in (Path("README.md"), Path("CHANGELOG.md")))
+    return name.suffix == ".md" and (Path("doc") in name.parents or name in (Path("README.md"), Path("CHANGELOG.md")))
 
 
 def self_check():

@@ -1,0 +1,52 @@
+"""Links of the documents lead somewhere, to a heading too, the documents that sources name are there, and none is longer than 400 lines."""
+
+import re
+import sys
+from pathlib import Path
+
+MOST_LINES = 400
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+NAMED = re.compile(r"\bdoc/[\w/]+\.(?:md|svg)\b")
+SOURCES = {".cc", ".h", ".def", ".py", ".md", ".txt", ".toml", ".svg", ".sh"}
+
+
+def anchors(text: str) -> set[str]:
+    """The names that a heading gets on a page of the usual hosts."""
+    headings = re.findall(r"^#+ (.*)", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(document: Path) -> list[str]:
+    found = []
+    for target in LINK.findall(re.sub(r"(?ms)^```.*?^```|`[^`\n]*`", "", document.read_text())):
+        name, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        file = (document.parent / name).resolve() if name else document
+        if not file.exists():
+            found.append(f"{document}: no {target}")
+        elif anchor and anchor not in anchors(file.read_text()):
+            found.append(f"{document}: {name or document.name} has no heading {anchor}")
+    return found
+
+
+def folders(root: Path) -> list[Path]:
+    return [path for path in root.iterdir() if path.is_dir() and not path.name.startswith(("build", ".", "__"))]
+
+
+def main(root: Path) -> int:
+    documents = [*root.glob("*.md"), *(root / "doc").rglob("*.md")]
+    problems = [problem for document in documents for problem in broken_links(document)]
+    problems += [f"{document}: {lines} lines, at most {MOST_LINES}" for document in documents
+                 if (lines := document.read_text().count("\n")) > MOST_LINES]
+    sources = [path for folder in folders(root) for path in folder.rglob("*")] + [*root.glob("*")]
+    for source in sources:
+        if source.suffix in SOURCES and source.is_file():
+            problems += [f"{source}: names {name}" for name in NAMED.findall(source.read_text(errors="replace"))
+                         if not (root / name).exists()]
+    print("\n".join(problems) or f"{len(documents)} documents")
+    return int(bool(problems) or len(documents) < 5)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
