@@ -70,7 +70,8 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "prefetch": measure_prefetch,
     "packs": measure_packs,
     "sidecar": of_parts("the sidecar", measure_first_epochs, measure_large_data),
-    "node": of_parts("the sidecar on a node", measure_demand, measure_ranks, measure_takeover, measure_exit, measure_memory_of_list),
+    "node": of_parts("the sidecar on a node", measure_demand, measure_ranks, measure_takeover, measure_exit,
+                     measure_memory_of_list),
     "disk": of_parts("the disk tier", measure_hits, measure_larger_than_memory, measure_second_job),
 }
 

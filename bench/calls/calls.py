@@ -57,8 +57,8 @@ def time_calls(bench: Bench, shim: Shim | None, layout: int) -> dict[str, float]
     """Nanoseconds of CPU time for each call. Both sides of a round have the same `layout` of spare mappings."""
     outside = bench.work / "outside"
     outside.mkdir(exist_ok=True)
-    command = [bench.program, "--calls", outside, "--filler", bench.sets["filler"].path, "--seed", layout, "--benchmark_format=json",
-               f"--benchmark_min_time={0.01 if bench.quick else 0.02}"]
+    command = [bench.program, "--calls", outside, "--filler", bench.sets["filler"].path, "--seed", layout,
+               "--benchmark_format=json", f"--benchmark_min_time={0.01 if bench.quick else 0.02}"]
     done = subprocess.run(list(map(str, command)), env=child_environment(shim), stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True)
     if done.returncode:

@@ -145,8 +145,8 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
                 raise BenchError(f"{job}: the checksums differ")
             for way in ways:
                 share = spread([a / b for a, b in zip(speeds[way], speeds[base])])
-                rows.append((job, way, spread(speeds[way]).text(0), share.text(), where_from(reports.get(way)), f"{most[way] / 1e6:.0f}",
-                             f"{spread(loads[way]).median:.0%}"))
+                rows.append((job, way, spread(speeds[way]).text(0), share.text(), where_from(reports.get(way)),
+                             f"{most[way] / 1e6:.0f}", f"{spread(loads[way]).median:.0%}"))
                 if way == list(ways)[1]:
                     section.targets.append(Target(f"data 4 x the memory, all on the disk, {job}: against ext4", ">= 1.0 x",
                                                   f"{share.text()} x", share.median >= 1.0 and most[way] <= bound,
@@ -158,9 +158,10 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
         f"{files.line()}; a second job, {EPOCHS} epochs, each in its own random order. The memory is bounded by a"
         f" control group: {ram / 1e6:.0f} MB, {SLACK >> 20} MiB and what the job's own processes take. In it lie the page cache"
         " of `local ext4` and the region of the others, whose CUBESHIM_RAM is a quarter of the data; their groups allow"
-        f" {HEADROOM >> 20} MiB more, which the shim leaves alone. `most` is what was used of it in the last round. `reader` is one Python"
-        " process (open, read, CRC), `DataLoader` bench/jobs/train.py --no-train with PIL and 2 workers. The origin is asked for"
-        " stats by all of them; where it has a latency, that is what each file waits for. From: RAM / disk / origin, by opens.",
+        f" {HEADROOM >> 20} MiB more, which the shim leaves alone. `most` is what was used of it in the last round. `reader` is"
+        " one Python process (open, read, CRC), `DataLoader` bench/jobs/train.py --no-train with PIL and 2 workers. The origin"
+        " is asked for stats by all of them; where it has a latency, that is what each file waits for. From: RAM / disk /"
+        " origin, by opens.",
         ("job", "way", "samples/s", "of ext4", "from", "most, MB", "others' CPU"), rows))
 
 
@@ -212,6 +213,6 @@ def measure_second_job(bench: Bench, section: Section) -> None:
                f"{asked - second['open']:.2f} and {second['open']:.2f}", second["open"] == 0 and asked <= 1.01)]
     section.tables.append(Table(
         "A second job after SIGKILL of the first: operations at the origin, for each file",
-        f"{count} files of the mix, a mount with {LATENCY_US} us an operation, counted by the mount itself; made anew for each job,"
-        " so the kernel remembers nothing. All that the first one had in memory is gone, too.",
+        f"{count} files of the mix, a mount with {LATENCY_US} us an operation, counted by the mount itself; made anew for each"
+        " job, so the kernel remembers nothing. All that the first one had in memory is gone, too.",
         ("job", *(name.upper() for name in KEPT), "hit rate", "files/s"), rows))

@@ -10,7 +10,8 @@ from bench.harness.errors import BenchError
 
 ROOT = Path("/sys/fs/cgroup")
 PATIENCE_S = 10
-# For version 1 (in the folder of the controller) and for version 2: the bound, the most that was used, and the line of memory.stat with the processes' own.
+# For version 1 (in the folder of the controller) and for version 2: the bound, the most that was used, and the line of
+# memory.stat with the processes' own.
 NAMES = {True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss"), False: ("memory.max", "memory.peak", "anon")}
 
 

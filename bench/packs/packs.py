@@ -66,21 +66,23 @@ def measure_reader(bench: Bench, section: Section, folder: Path, mix: Path, pref
         tree, file = mount.path / mix.name, mount.path / f"{mix.name}.cube"
         found = alternate_cold(
             [lambda: bench.reader("plain", tree, limit=limit, options=("--cold",), names=mix),
-             lambda: bench.reader("packed", prefix, packed_shim(bench, prefix, file), limit=limit, options=("--cold",), names=mix)],
+             lambda: bench.reader("packed", prefix, packed_shim(bench, prefix, file), limit=limit, options=("--cold",),
+                                  names=mix)],
             bench.rounds(5, 3))
     gain = ratios(found["plain"], found["packed"])
     section.data["reader"] = {name: passes.us() for name, passes in found.items()}
     section.tables.append(Table(
         "A C reader, cold, of plain files and of a pack: microseconds a file",
-        f"{limit} files of the mix in random order on a mount with {LATENCY_US} us an operation and without page cache, wall time,"
-        " the cache of the shim empty: lookups, open, fstat, read and close of a file against one read of the pack.",
+        f"{limit} files of the mix in random order on a mount with {LATENCY_US} us an operation and without page cache, wall"
+        " time, the cache of the shim empty: lookups, open, fstat, read and close of a file against one read of the pack.",
         ("way", "us a file", "plain / packed"),
         [("plain", spread(found["plain"].us()).text(0), ""), ("packed", spread(found["packed"].us()).text(0), gain.text())]))
     section.targets.append(Target("packs: a C reader, cold, against plain files", ">= 4 x", f"{gain.text()} x", gain.median >= 4))
 
 
 def scan(root: Path, shim: Shim | None) -> tuple[float, int, str]:
-    done = subprocess.run([PYTHON, "-W", "ignore", "-c", SCAN, root], env=child_environment(shim), check=True, capture_output=True, text=True)
+    done = subprocess.run([PYTHON, "-W", "ignore", "-c", SCAN, root], env=child_environment(shim), check=True,
+                          capture_output=True, text=True)
     seconds, files, digest = done.stdout.split()
     return float(seconds), int(files), digest
 
@@ -105,11 +107,13 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
     files = next(iter(seen))[0]
     section.tables.append(Table(
         "torchvision's ImageFolder: seconds until its files are known",
-        f"{files:,} files in {files // 100:,} classes, a fresh mount with {LATENCY_US} us an operation for each run (lookup, getattr, readdir,"
-        " read), wall time of the constructor.",
+        f"{files:,} files in {files // 100:,} classes, a fresh mount with {LATENCY_US} us an operation for each run (lookup,"
+        " getattr, readdir, read), wall time of the constructor.",
         ("way", "s", "operations of the mount", "plain / packed"),
-        [(way, spread(found).text(), f"{operations[way]:,}", gain.text() if way == "packed" else "") for way, found in seconds.items()]))
-    section.targets.append(Target("packs: an ImageFolder scan against plain directories", ">= 20 x", f"{gain.text()} x", gain.median >= 20))
+        [(way, spread(found).text(), f"{operations[way]:,}", gain.text() if way == "packed" else "")
+         for way, found in seconds.items()]))
+    section.targets.append(Target("packs: an ImageFolder scan against plain directories", ">= 20 x", f"{gain.text()} x",
+                                  gain.median >= 20))
 
 
 def read_in_pieces(file: Path) -> float:
@@ -167,17 +171,19 @@ def measure_list(bench: Bench, section: Section, folder: Path, prefix: Path) -> 
         for way in in_turn(("reader", "list"), number):
             with bench.mount(folder, direct=True) as mount:
                 there = mount.path / file.name
-                rates[way].append(read_in_pieces(there) if way == "reader" else prefetch_list(bench, prefix, there, listed, len(paths)))
+                rates[way].append(read_in_pieces(there) if way == "reader"
+                                  else prefetch_list(bench, prefix, there, listed, len(paths)))
     share = spread([a / b for a, b in zip(rates["list"], rates["reader"])])
     section.data["list"] = rates
     section.tables.append(Table(
         "A list in the order of the pack, prefetched: MB/s",
-        f"{len(paths):,} files of the mix, a fresh mount with {LATENCY_US} us an operation and without page cache for each run; `cubeshim"
-        f" warmup` into an empty cache against {READERS} threads that read the pack in pieces of {PIECE >> 20} MiB and throw them away.",
+        f"{len(paths):,} files of the mix, a fresh mount with {LATENCY_US} us an operation and without page cache for each run;"
+        f" `cubeshim warmup` into an empty cache against {READERS} threads that read the pack in pieces of {PIECE >> 20} MiB and"
+        " throw them away.",
         ("way", "MB/s", "list / reader"),
         [(way, spread(found).text(0), share.text() if way == "list" else "") for way, found in rates.items()]))
-    section.targets.append(Target("packs: a list prefetched against the mount's bandwidth", f">= {WANTED_SHARE} x", f"{share.text()} x",
-                                  share.median >= WANTED_SHARE))
+    section.targets.append(Target("packs: a list prefetched against the mount's bandwidth", f">= {WANTED_SHARE} x",
+                                  f"{share.text()} x", share.median >= WANTED_SHARE))
 
 
 def measure_packs(bench: Bench) -> Section:

@@ -100,8 +100,8 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
     listed.unlink()
     section.tables.append(Table(
         "First epoch of a DataLoader with 2 workers: samples a second",
-        f"bench/jobs/train.py, {per_class * 10} files in random order, the data fits; lagfs with {LATENCY_US} us an operation. The"
-        " same pixels everywhere (checksums agree). Yardstick: the same files on the local disk, their pages dropped first,"
+        f"bench/jobs/train.py, {per_class * 10} files in random order, the data fits; lagfs with {LATENCY_US} us an operation."
+        " The same pixels everywhere (checksums agree). Yardstick: the same files on the local disk, their pages dropped first,"
         " as a first epoch finds them; with warm pages it is a later epoch's. The pages below the mount go too. `announced`:"
         " as by `cubeshim run`; `list`: CUBESHIM_PREFETCH_LIST names the directory, so the order is not the sampler's."
         " Files: early / late / demand misses / wasted / duplicate, of the last round.",
