@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root
 from bench.demo.data import copied, synthetic  # noqa: E402
 from bench.demo.report import Row, Setting, as_json, differences, draw, table  # noqa: E402
-from bench.demo.runs import Job, run_job  # noqa: E402
+from bench.demo.runs import RowPlan, run_row  # noqa: E402
 from bench.harness.errors import BenchError  # noqa: E402
 from bench.harness.machine import cpu_name  # noqa: E402
 from bench.harness.mount import SlowMount, check_fuse, file_system_of  # noqa: E402
@@ -93,29 +93,29 @@ def users_place(options: argparse.Namespace) -> Place:
     return Place(local, origin, origin, setting_of(described, words), per_class, None)
 
 
-def jobs(options: argparse.Namespace, place: Place) -> list[Job]:
+def planned_rows(options: argparse.Namespace, place: Place) -> list[RowPlan]:
     few, many = options.workers, max(MANY_WORKERS, options.workers)
     rows = {"local": (f"local disk, warm page cache, {few} workers", place.local, few),
             "slow": (f"slow mount, {few} workers", place.slow, few),
             "slow8": (f"slow mount, {many} workers", place.slow, many),
             "shim": (f"slow mount + cubeshim, {few} workers", place.slow, few)}
-    return [Job(key, *rows[key], loader, options.epochs, place.per_class)
+    return [RowPlan(key, *rows[key], loader, options.epochs, place.per_class)
             for loader in options.loaders for key in ROWS if key in options.rows]
 
 
 def run_all(options: argparse.Namespace, place: Place) -> list[Row]:
     rows = []
     warm_pages(place.local)
-    planned = jobs(options, place)
-    for number, job in enumerate(planned, 1):
+    planned = planned_rows(options, place)
+    for number, plan in enumerate(planned, 1):
         print(f"run {number} of {len(planned)}, some 15 s each:", flush=True)
         shim = None
-        if job.key == "shim":
-            name = f"demo-{os.getpid()}-{job.loader}"  # a name of its own, so that the first epoch finds nothing
+        if plan.key == "shim":
+            name = f"demo-{os.getpid()}-{plan.loader}"  # a name of its own, so that the first epoch finds nothing
             stats = options.work / f"stats-{os.getpid()}.json"
             shim = Shim(options.build / "libcubeshim.so", place.prefix, name, ram=None, stats=stats, mode=None,
                         more=tuple(ANNOUNCED.items()))
-        rows.append(run_job(job, options.work, shim, None if job.key == "local" else place.mount))
+        rows.append(run_row(plan, options.work, shim, None if plan.key == "local" else place.mount))
     return rows
 
 

@@ -21,7 +21,7 @@ PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Job:
+class RowPlan:
     """One row to be measured."""
 
     key: str
@@ -41,11 +41,11 @@ def environment_of(shim: Shim | None) -> dict[str, str]:
     return {**os.environ, **added, **joined}
 
 
-def run_job(job: Job, work: Path, shim: Shim | None, mount: SlowMount | None) -> Row:
+def run_row(plan: RowPlan, work: Path, shim: Shim | None, mount: SlowMount | None) -> Row:
     """Runs train.py; the counter of `mount` is read after each epoch."""
-    result = work / f"{job.key}-{job.loader}-{os.getpid()}.json"
-    command = train_command(job.data, result, job.loader, job.epochs, job.workers, job.per_class, PAUSE_SECONDS, steps=True)
-    print(f"{job.loader}, {job.name}", flush=True)
+    result = work / f"{plan.key}-{plan.loader}-{os.getpid()}.json"
+    command = train_command(plan.data, result, plan.loader, plan.epochs, plan.workers, plan.per_class, PAUSE_SECONDS, steps=True)
+    print(f"{plan.loader}, {plan.name}", flush=True)
     counts = [mount.data_operations()] if mount else []
     load = Load(mount.cpu_seconds if mount else None)
 
@@ -55,8 +55,8 @@ def run_job(job: Job, work: Path, shim: Shim | None, mount: SlowMount | None) ->
         print("   ", line, end="", flush=True)
 
     if status := run_epochs(command, environment_of(shim), on_epoch):
-        raise BenchError(f"train.py ended with {status} in row \"{job.name}\" ({job.loader})")
-    return Row(job.key, job.name, job.loader, job.workers, epochs_of(result),
+        raise BenchError(f"train.py ended with {status} in row \"{plan.name}\" ({plan.loader})")
+    return Row(plan.key, plan.name, plan.loader, plan.workers, epochs_of(result),
                [after - before for before, after in zip(counts, counts[1:])] if mount else None,
                hit_rate_of(shim.stats) if shim else None, load.share_of_others())
 

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,14 +75,10 @@ class SlowMount:
         return [*(["--direct"] if self.direct else []), *delays, *bandwidth]
 
     def _wait_until_mounted(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not is_mounted(self.path):
+        if not comes_up(lambda: is_mounted(self.path), self.process):
             status = self.process.poll()
-            if status is not None:
-                raise BenchError(f"lagfs could not mount {self.path} (exit {status})")
-            if time.monotonic() > deadline:
-                raise BenchError(f"lagfs did not mount {self.path} within {START_SECONDS:.0f} s")
-            time.sleep(0.02)
+            raise BenchError(f"lagfs did not mount {self.path} within {START_SECONDS:.0f} s" if status is None else
+                             f"lagfs could not mount {self.path} (exit {status})")
 
     def __exit__(self, *_: object) -> None:
         if self.path != Path():
@@ -135,6 +132,16 @@ def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
         if path.is_relative_to(point) and len(point) >= longest:
             kind, longest = line.split()[2], len(point)
     return kind
+
+
+def comes_up(ready: Callable[[], bool], server: subprocess.Popen) -> bool:
+    """Waits until what the server is started for is there; False where it has ended, or takes too long."""
+    deadline = time.monotonic() + START_SECONDS
+    while not ready():
+        if server.poll() is not None or time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def unmount(path: Path) -> None:

@@ -8,15 +8,13 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.harness.errors import BenchError
-from bench.harness.mount import check_fuse, end, is_mounted, unmount
+from bench.harness.mount import check_fuse, comes_up, end, is_mounted, unmount
 
-START_SECONDS = 15.0
 SYSTEM_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 
 
@@ -56,12 +54,9 @@ def start_server(home: Path, port: int) -> subprocess.Popen:
 
 
 def wait_for(what: str, ready, child: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not ready():
-        if child.poll() is not None or time.monotonic() > deadline:
-            said = log.read_text(errors="replace").strip().splitlines()[-1:] or ["no word from it"]
-            raise BenchError(f"{what}: {said[0]}")
-        time.sleep(0.02)
+    if not comes_up(ready, child):
+        said = log.read_text(errors="replace").strip().splitlines()[-1:] or ["no word from it"]
+        raise BenchError(f"{what}: {said[0]}")
 
 
 def answers(port: int) -> bool:
