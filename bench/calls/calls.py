@@ -109,7 +109,7 @@ def children_seconds() -> float:
 
 
 def measure_system_calls(bench: Bench) -> Section:
-    """What strace counts for 1,000 hits: a run with two passes less a run with one."""
+    """The calls that strace counts for 1,000 hits: a run with two passes less a run with one."""
     section = Section("system calls of a hit")
     tool = shutil.which("strace")
     if tool is None:

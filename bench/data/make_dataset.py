@@ -75,7 +75,7 @@ def make_dataset(directory: Path, recipe: Recipe, jobs: int) -> Dataset:
 
 
 def _look(directory: Path, recipe: Recipe) -> Dataset | None:
-    """What is there already: the whole set, or None where it is to be written. Raises on anything else."""
+    """The data set that is there already: the whole set, or None where it is to be written. Raises on anything else."""
     if directory.exists() and not directory.is_dir():
         raise DatasetError(f"{directory} is not a directory")
     if not directory.exists() or not any(directory.iterdir()):

@@ -43,7 +43,7 @@ class CannotRun(BenchError):
 
 @dataclass(frozen=True)
 class Place:
-    """Where the rows read: a directory on the local disk and the same files on the slow mount."""
+    """The files that the rows read: a directory on the local disk and the same files on the slow mount."""
 
     local: Path
     slow: Path

@@ -1,4 +1,4 @@
-"""What the demo says at its end: are the rows comparable at all, the table, and the chart.
+"""All that the demo says at its end: are the rows comparable at all, the table, and the chart.
 
 A row is one run of train.py. Rows are compared only after each epoch of each row has proved that it saw the same data
 (checksum over labels and pixels) and learnt the same from it (loss): a fast row that reads something else is no row.
@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Setting:
-    """What was measured on; goes into the head of the table and the title of the chart."""
+    """The machine, mount and files; goes into the head of the table and the title of the chart."""
 
     cpu: str
     cores: int
@@ -78,7 +78,7 @@ def table(rows: list[Row], setting: Setting) -> str:
 
 
 def busy_note(rows: list[Row]) -> str:
-    """What spoils the comparison, or nothing."""
+    """The reason that spoils the comparison, or nothing."""
     most = max(row.others_cpu for row in rows)
     return f"other programs used up to {percent(most)} of the cores meanwhile" if most > BUSY else ""
 

@@ -56,7 +56,7 @@ def reader_command(bench: Bench, data: Path, names: Path, epochs: int, waits: bo
 
 
 def run_in(group: MemoryGroup, command: list[str], shim: Shim | None) -> tuple[str, int]:
-    """What it printed, and the most that its processes had for themselves."""
+    """The text that it printed, and the most that its processes had for themselves."""
     environment = child_environment(shim) | QUIET
     most = 0
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,

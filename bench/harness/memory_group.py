@@ -16,7 +16,7 @@ NAMES = {True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss
 
 
 def own_group() -> tuple[Path, bool]:
-    """Where a group may be made, and whether that is version 1."""
+    """The folder in which a group may be made, and whether that is version 1."""
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     for _, controllers, path in lines:
         if "memory" in controllers.split(","):
@@ -65,10 +65,10 @@ class MemoryGroup:
         (self.path / "cgroup.procs").write_text("0")
 
     def most_bytes(self) -> int:
-        """What was used at most, page cache and shared memory with it."""
+        """The most that was used, page cache and shared memory with it."""
         return int((self.path / self._most).read_text())
 
     def own_bytes(self) -> int:
-        """What the processes have allocated: neither page cache nor shared memory."""
+        """The memory that the processes have allocated: neither page cache nor shared memory."""
         rows = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
         return int(rows[self._own])

@@ -1,4 +1,4 @@
-"""What `make bench` has found: tables, targets, and how they are written to the terminal, Markdown and JSON."""
+"""The results of `make bench`: tables, targets, and how they are written to the terminal, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Target:
 
 @dataclass
 class Section:
-    """What one suite has found."""
+    """The results of one suite."""
 
     name: str
     tables: list[Table] = field(default_factory=list)

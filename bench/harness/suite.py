@@ -1,4 +1,4 @@
-"""What every suite of `make bench` is given: where things are, how long it may take, and how a contender is started."""
+"""All that a suite of `make bench` is given: where things are, how long it may take, and how a contender is started."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Bench:
         return SlowMount(self.lagfs, source, self.work, latency_us, direct, at=at)
 
     def reports(self, shim: Shim) -> list[dict]:
-        """What `cubeshim stats` says of the jobs of a cache in use; nothing where nobody uses it."""
+        """The reports of `cubeshim stats` of the jobs of a cache in use; none where nobody uses it."""
         done = subprocess.run([self.command, "stats", "--json", "--name", shim.name], env=child_environment(None),
                               capture_output=True, text=True)
         found = json.loads(done.stdout.splitlines()[-1])["jobs"] if done.returncode == 0 and done.stdout else []

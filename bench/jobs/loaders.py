@@ -61,7 +61,7 @@ def np_memmap(_: dict[str, bytes]) -> Load:
 
 
 class HeldFile(io.BytesIO):
-    """What open() gives np.memmap, with no file behind it."""
+    """The file object that open() gives np.memmap, with no file behind it."""
 
     def __init__(self, name: str, data: bytes):
         super().__init__(data)
@@ -131,7 +131,7 @@ LOADERS: dict[str, Callable[[dict[str, bytes]], Load]] = {
 
 
 def digest_of(load: Load, paths: list[str]) -> str:
-    """Of all bytes that the loader gives, file by file, in the order of their names."""
+    """The digest of all bytes that the loader gives, file by file, in the order of their names."""
     total = 0
     for number, path in enumerate(paths):
         got = load(path)

@@ -73,7 +73,7 @@ print(time.perf_counter() - began, total)
 
 
 def make_old_files(directory: Path, count: int, size: int) -> list[str]:
-    """Of an hour ago, for what is new is looked at more often."""
+    """The files are an hour old, because new ones are looked at more often."""
     directory.mkdir()
     names = [f"f{i:03}" for i in range(count)]
     for name in names:

@@ -30,12 +30,12 @@ def ratio_of_readers(rows: Rows) -> dict[str, float]:
 
 
 def best_of(found: dict[str, float], engine: str) -> float:
-    """Of all depths; 0 where it is refused."""
+    """The best ratio of all depths; 0 where it is refused."""
     return max((ratio for name, ratio in found.items() if name.split()[0] == engine), default=0.0)
 
 
 def choice_of(found: dict[str, float]) -> str:
-    """What `auto` has taken, or `auto` while it was still trying."""
+    """The engine that `auto` has taken, or `auto` while it was still trying."""
     return next(name.split("(")[1].rstrip(")") for name in found if name.startswith("auto "))
 
 

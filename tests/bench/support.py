@@ -1,4 +1,4 @@
-"""What the tests of bench/ share: the way to its modules, scratch directories, and runs of its scripts."""
+"""All that the tests of bench/ share: the way to its modules, scratch directories, and runs of its scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the suite of the prefetch engines makes of the figures that cubeshim_engines prints."""
+"""The targets that the suite of the prefetch engines makes of the figures that cubeshim_engines prints."""
 
 from __future__ import annotations
 

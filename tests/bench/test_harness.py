@@ -1,4 +1,4 @@
-"""What all benchmarks share: the slow mount and its counters, the cores that others take, children and their turns."""
+"""All that the benchmarks share: the slow mount and its counters, the cores that others take, children and their turns."""
 
 from __future__ import annotations
 

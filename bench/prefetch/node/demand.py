@@ -1,4 +1,4 @@
-"""What a demand miss waits while another process of the node prefetches other files."""
+"""How long a demand miss waits while another process of the node prefetches other files."""
 
 from __future__ import annotations
 

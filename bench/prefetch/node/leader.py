@@ -1,4 +1,4 @@
-"""What the death of a leader costs the node, and what its end costs a program while all fetches hang."""
+"""How long a node is without a leader after its death, and how long a program takes to end while all fetches hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a list of millions of paths costs the process that prefetches it."""
+"""The memory that a list of millions of paths costs the process that prefetches it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MB = 1 << 20
 
 
 def private_bytes(pid: int) -> int:
-    """What a process has in memory but for the region."""
+    """The memory of a process but for the region."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return sum(int(lines[name].split()[0]) for name in ("RssAnon", "RssFile")) * 1024
 

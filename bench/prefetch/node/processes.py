@@ -1,4 +1,4 @@
-"""Processes of a node that share a cache, and what is read by them: the jobs of the suite `node`, started and led by hand."""
+"""The jobs of the suite `node`: processes that share a cache, started and led by hand, and the files that they read."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def wait_until(condition: Callable[[], object], what: str, nap_s: float = 0.005)
 
 
 def counts(bench: Bench, shim: Shim, what: str = "fetched") -> int:
-    """Of the sum over the jobs of a cache, so far."""
+    """A counter of prefetching so far, summed over the jobs of a cache."""
     return sum(report["prefetch"][what] for report in bench.reports(shim))
 
 
