@@ -1,68 +1,11 @@
-"""Files whose bytes come as a program reads them: harm to the reader, the file and the origin in the middle of it."""
-import json
+"""Files whose bytes come as a program reads them: every way to read, files that change meanwhile, and errors of the origin."""
 import os
 import pathlib
 import signal
-import zlib
 
 import support
-from support import Host, content, whole
-
-SIZE = 3_000_000
-STEP = 100_000
-
-
-def part(data, at, n):
-    piece = data[at:at + n]
-    return f"ok {len(piece)} {len(piece)} {zlib.crc32(piece)}"
-
-
-class FillCase(support.FaultCase):
-    """With an origin whose every read is counted: no page of it is kept."""
-
-    options = ("--direct",)
-
-    def setUp(self):
-        super().setUp()
-        self.origin = self.mount(*self.options)
-        self.data, self.other = content(1, SIZE), content(2, SIZE)
-        self.made = 0
-
-    def new_file(self, data=None, name=None):
-        self.made += 1
-        name = name or f"f{self.made}"
-        path = self.origin.put(name, self.data if data is None else data)
-        os.utime(self.origin.source(name), (1, 1))
-        return path
-
-    def new_host(self, **more):
-        return Host(self, self.settings(self.origin.root, RAM="64M", **more))
-
-    def opened(self, host, path):
-        answer = host.ask(f"open {path}")
-        self.assertTrue(answer.startswith("fd "), answer)
-        return int(answer.split()[1])
-
-    def reset(self):
-        (self.origin.root / ".lagfs/reset").write_text("1\n")
-
-    def origin_bytes(self):
-        return json.loads((self.origin.root / ".lagfs/counters.json").read_text())["read"]["bytes"]
-
-    def origin_reads(self):
-        """Since the last reset."""
-        return json.loads((self.origin.root / ".lagfs/counters.json").read_text())["read"]["data_files"]
-
-    def read_steps(self, host, fd, at, end, data=None):
-        while at < end:
-            self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data if data is None else data, at, STEP), at)
-            at += STEP
-
-    def assert_kept(self, host, path, data=None):
-        """Whoever opens it now asks the origin for no byte."""
-        self.reset()
-        self.assertEqual(host.ask(f"read {path}"), whole(self.data if data is None else data))
-        self.assertEqual(self.origin_bytes(), 0)
+from fill_case import SIZE, STEP, FillCase, part
+from support import Host, whole
 
 
 class Reads(FillCase):
@@ -240,7 +183,6 @@ class Reads(FillCase):
         self.assertEqual(host.ask(f"read {path}"), whole(self.data))
         self.tried()
 
-
     def test_left_by_a_jump(self):
         """The part that was under way never comes. The next open fetches the file anew, and nobody waits for the first."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
@@ -260,6 +202,21 @@ class Reads(FillCase):
         self.assertEqual(host.ask(f"close {fd}"), "closed")
         self.assert_kept(host, path)
         self.tried()
+
+
+class KernelsPages(Reads):
+    """The kernel keeps pages of the file, and reads ahead as it likes."""
+
+    options = ()
+
+    test_open_asks_for_no_bytes_and_all_come_once = None
+    test_closed_at_once_or_after_the_header = None
+    test_closed_while_another_thread_reads = None
+    test_closed_and_removed_while_another_thread_reads = None
+    test_end_first = None
+    # No signal ends the wait for a page.
+    test_handler_reads_the_same_file = None
+    test_left_by_a_jump = None
 
 
 class Changes(FillCase):
@@ -349,188 +306,6 @@ class Changes(FillCase):
         for reader in (host, self.new_host()):
             self.assertEqual(reader.ask(f"read {path}"), whole(mixed))
         self.tried()
-
-
-class Processes(FillCase):
-    def test_killed_after_each_part(self):
-        peer = self.new_host()
-        for at in range(0, SIZE + 1, 500_000):
-            with self.subTest(at=at):
-                path = self.new_file()
-                host = self.new_host()
-                fd = self.opened(host, path)
-                self.read_steps(host, fd, 0, at)
-                host.kill()
-                self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
-                self.assert_kept(peer, path)
-                self.tried()
-
-    def test_killed_while_the_origin_reads_and_others_wait(self):
-        for nth in (1, 2, 3):
-            with self.subTest(nth=nth):
-                path = self.new_file()
-                host, peer, second = self.new_host(), self.new_host(), self.new_host()
-                self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
-                self.origin.script(f"hold read {nth}")
-                host.send(f"read {path}")
-                self.assertGreater(self.origin.held(), 0)
-                for reader in (peer, second):
-                    reader.send(f"read {path}")
-                host.kill()
-                for reader in (peer, second):
-                    self.assertEqual(reader.answer(), whole(self.data))
-                self.origin.script("clear")
-                self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
-                self.tried()
-
-    def test_idle_reader_keeps_nobody_waiting(self):
-        """It has the file open, and reads no more."""
-        host, peer, path = self.new_host(), self.new_host(), self.new_file()
-        fd = self.opened(host, path)
-        self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
-        for _ in range(3):
-            self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
-        self.read_steps(host, fd, 1000, SIZE)
-        self.assert_kept(peer, path)
-        self.tried()
-
-    def test_stopped_reader_keeps_nobody_waiting(self):
-        host, peer, path = self.new_host(), self.new_host(), self.new_file()
-        fd = self.opened(host, path)
-        self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
-        host.stop()
-        self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
-        host.signal(signal.SIGCONT)
-        self.read_steps(host, fd, 1000, SIZE)
-        self.tried()
-
-    def test_waiter_is_answered_from_the_fill(self):
-        """Who waits makes the reader bring the rest at its next read, and asks the origin for nothing itself."""
-        host, peer, path = self.new_host(), self.new_host(), self.new_file()
-        self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
-        self.reset()
-        self.origin.script("hold read 2")
-        host.send(f"read {path}")
-        self.assertGreater(self.origin.held(), 0)
-        peer.send(f"read {path}")
-        self.origin.script("go")
-        for reader in (host, peer):
-            self.assertEqual(reader.answer(), whole(self.data))
-        self.origin.script("clear")
-        self.assertIn(self.origin_bytes(), (SIZE, 2 * SIZE), "twice, if the peer came late or was slow")
-        self.tried()
-
-    def test_open_twice_in_one_process(self):
-        host, path = self.new_host(), self.new_file()
-        first, second = self.opened(host, path), self.opened(host, path)
-        self.read_steps(host, first, 0, SIZE // 2)
-        self.read_steps(host, second, 0, SIZE)
-        self.read_steps(host, first, SIZE // 2, SIZE)
-        self.assert_kept(host, path)
-        self.tried()
-
-    def test_fork_exec_and_spawn(self):
-        for command, answer in (("forked {} 1000", f"{part(self.data, 1000, 1000)} then {part(self.data, 2000, 1000)}"),
-                                ("executed {} 1000", part(self.data, 1000, 1000))):
-            with self.subTest(command=command):
-                host, path = self.new_host(), self.new_file()
-                fd = self.opened(host, path)
-                self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
-                self.assertEqual(host.ask(command.format(fd)), answer)
-                self.assertEqual(host.ask(f"fd {fd}"), whole(self.data))
-                self.assertEqual(host.ask(f"read {path}"), whole(self.data))
-                self.tried()
-
-    def test_close_on_exec_is_changed(self):
-        """By fcntl and by ioctl, of the number and of a dup: what the program has said counts at its exec, in both directions."""
-        for how in ("", " ioctl"):
-            for keeps in (True, False):
-                with self.subTest(how=how, keeps=keeps):
-                    native, host = self.native(), self.new_host()
-                    seen = []
-                    for reader in (native, host):
-                        path = self.new_file()
-                        fd = self.opened(reader, path)
-                        twin = int(reader.ask(f"dup {fd}").split()[1])
-                        self.assertEqual(reader.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
-                        said = [reader.ask(f"setfd {number} {flags}{how}")
-                                for number, flags in ((fd, 0), (twin, 1), *(((fd, 1), (twin, 0)) if not keeps else ()))]
-                        # The fill goes on.
-                        self.assertEqual(reader.ask(f"next {fd} 1000"), part(self.data, 1000, 1000))
-                        self.assertEqual(reader.ask("become"), "became")
-                        seen.append((said, reader.ask(f"offset {fd}"), reader.ask(f"offset {twin}"),
-                                     reader.ask(f"next {fd if keeps else twin} 1000")))
-                        self.assertEqual(seen[-1][3], part(self.data, 2000, 1000))
-                    self.assertEqual(seen[0], seen[1])
-                    self.assertEqual(host.ask(f"read {path}"), whole(self.data))
-                    self.tried()
-
-    def test_close_on_exec_costs_the_fill_nothing(self):
-        host, path = self.new_host(), self.new_file()
-        self.reset()
-        fd = self.opened(host, path)
-        self.read_steps(host, fd, 0, SIZE // 2)
-        for flags in (0, 1, 0):
-            self.assertIn(f" {flags}", host.ask(f"setfd {fd} {flags}"))
-        self.read_steps(host, fd, SIZE // 2, SIZE)
-        self.assertEqual(self.origin_bytes(), SIZE)
-        self.assert_kept(host, path)
-        self.tried()
-
-    def test_child_by_a_fork_that_passes_us_by(self):
-        """It lets go of what its parent fills, and takes nothing from its parent by that."""
-        host, peer, path = self.new_host(), self.new_host(), self.new_file()
-        fd = self.opened(host, path)
-        self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
-        self.assertEqual(host.ask(f"rawforked {fd} {SIZE // 2} 1000"), part(self.data, SIZE // 2, 1000))
-        # The room is still the parent's: of all that the region has room for, nothing lies there.
-        others = [self.new_file(self.other) for _ in range((64 << 20) // SIZE)]
-        for other in others:
-            self.assertEqual(host.ask(f"read {other}"), whole(self.other))
-        self.read_steps(host, fd, STEP, SIZE)
-        for other in others:
-            self.assertEqual(peer.ask(f"read {other}"), whole(self.other))
-        self.assert_kept(peer, path)
-        self.assertEqual(host.ask(f"fd {fd}"), whole(self.data))
-        self.tried()
-
-    def test_exec_of_the_reader(self):
-        """Its turn is taken over."""
-        host, peer, path = self.new_host(), self.new_host(), self.new_file()
-        self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
-        fd = self.opened(host, path)
-        self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
-        self.assertEqual(host.ask("become"), "became")
-        self.assertEqual(host.ask(f"offset {fd}"), "at -1")
-        self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
-        self.assert_kept(peer, path)
-        self.assertEqual(host.ask(f"read {path}"), whole(self.data))
-        self.tried()
-
-    def test_map_in_the_middle(self):
-        host, path = self.new_host(), self.new_file()
-        fd = self.opened(host, path)
-        self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
-        self.reset()
-        self.assertEqual(host.ask(f"mapfd {fd}"), whole(self.data))
-        self.assertLessEqual(self.origin_bytes(), SIZE)
-        self.assert_kept(host, path)
-        self.tried()
-
-
-class KernelsPages(Reads):
-    """The kernel keeps pages of the file, and reads ahead as it likes."""
-
-    options = ()
-
-    test_open_asks_for_no_bytes_and_all_come_once = None
-    test_closed_at_once_or_after_the_header = None
-    test_closed_while_another_thread_reads = None
-    test_closed_and_removed_while_another_thread_reads = None
-    test_end_first = None
-    # No signal ends the wait for a page.
-    test_handler_reads_the_same_file = None
-    test_left_by_a_jump = None
 
 
 class Errors(FillCase):
