@@ -1,6 +1,4 @@
 // preload_helper's commands that unwind frames of the library, or interrupt it.
-#include "tests/preload/helper_hostile.h"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,7 +15,20 @@
 #include <ctime>
 #include <functional>
 
+#include "tests/preload/helper.h"
+#include "tests/support/preload_content.h"
+
 namespace {
+
+// The handler interrupts this process from here on, every so many microseconds; 0: no more.
+void alarm_every(long microseconds, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval every{{0, microseconds}, {0, microseconds}};
+  setitimer(ITIMER_REAL, &every, nullptr);
+}
 
 // Cancels a thread that repeats `call`. Chance decides whether the request meets it in the kernel, so this takes many threads.
 bool is_cancelled(const std::function<void()>& call, int threads) {
@@ -45,10 +56,7 @@ bool is_cancelled(const std::function<void()>& call, int threads) {
   return true;
 }
 
-struct Thrown {};
-
-}  // namespace
-
+// cancel FILE THREADS: so many threads are cancelled in each of some calls that libc answers
 int do_cancel(const Arguments& a) {
   const char* const path = a[0].c_str();
   const int threads = std::atoi(a[1].c_str());
@@ -83,6 +91,9 @@ int do_cancel(const Arguments& a) {
   return 0;
 }
 
+struct Thrown {};
+
+// throw DIRECTORY: a filter of scandir throws; says that it was caught
 int do_throw(const Arguments& a) {
   const auto lowest = [] {
     const int fd = dup(STDERR_FILENO);
@@ -106,7 +117,6 @@ int do_throw(const Arguments& a) {
   return 0;
 }
 
-namespace {
 std::string g_served;
 
 void open_and_close_in_handler(int) {
@@ -117,19 +127,15 @@ void open_and_close_in_handler(int) {
   close(fd);
   errno = saved;
 }
-}  // namespace
 
+// lowest FILE ROUNDS: a handler opens the served FILE in the midst of calls that close a number, each of them so many times; the
+// next number is the lowest
 int do_lowest(const Arguments& a) {
   g_served = a[0];
   const int rounds = std::atoi(a[1].c_str());
   const int lowest = dup(STDERR_FILENO);
   close(lowest);
-  struct sigaction action {};
-  action.sa_handler = open_and_close_in_handler;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGALRM, &action, nullptr);
-  const itimerval every{{0, 40}, {0, 40}};
-  setitimer(ITIMER_REAL, &every, nullptr);
+  alarm_every(40, open_and_close_in_handler);
   sigset_t alarm;
   sigemptyset(&alarm);
   sigaddset(&alarm, SIGALRM);
@@ -158,4 +164,49 @@ int do_lowest(const Arguments& a) {
     }
   }
   return 0;
+}
+
+// signals DIR FILES: a timer's handler opens, reads and closes covered files in the midst of everything
+std::string g_signal_dir;
+std::atomic<int> g_signals{0};
+void on_signal(int) {
+  const int saved = errno;
+  char path[300], got[512];
+  const int n = g_signals.fetch_add(1) % cube::preload::k_files;
+  std::snprintf(path, sizeof path, "%s/f%d", g_signal_dir.c_str(), n);
+  const int fd = open(path, O_RDONLY);
+  if (fd < 0) {
+    const char message[] = "helper: open failed in the handler\n";
+    (void)!write(2, message, sizeof message - 1);
+    _exit(1);
+  }
+  const ssize_t count = read(fd, got, sizeof got);
+  for (ssize_t i = 0; i < count; ++i) {
+    if (got[i] != cube::preload::byte_of(n, static_cast<std::size_t>(i))) _exit(3);
+  }
+  close(fd);
+  errno = saved;
+}
+int do_signals(const Arguments& a) {
+  g_signal_dir = a[0];
+  alarm_every(300, on_signal);
+  for (int i = 0; i < 1500; ++i) {
+    check_file(file_in(a[0], i % std::stoi(a[1])));
+    const int fd = open(file_in(a[0], 7).c_str(), O_RDONLY);
+    const int copy = dup(fd);
+    CHECK(copy >= 0);
+    CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);  // becomes a kernel file
+    check_fd(copy, 7);
+    close(copy);
+    close(fd);
+  }
+  alarm_every(0, on_signal);
+  std::printf("signals %d\n", g_signals.load());
+  return g_signals.load() > 20 ? 0 : 1;
+}
+
+}  // namespace
+
+Commands hostile_commands() {
+  return {{"signals", do_signals}, {"cancel", do_cancel}, {"throw", do_throw}, {"lowest", do_lowest}};
 }

@@ -1,0 +1,129 @@
+// preload_helper's commands with children and with other programs.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/preload/helper.h"
+#include "tests/support/preload_content.h"
+
+using cube::preload::number_of;
+using cube::preload::size_of;
+
+namespace {
+
+// children HOW FILE TIMES CHILDREN: forked children that end like that; the parent reads nothing
+int do_children(const Arguments& a) {
+  for (int i = 0; i < std::stoi(a[3]); ++i) {
+    const pid_t child = fork();
+    if (child == 0) return do_end(a);
+    waitpid(child, nullptr, 0);
+  }
+  return 0;
+}
+
+// vfork FILE PROGRAM: as CPython's subprocess: vfork, dup2, close_range in the child, exec; the parent's fds stay right
+int do_vfork(const Arguments& a) {
+  const int number = number_of(a[0]);
+  for (int round = 0; round < 20; ++round) {
+    const int fd = open(a[0].c_str(), O_RDONLY | O_CLOEXEC);
+    const int other = open(a[0].c_str(), O_RDONLY);
+    char head[10];
+    CHECK(read(fd, head, 10) == 10);
+    const char* arguments[] = {a[1].c_str(), "check", "0", nullptr, "10", nullptr};
+    char text[20];
+    std::snprintf(text, sizeof text, "%d", number);
+    arguments[3] = text;
+    const pid_t child = vfork();
+    if (child == 0) {
+      if (dup2(fd, 0) != 0) _exit(91);
+      if (close_range(3, ~0U, 0) != 0) _exit(92);
+      execv(a[1].c_str(), const_cast<char**>(arguments));
+      _exit(93);
+    }
+    CHECK(child > 0);
+    // Served anew in the parent while the child may still be running.
+    check_file(a[0]);
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    if (status != 0) std::fprintf(stderr, "helper: status %d\n", status);
+    CHECK(status == 0);
+    CHECK(lseek(fd, 0, SEEK_CUR) == static_cast<off_t>(size_of(number)));
+    check_fd(other, number);
+    CHECK(close(fd) == 0 && close(other) == 0);
+  }
+  return 0;
+}
+
+// vfork-close FILE: while a child of vfork runs, another thread opens FILE, and the child closes that number by syscall()
+int do_vfork_close(const Arguments& a) {
+  std::atomic<int> number{-1};
+  std::atomic<bool> is_child_running{false};
+  const int warm = open(a[0].c_str(), O_RDONLY);
+  CHECK(warm >= 0 && close(warm) == 0);
+  std::thread opener([&] {
+    while (!is_child_running) sched_yield();
+    number = open(a[0].c_str(), O_RDONLY);
+  });
+  const pid_t child = vfork();
+  if (child == 0) {
+    is_child_running = true;
+    while (number < 0) sched_yield();
+    // The child's own table does not have it.
+    _exit(syscall(SYS_close, static_cast<long>(number)) == 0 || errno != EBADF);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  opener.join();
+  check_fd(number, number_of(a[0]));
+  CHECK(close(number) == 0);
+  return 0;
+}
+
+// vfork-write FILE ABSENT SOURCE: the child opens FILE, and cat writes SOURCE to it; the parent has looked for ABSENT before
+int do_vfork_write(const Arguments& a) {
+  CHECK(open(a[1].c_str(), O_RDONLY) < 0);
+  const pid_t child = vfork();
+  if (child == 0) {
+    dup2(open(a[0].c_str(), O_WRONLY | O_TRUNC), STDOUT_FILENO);
+    execlp("cat", "cat", a[2].c_str(), nullptr);
+    _exit(1);
+  }
+  _exit(child < 0);
+}
+
+// exec FILE PROGRAM HOW: an exec with an inherited fd
+int do_exec(const Arguments& a) {
+  const int fd = open(a[0].c_str(), O_RDONLY);
+  char head[10];
+  CHECK(read(fd, head, 10) == 10);
+  const std::string number = std::to_string(number_of(a[0])), at = std::to_string(fd);
+  const std::string& how = a[2];
+  const char* const v[] = {a[1].c_str(), "check", at.c_str(), number.c_str(), "10", nullptr};
+  auto** const arguments = const_cast<char**>(v);
+  if (how == "execv") execv(v[0], arguments);
+  if (how == "execve") execve(v[0], arguments, environ);
+  if (how == "execvp") execvp(v[0], arguments);
+  if (how == "execvpe") execvpe(v[0], arguments, environ);
+  if (how == "execl") execl(v[0], v[0], v[1], v[2], v[3], v[4], nullptr);
+  if (how == "execlp") execlp(v[0], v[0], v[1], v[2], v[3], v[4], nullptr);
+  if (how == "execle") execle(v[0], v[0], v[1], v[2], v[3], v[4], nullptr, environ);
+  if (how == "execveat") execveat(AT_FDCWD, v[0], arguments, environ, 0);
+  if (how == "fexecve") fexecve(open(v[0], O_RDONLY | O_CLOEXEC), arguments, environ);
+  if (how == "syscall") syscall(SYS_execve, v[0], arguments, environ);
+  std::perror("exec");
+  return 1;
+}
+
+}  // namespace
+
+Commands child_commands() {
+  return {{"children", do_children},
+          {"vfork", do_vfork},
+          {"vfork-close", do_vfork_close},
+          {"vfork-write", do_vfork_write},
+          {"exec", do_exec}};
+}

@@ -1,0 +1,154 @@
+// preload_helper's commands with many threads at once.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "tests/preload/helper.h"
+#include "tests/support/meanwhile.h"
+#include "tests/support/preload_content.h"
+
+using cube::preload::byte_of;
+using cube::preload::size_of;
+using cube::tests::Meanwhile;
+
+namespace {
+
+// threads DIR FILES SECONDS*10: many threads open, read, pread, stat, dup, map and close the same and different files
+int do_threads(const Arguments& a) {
+  const int files = std::stoi(a[1]);
+  const int rounds = std::stoi(a[2]);
+  std::vector<std::thread> threads;
+  for (unsigned id = 0; id < 8; ++id) {
+    threads.emplace_back([&, id] {
+      std::mt19937 random(id);
+      for (int i = 0; i < rounds; ++i) {
+        const int n = static_cast<int>(random() % static_cast<unsigned>(files));
+        const std::string path = file_in(a[0], n);
+        const int fd = open(path.c_str(), O_RDONLY);
+        CHECK(fd >= 0);
+        struct stat st {};
+        CHECK(fstat(fd, &st) == 0 && static_cast<std::size_t>(st.st_size) == size_of(n));
+        const int copy = random() % 3 == 0 ? dup(fd) : -1;
+        if (random() % 4 == 0 && st.st_size > 0) {
+          const auto* const at = static_cast<const char*>(mmap(nullptr, st.st_size, PROT_READ, MAP_SHARED, fd, 0));
+          CHECK(at != MAP_FAILED);
+          const std::size_t spot = random() % size_of(n);
+          CHECK(at[spot] == byte_of(n, spot));
+          CHECK(munmap(const_cast<char*>(at), st.st_size) == 0);
+        }
+        check_fd(fd, n);
+        if (copy >= 0) {
+          CHECK(lseek(copy, 0, SEEK_CUR) == static_cast<off_t>(size_of(n)));
+          CHECK(lseek(copy, 0, SEEK_SET) == 0);
+          CHECK(close(fd) == 0);
+          check_fd(copy, n);
+          CHECK(close(copy) == 0);
+        } else {
+          CHECK(close(fd) == 0);
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return 0;
+}
+
+// close-race DIR FILES ROUNDS: some threads close and reopen numbers that others read and seek. A reader may see EBADF
+// or another file, but only ever whole, right bytes of some file.
+int do_close_race(const Arguments& a) {
+  const int files = std::stoi(a[1]);
+  const Meanwhile readers(4, [&](std::mt19937& random) {
+    char got[64];
+    const int fd = 50 + static_cast<int>(random() % 8);
+    const ssize_t n = pread(fd, got, sizeof got, 0);
+    CHECK(n >= 0 || errno == EBADF);
+    if (n <= 0) return;
+    bool known = false;
+    for (int f = 0; f < files && !known; ++f) {
+      known = static_cast<std::size_t>(n) == std::min<std::size_t>(sizeof got, size_of(f));
+      for (ssize_t i = 0; i < n && known; ++i) known = got[i] == byte_of(f, static_cast<std::size_t>(i));
+    }
+    CHECK(known);
+    lseek(fd, 0, SEEK_SET);
+    struct stat st {};
+    fstat(fd, &st);
+  });
+  std::vector<std::thread> closers;
+  for (unsigned id = 0; id < 2; ++id) {
+    closers.emplace_back([&, id] {
+      std::mt19937 random(100 + id);
+      for (int i = 0; i < std::stoi(a[2]); ++i) {
+        const int fd = open(random_file(a[0], files, random).c_str(), O_RDONLY);
+        CHECK(fd >= 0);
+        const int to = 50 + static_cast<int>(random() % 8);
+        CHECK(dup2(fd, to) == to);
+        CHECK(close(fd) == 0);
+        if (random() % 2 == 0) close(to);
+      }
+    });
+  }
+  for (auto& thread : closers) thread.join();
+  return 0;
+}
+
+// fork-threads DIR FILES FORKS: forks while threads read; each child reads all and its inherited fd
+int do_fork_threads(const Arguments& a) {
+  const int files = std::stoi(a[1]);
+  const Meanwhile readers(4, [&](std::mt19937& random) { check_file(random_file(a[0], files, random)); });
+  for (int i = 0; i < std::stoi(a[2]); ++i) {
+    const int fd = open(file_in(a[0], 7).c_str(), O_RDONLY);
+    char head[100];
+    CHECK(read(fd, head, 100) == 100);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      alarm(20);
+      char more[50];
+      CHECK(read(fd, more, 50) == 50 && more[0] == byte_of(7, 100));
+      for (int n = 0; n < files; ++n) check_file(file_in(a[0], n));
+      _exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    if (status != 0) std::fprintf(stderr, "helper: child %d of %d ended with %x\n", i, std::stoi(a[2]), status);
+    CHECK(status == 0);
+    CHECK(lseek(fd, 0, SEEK_CUR) == 150);
+    check_fd(fd, 7, 150);
+    CHECK(close(fd) == 0);
+  }
+  return 0;
+}
+
+// vfork-threads DIR FILES PROGRAM: vforked children close every fd while other threads read
+int do_vfork_threads(const Arguments& a) {
+  const int files = std::stoi(a[1]);
+  const Meanwhile readers(3, [&](std::mt19937& random) { check_file(random_file(a[0], files, random)); });
+  const char* const arguments[] = {a[2].c_str(), "nothing", nullptr};
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = vfork();
+    if (child == 0) {
+      // Long enough for the others to open files meanwhile.
+      for (int fd = 3; fd < 300; ++fd) close(fd);
+      usleep(200);
+      close_range(3, ~0U, 0);
+      execv(a[2].c_str(), const_cast<char**>(arguments));
+      _exit(93);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Commands thread_commands() {
+  return {{"threads", do_threads},
+          {"close-race", do_close_race},
+          {"fork-threads", do_fork_threads},
+          {"vfork-threads", do_vfork_threads}};
+}
