@@ -1,4 +1,4 @@
-// Wide characters on streams: each call by each of its names is the first on a stream of its own.
+// Wide characters on streams: each call by each of its names as the first on a stream of its own, and streams of both kinds.
 #include <locale.h>
 #include <wchar.h>
 
@@ -85,4 +85,78 @@ PARITY(Wide, WordsByEveryName) {
     });
   }
   setlocale(LC_CTYPE, "C");
+}
+
+PARITY(Stdio, WideCharacters) {
+  setlocale(LC_ALL, "C.UTF-8");
+  const char* const path = t.text("f", "\xc3\xbcml\xc3\xa4ut one\nsecond 42\n\nlast without end");
+  for (const char* name : {"fgetws", "fgetws_unlocked"}) {
+    FILE* const stream = STDIO(nullptr, fopen(path, "r"));
+    CALL(fwide(stream, 0));
+    wchar_t line[64];
+    while (function<wchar_t*(wchar_t*, int, FILE*)>(name)(line, 64, stream) != nullptr) {
+      t.line(std::to_string(wcslen(line)) + " " + std::to_string(line[0]));
+    }
+    CALL(fwide(stream, 0));
+    CALL(feof(stream));
+    CALL(fgetc(stream));
+    CALL(fclose(stream));
+  }
+  for (const char* name : {"fgetwc", "getwc", "fgetwc_unlocked", "getwc_unlocked"}) {
+    FILE* const stream = STDIO(nullptr, fopen(path, "r"));
+    const auto get = function<wint_t(FILE*)>(name);
+    t.line(std::to_string(get(stream)) + " " + std::to_string(get(stream)));
+    CALL(ungetwc(L'x', stream));
+    t.line(std::to_string(get(stream)));
+    CALL(ftell(stream));
+    CALL(fseek(stream, 15, SEEK_SET));
+    wchar_t word[32] = {};
+    int number = 0;
+    CALL(fwscanf(stream, L"%31ls %d", word, &number));
+    t.line(std::to_string(wcslen(word)) + " " + std::to_string(number));
+    rewind(stream);
+    t.line(std::to_string(get(stream)));
+    CALL(fclose(stream));
+  }
+  FILE* const oriented = STDIO(nullptr, fopen(path, "r"));
+  CALL(fwide(oriented, 1));
+  CALL(fwide(oriented, -1));
+  t.line(std::to_string(fgetwc(oriented)));
+  CALL(lseek(fileno(oriented), 0, SEEK_CUR));
+  FILE* const again = STDIO(nullptr, freopen(path, "r", oriented));
+  t.line(std::to_string(fgetwc(again)));
+  CALL(fclose(again));
+}
+
+PARITY(Stdio, WideCallsOnAStreamOfBytes) {
+  const char* const path = t.text("f", k_text);
+  FILE* const stream = STDIO(nullptr, fopen(path, "r"));
+  wchar_t line[64];
+  CALL(fgetc(stream));
+  t.expect_served(fileno(stream));
+  CALL(fwide(stream, 0));
+  CALL(fwide(stream, 1));
+  CALL(fgetws(line, 64, stream));
+  t.line(std::to_string(fgetwc(stream)));
+  t.line(std::to_string(ungetwc(L'x', stream)));
+  CALL(fwscanf(stream, L"%63ls", line));
+  CALL(fgetc(stream));
+  CALL(fclose(stream));
+  FILE* const reader = STDIO(nullptr, fopen(path, "r"));
+  CALL(fputwc(L'x', reader));
+  CALL(ferror(reader));
+  CALL(fclose(reader));
+  FILE* const other = STDIO(nullptr, fopen(path, "r"));
+  CALL(fputws(L"x", other));
+  CALL(ferror(other));
+  CALL(fclose(other));
+}
+
+// More than there are places to remember (exports/wide.cc).
+PARITY(Stdio, ManyWideStreams) {
+  FILE* streams[80];
+  const char* const path = t.text("f", k_text);
+  for (FILE*& stream : streams) stream = STDIO(nullptr, fopen(path, "r"));
+  for (FILE* stream : streams) t.line(std::to_string(fgetwc(stream)));
+  for (FILE* stream : streams) CALL(fclose(stream));
 }

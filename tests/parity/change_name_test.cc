@@ -1,0 +1,246 @@
+// Names that come, go or become another file's: who has the old file open keeps it, and who opens the name gets the new.
+#include "tests/parity/seen_file.h"
+
+using cube::parity::show;
+using cube::parity::show_path;
+
+PARITY(Change, UnlinkedFileStaysReadable) {
+  for (const char* how : {"unlink", "unlinkat", "remove"}) {
+    t.line(how);
+    const char* const path = t.text(how, "to be removed");
+    const int fd = CALL(open(path, O_RDONLY));
+    char got[5] = {};
+    CALL(read(fd, got, 5));
+    if (*how == 'r') {
+      CALL(remove(path));
+    } else if (how[6] == 'a') {
+      CALL(unlinkat(AT_FDCWD, path, 0));
+    } else {
+      CALL(unlink(path));
+    }
+    CALL(open(path, O_RDONLY));
+    EXPECT_EQ(errno, ENOENT);
+    struct stat st {};
+    CALL(stat(path, &st));
+    CALL(access(path, R_OK));
+    show(t, "unlinked", fd);
+    CALL(read(fd, got, 5));
+    t.bytes("got", got, 5);
+    FILE* const again = STDIO(nullptr, fopen(path, "w"));
+    CALL(fputs("another", again));
+    CALL(fclose(again));
+    show(t, "the old one", fd);
+    show_path(t, path);
+    CALL(close(fd));
+  }
+}
+
+PARITY(Change, RenameOverAnOpenFile) {
+  const char* const path = t.text("a", "old bytes");
+  const char* const next = t.text("b", "new bytes!");
+  const int old_fd = CALL(open(path, O_RDONLY));
+  const int new_fd = CALL(open(next, O_RDONLY));
+  CALL(rename(next, path));
+  show(t, "old", old_fd);
+  show(t, "new", new_fd);
+  show_path(t, path);
+  CALL(open(next, O_RDONLY));
+  CALL(renameat(AT_FDCWD, path, AT_FDCWD, t / "c"));
+  show_path(t, t / "c");
+  CALL(open(path, O_RDONLY));
+  show(t, "new", new_fd);
+  CALL(close(old_fd));
+  CALL(close(new_fd));
+}
+
+PARITY(Change, RenameExchangesTwoFiles) {
+  t.text("a", "was a");
+  t.text("b", "was b and longer");
+  const int a = CALL(open(t / "a", O_RDONLY));
+  CALL(close(CALL(open(t / "b", O_RDONLY))));
+  CALL(renameat2(AT_FDCWD, t / "a", AT_FDCWD, t / "b", RENAME_EXCHANGE));
+  show_path(t, t / "a");
+  show_path(t, t / "b");
+  show(t, "fd", a);
+  CALL(renameat2(AT_FDCWD, t / "a", AT_FDCWD, t / "b", RENAME_NOREPLACE));
+  EXPECT_EQ(errno, EEXIST);
+  show_path(t, t / "a");
+  CALL(close(a));
+}
+
+PARITY(Change, RenamedDirectoryTakesItsFilesAlong) {
+  t.dir("d");
+  t.dir("d/e");
+  t.text("d/e/f", "first");
+  show_path(t, t / "d/e/f");
+  CALL(rename(t / "d", t / "z"));
+  CALL(open(t / "d/e/f", O_RDONLY));
+  EXPECT_EQ(errno, ENOENT);
+  show_path(t, t / "z/e/f");
+  t.dir("d");
+  t.dir("d/e");
+  t.text("d/e/f", "second!");
+  show_path(t, t / "d/e/f");
+  show_path(t, t / "z/e/f");
+}
+
+PARITY(Change, DirectoriesAreRenamedByNamesThatEndInASlash) {
+  const char* const spellings[] = {"d/", "d//", "./d/", "d/e/../../d/"};
+  for (const char* const spelling : spellings) {
+    t.dir("d");
+    t.dir("d/e");
+    t.text("d/f", "first");
+    show_path(t, t / "d/f");
+    CALL(rename(t / spelling, t / "z/"));
+    CALL(open(t / "d/f", O_RDONLY));
+    EXPECT_EQ(errno, ENOENT);
+    show_path(t, t / "z/f");
+    CALL(unlink(t / "z/f"));
+    CALL(rmdir(t / "z/e"));
+    CALL(rmdir(t / "z"));
+  }
+}
+
+// Once a bug: what was cached by the real path was served on.
+PARITY(Change, DirectoriesAndLinksAreRenamedThroughLinks) {
+  t.dir("d");
+  t.dir("d/e");
+  t.text("d/e/f", "first");
+  t.link("l", "d");
+  char elsewhere[] = "/tmp/cubeshim-parity-XXXXXX";
+  CALL(symlink(t / "d", (std::string(mkdtemp(elsewhere)) + "/l").c_str()));
+  const auto is_gone = [&](const char* path) {
+    CALL(open(path, O_RDONLY));
+    EXPECT_EQ(errno, ENOENT);
+  };
+  show_path(t, t / "d/e/f");
+  show_path(t, t / "l/e/f");
+  CALL(rename(t / "l/e", t / "d/z"));
+  is_gone(t / "d/e/f");
+  is_gone(t / "l/e/f");
+  show_path(t, t / "d/z/f");
+  t.line("from outside");
+  CALL(rename((std::string(elsewhere) + "/l/z").c_str(), t / "d/y"));
+  is_gone(t / "d/z/f");
+  show_path(t, t / "d/y/f");
+  t.line("a link");
+  t.link("d/k", "y");
+  show_path(t, t / "d/k/f");
+  CALL(rename(t / "l/k", t / "d/m"));
+  is_gone(t / "d/k/f");
+  show_path(t, t / "d/m/f");
+  t.line("a file");
+  CALL(unlink((std::string(elsewhere) + "/l/y/f").c_str()));
+  is_gone(t / "d/y/f");
+  is_gone(t / "d/m/f");
+  unlink((std::string(elsewhere) + "/l").c_str());
+  rmdir(elsewhere);
+}
+
+PARITY(Change, OpenFilesBelowARenamedDirectoryAreStillTheOrigins) {
+  t.dir("d");
+  t.dir("d/e");
+  const int fd = CALL(open(t.file("d/e/f", 100), O_RDONLY));
+  char got[10];
+  CALL(read(fd, got, 10));
+  CALL(rename(t / "d", t / "z"));
+  CALL(fsync(fd));
+  t.expect_kernel(fd);
+  struct stat st {};
+  CALL(fstat(fd, &st));
+  t.stat("renamed", st, t / "z/e/f");
+  CALL(read(fd, got, 10));
+  t.bytes("got", got, 10);
+  CALL(close(fd));
+}
+
+PARITY(Change, SymlinkFlips) {
+  t.text("one", "one");
+  t.text("two", "two two");
+  t.dir("d1");
+  t.dir("d2");
+  t.text("d1/f", "d1");
+  t.text("d2/f", "d2 d2");
+  CALL(symlink("one", t / "l"));
+  CALL(symlink("d1", t / "d"));
+  show_path(t, t / "l");
+  show_path(t, t / "l");
+  show_path(t, t / "d/f");
+  CALL(unlink(t / "l"));
+  CALL(symlink("two", t / "l"));
+  show_path(t, t / "l");
+  CALL(unlink(t / "d"));
+  CALL(symlink("d2", t / "d"));
+  show_path(t, t / "d/f");
+  CALL(symlink("d1", t / "next"));
+  CALL(rename(t / "next", t / "d"));
+  show_path(t, t / "d/f");
+  CALL(symlink("one", t / "next"));
+  CALL(rename(t / "next", t / "l"));
+  show_path(t, t / "l");
+}
+
+PARITY(Change, TemporaryFilesAndNewNames) {
+  for (const int which : {0, 1, 2, 3}) {
+    std::string pattern = t / "t-XXXXXX";
+    if (which >= 2) pattern += ".sfx";
+    int fd = -1;
+    if (which == 0) fd = CALL(mkstemp(pattern.data()));
+    if (which == 1) fd = CALL(mkostemp(pattern.data(), O_APPEND));
+    if (which == 2) fd = CALL(mkstemps(pattern.data(), 4));
+    if (which == 3) fd = CALL(mkostemps(pattern.data(), 4, O_CLOEXEC));
+    CALL(write(fd, "temporary", 9));
+    const int reader = CALL(open(pattern.c_str(), O_RDONLY));
+    show(t, "reader", reader);
+    CALL(write(fd, " more", 5));
+    show(t, "reader", reader);
+    CALL(close(fd));
+    show(t, "reader", reader);
+    CALL(close(reader));
+    show_path(t, pattern.c_str());
+    // Saved as programs do it: a temporary file renamed over the old.
+    const char* const saved = t.text("saved" + std::to_string(which), "before");
+    show_path(t, saved);
+    CALL(rename(pattern.c_str(), saved));
+    show_path(t, saved);
+  }
+}
+
+PARITY(Change, AbsenceIsNotRemembered) {
+  CALL(open(t / "later", O_RDONLY));
+  struct stat st {};
+  CALL(stat(t / "later", &st));
+  CALL(access(t / "later", F_OK));
+  t.text("later", "now it is there");
+  show_path(t, t / "later");
+  CALL(access(t / "later", F_OK));
+}
+
+PARITY(Change, DirectoriesComeAndGo) {
+  t.dir("d");
+  t.text("d/f", "x");
+  show_path(t, t / "d/f");
+  CALL(rmdir(t / "d"));
+  EXPECT_EQ(errno, ENOTEMPTY);
+  CALL(unlink(t / "d/f"));
+  CALL(rmdir(t / "d"));
+  CALL(open(t / "d/f", O_RDONLY));
+  CALL(mkdir(t / "d", 0755));
+  CALL(open(t / "d/f", O_RDONLY));
+  FILE* const f = STDIO(nullptr, fopen(t / "d/f", "w"));
+  CALL(fputs("again", f));
+  CALL(fclose(f));
+  show_path(t, t / "d/f");
+}
+
+PARITY(Change, LockedReplaceByLink) {
+  t.text("a", "a");
+  t.text("b", "bb");
+  show_path(t, t / "a");
+  CALL(link(t / "b", t / "a"));
+  EXPECT_EQ(errno, EEXIST);
+  CALL(unlink(t / "a"));
+  CALL(link(t / "b", t / "a"));
+  show_path(t, t / "a");
+  show_path(t, t / "b");
+}
