@@ -94,6 +94,13 @@ bool Ring::is_in_use() const {
   return false;
 }
 
+bool Ring::came_too_late() const {
+  for (std::uint32_t segment = first_segment(); segment < end_segment(); ++segment) {
+    if (owns(segment) || word_of(region_->segment_row(segment)).state == SegmentState::free) return false;
+  }
+  return is_made();
+}
+
 bool Ring::is_spent(std::uint32_t segment) const {
   const SegmentRow& row = region_->segment_row(segment);
   if (!is_closed(word_of(row)) || row.unread.load(std::memory_order_seq_cst) != 0) return false;

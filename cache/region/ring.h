@@ -34,6 +34,8 @@ class Ring {
 
   // Has anything passed through it?
   bool is_in_use() const;
+  // It is made, but records that stay had taken all of its segments before: it never gets one.
+  bool came_too_late() const;
   // Makes a ring of so many bytes. No-op if there is one. At least four segments, at most half of the region.
   void make(std::uint64_t bytes);
   // A segment to fill, OPEN and ours, with memory. ENOSPC: none for now.

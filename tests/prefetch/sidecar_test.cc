@@ -40,6 +40,8 @@ struct SidecarTest : ::testing::Test {
     config.ring.value = 8 * k_mib;
     config.prefetch_depth = 16;
     config.io_engine = base::EngineKind::threads;
+    // On a busy machine the readers would fill the whole region before a leader makes the ring, and it would have no segment.
+    cache.ahead().make_ring(config.ring);
   }
   // A process that leads, or waits for it, until it is killed.
   Child leader(Gate& ready) {
