@@ -1,8 +1,8 @@
-// The door of cache/: opens a covered file by asking the tiers in order and says what came of it. An open that finds its record
-// in RAM ends here; any other goes on in cache/fill/demand_open.h.
-// Invariants: what a Pin shows is what the origin held at the recorded size and mtime, as far as CUBESHIM_CONSISTENCY asks for
-// it; a file that is open for writing on this node is not cached. Thread safety: all of it. A hit allocates nothing, takes no
-// lock and is async-signal-safe.
+// The entry point of cache/. FileCache opens a file below a prefix from RAM, a tier or the origin. An open that finds its
+// record in RAM ends here; any other goes on in cache/fill/demand_open.h.
+// Invariants: A Pin's bytes are what the origin held at the recorded size and mtime; CUBESHIM_CONSISTENCY decides how
+// recently that was checked. A file that is open for writing on this node is not cached. Thread safety: all of it. A hit
+// allocates nothing, takes no lock and is async-signal-safe.
 #pragma once
 
 #include <string>

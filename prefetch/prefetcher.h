@@ -1,9 +1,9 @@
-// Fetches what it is offered into the cache, many files at a time, and no further ahead than there is room for.
+// Prefetcher fetches offered files into the cache, many at once. It stops while the cache has no room.
 //
-// A file that is offered waits in a short queue. Its fetch begins when it leaves the queue, so a program that needs a file that
-// still waits fetches it itself. A file goes to the resident pool while that has room, then to the ring; while the ring is full,
-// what is next waits. A file that is not fetched is handed back with the reason. Thread safety: offer, set_depth, pump, counts,
-// is_idle and stop by any thread; take_refused and look_at_ring by one.
+// A file that is offered waits in a short queue. Its fetch begins when it leaves the queue, so a program that needs a file
+// that still waits fetches it itself. A file goes to the resident pool, the segments that keep their records, then to the
+// ring. While both are full, the next file waits. A file that is not fetched is handed back with the reason. Thread safety:
+// offer, set_depth, pump, counts, is_idle and stop by any thread; take_refused and take_settled by one.
 #pragma once
 
 #include <atomic>

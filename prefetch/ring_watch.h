@@ -1,10 +1,10 @@
-// The unread records of the ring, and their readers: tells how far the readers have come, and which segment they have passed by.
+// RingWatch tracks which ring records are unread, how far each reader has got, and which segments the readers have skipped.
 //
-// A segment that is never read to its end would be lost to the ring. It is given up
-//  - when all that is left of it was announced as not wanted any more (PathSource::passed), or
-//  - when prefetching stands still for want of room while programs fetch for themselves, and either the readers, who follow
-//    the order given, are beyond it, or next to all of it has been read. If they do not follow the order, it tells the latter
-//    only.
+// A segment with an unread record is not reused, so one that its readers never finish must be given up:
+//  - if its readers no longer want any of its unread records (PathSource::passed), or
+//  - if prefetching is stuck for room, programs fetch for themselves, and (a) or (b) holds. (a) Its readers follow the order
+//    and are past its unread records. (b) 97 % of its files were read. If the readers do not follow the order, only (b)
+//    counts.
 // Thread safety: add() by any thread, the rest by one.
 #pragma once
 

@@ -1,8 +1,8 @@
-// The shim's knowledge of each fd number: nothing (the kernel's own), a served file, a file being written, a directory that may
-// lead under a prefix, or one whose names are ours. One 64-bit row for each number:
+// Each row says what its fd number is: the kernel's own, a served file, a file being written, a directory that may lead to a
+// prefix, or a served directory. A row is one 64-bit word:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
-// Invariants: a row holds one reference on its OpenFile; a row is cleared before its number is closed and set after its
-// number is ours; BUSY means that somebody is changing what the number is, and everybody else waits.
+// Invariants: A row holds one reference on its OpenFile. A row is cleared before its number is closed. It is set only after
+// the kernel has given us the number. BUSY means that somebody is changing what the number is, and everybody else waits.
 // Thread safety: lock-free but for BUSY; async-signal-safe. Only the owner process changes it (process.h).
 #pragma once
 

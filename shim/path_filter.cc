@@ -16,6 +16,13 @@ namespace sys = base::sys;
 namespace path_filter {
 namespace {
 
+// Empty: it is none that the kernel takes.
+std::string_view text_of(const char* path) {
+  if (!is_readable_pointer(path)) return {};
+  const std::size_t length = strnlen(path, PATH_MAX);
+  return length == PATH_MAX ? std::string_view() : std::string_view(path, length);
+}
+
 // The working directory as it was last seen: only to tell quickly that a relative path is not covered. Two buffers in
 // turn, so that a reader of the one sees no half of another; what looks covered is asked of the kernel again.
 struct WorkingDirectory {
@@ -174,24 +181,22 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
 }  // namespace
 
 bool covers(int dir, const char* path, CoveredPath& covered, Care care) {
-  if (!is_readable_pointer(path) || *path == '\0') return false;
-  const std::size_t length = strnlen(path, PATH_MAX);
-  if (length == PATH_MAX) return false;
-  return *path == '/' ? covers_absolute({path, length}, covered, care) : covers_relative(dir, {path, length}, covered, care);
+  const std::string_view text = text_of(path);
+  if (text.empty()) return false;
+  return text.front() == '/' ? covers_absolute(text, covered, care) : covers_relative(dir, text, covered, care);
 }
 
 bool covers_changed(int dir, const char* path, CoveredPath& covered) {
-  if (!is_readable_pointer(path) || *path == '\0') return false;
-  std::string_view text(path, strnlen(path, PATH_MAX));
-  if (text.size() == PATH_MAX) return false;
+  std::string_view text = text_of(path);
+  if (text.empty()) return false;
   while (text.size() > 1 && (text.ends_with('/') || text.ends_with("/."))) text.remove_suffix(1);
-  return *path == '/' ? covers_absolute(text, covered, Care::thorough) : covers_relative(dir, text, covered, Care::thorough);
+  return text.front() == '/' ? covers_absolute(text, covered, Care::thorough)
+                             : covers_relative(dir, text, covered, Care::thorough);
 }
 
 bool covers_directory(int dir, const char* path, CoveredPath& covered) {
-  if (!is_readable_pointer(path) || *path == '\0') return false;
-  std::string_view text(path, strnlen(path, PATH_MAX));
-  if (text.size() == PATH_MAX || has_dot_dot(text)) return false;
+  const std::string_view text = text_of(path);
+  if (text.empty() || has_dot_dot(text)) return false;
   PathBuilder builder(covered);
   if (*path != '/') {
     const bool is_added = with_room([&](auto& directory) {
@@ -207,9 +212,8 @@ bool covers_directory(int dir, const char* path, CoveredPath& covered) {
 }
 
 bool spells_up(int dir, const char* path, CoveredPath& spelled) {
-  if (!is_readable_pointer(path) || *path == '\0') return false;
-  const std::string_view text(path, strnlen(path, PATH_MAX));
-  if (text.size() == PATH_MAX || !has_dot_dot(text)) return false;
+  const std::string_view text = text_of(path);
+  if (text.empty() || !has_dot_dot(text)) return false;
   PathBuilder builder(spelled);
   if (*path != '/') {
     const bool is_added = with_room([&](auto& directory) {
@@ -255,7 +259,7 @@ bool find_prefix(int dir, const char* path, bool or_below, std::string_view& pre
 }
 
 bool find_prefix(int dir, const char* path, bool or_below, std::string_view& prefix) {
-  if (!is_readable_pointer(path) || *path == '\0' || strnlen(path, PATH_MAX) == PATH_MAX) return false;
+  if (text_of(path).empty()) return false;
   return base::use_aside<CoveredPath>([&](CoveredPath& whole) { return find_prefix(dir, path, or_below, prefix, whole); });
 }
 

@@ -1,9 +1,10 @@
-// The kernel fd numbers that served files occupy: fds of a symbolic link, opened with O_PATH. A call that slips past us gets
-// EBADF on it, ENOTDIR as a directory, ELOOP through /proc/self/fd: never wrong bytes, never a silent end of file.
+// A kernel fd, the placeholder, holds each served file's number: a symbolic link opened with O_PATH. A call that bypasses the
+// shim fails on a placeholder: EBADF on the fd, ENOTDIR as a directory, ELOOP through /proc/self/fd. It never gets wrong
+// bytes, nor a silent end of file.
 //
-// One closed placeholder is parked: its number stays ours and the next served open gets it without a system call. So
-// that the program still gets the lowest free number, as POSIX wants, a number is parked, and given out again, only while no
-// lower one can be free, and everything else that makes or lists fds unparks first.
+// When a program closes a served file, one placeholder may stay open ("parked"). The next served open then needs no system
+// call. POSIX requires the lowest free number, so a number is parked or reused only if no lower one is free. Other calls that
+// create or list fds close the parked one first.
 // Thread safety: all of it; async-signal-safe. Only the owner process may call.
 #pragma once
 

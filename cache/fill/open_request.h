@@ -17,8 +17,8 @@ struct OpenRequest {
   int flags = O_RDONLY;        // the program's
   // Called before the origin is opened, for the program may get that very fd.
   void (*before_kernel_open)() = [] {};
-  // Takes a file whose bytes come as they are read (fill.h), under the number that the program will know it by. False: it cannot.
-  // Called with signals blocked. Null: a file is fetched as a whole.
+  // Takes a file whose bytes come as they are read (partial_fill.h), under the number that the program will know it by. False: it
+  // cannot. Called with signals blocked. Null: a file is fetched as a whole.
   bool (*serve_fill)(void* who, PartialFill& fill, int fd) = nullptr;
   void* who = nullptr;
 };

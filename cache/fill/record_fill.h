@@ -1,7 +1,8 @@
-// One fetch of one file, in the steps that are the cache's own. Its user does the I/O: a program's open, one step after the
-// other, or an engine in the background with many fetches under way.
-//   RecordFill made -> (the file is opened) -> accept -> (its bytes are read to room()) -> (looked at again) -> publish
-// Thread safety: one thread at a time. Dropped before publish, it leaves nothing behind.
+// RecordFill does the cache's part of one fetch and no I/O. Its caller, an open or the prefetch engine, opens and reads the
+// file:
+//   RecordFill made -> (the file is opened) -> accept -> (its bytes are read to room()) -> (its stat is asked again) -> publish
+// The caller asks for the stat again if wants_second_look(). Thread safety: one thread at a time. Dropped before publish, it
+// leaves nothing behind.
 #pragma once
 
 #include <string_view>
@@ -36,7 +37,8 @@ class RecordFill {
   // The file that the path led to. `fd`: that file, open for reading, or -1.
   Next accept(const FileAtOrigin& file, int fd = -1);
   std::byte* room() const { return reservation_.data(); }
-  // For bytes that come in parts (fill.h): the record's head is written to its room, where nobody finds it. A claim on it.
+  // For bytes that come in parts (partial_fill.h): the record's head is written to its room, where nobody finds it. A claim on
+  // it.
   Pin show_head();
   // Nothing of the room is lost if it is given back.
   bool can_be_undone() const { return reservation_.can_be_undone(); }

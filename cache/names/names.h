@@ -1,9 +1,9 @@
-// The names of a prefix that the cache answers and the kernel cannot: stats, links, listings, without the bytes of files.
-// A name that is not there is ENOENT, and the kernel may have it all the same. Other errors are those of a file system: ENOTDIR,
-// ELOOP, ENAMETOOLONG, EIO, ENOMEM. Keys are absolute paths at or below the prefix. Known limit: nothing under such a prefix can
-// be changed.
-// Thread safety: nothing changes after it was made. All of it is async-signal-safe, uses raw system calls, and allocates nothing
-// by malloc.
+// Names answers stat, readlink and listings for a prefix whose files the kernel does not have. It never returns file bytes.
+// ENOENT means that this prefix lacks the name; the kernel may still have a file at that path. Other errors are those of a
+// file system: ENOTDIR, ELOOP, ENAMETOOLONG, EIO, ENOMEM. Keys are absolute paths at or below the prefix. Everything below
+// such a prefix is read-only for programs.
+// Thread safety: nothing changes after it was made. All of it is async-signal-safe, uses raw system calls, and allocates
+// nothing by malloc.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
-#include "cache/base/file_limit.h"
+#include "cache/base/file_size_limit.h"
 #include "cache/base/log.h"
 #include "cache/base/memory_limits.h"
 #include "cache/record/record.h"

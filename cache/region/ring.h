@@ -1,16 +1,20 @@
-// The ring: the last segments of the region, through which records pass once the rest, which keeps what it has, is full: those
-// that are prefetched, and where there is a disk those that programs fetch. Also the note of each prefetched record's first open,
-// in the ring or not.
+// The ring is the region's last segments. Prefetched records pass through it once the other segments, which keep their
+// records, are full. With a disk tier, files that programs fetch do too. Ring also records the first open of every prefetched
+// record, including records stored outside the ring.
 //
-// The prefetcher that leads fills segments of its own; what programs fetch goes to one segment of the node, OPEN without an
-// owner, where each takes its room by a compare-and-swap of the fill while it has a claim on the segment
-// (RamTier::reserve_shared): who dies there leaves a hole and nothing else. A segment is used anew when each of its prefetched
-// records has been opened or given up, all are on the disk, if somebody writes there, and nobody has a claim on it. Its records
-// are never mapped by programs (RecordShape::compact), for a forked child's mapping has no claim. Records that were there before
-// the ring was made stay: programs may have mapped them. Invariants: the ring's place is settled once and for all by make(); a
-// segment that somebody has pinned keeps its bytes. Thread safety: note_opened by anybody, async-signal-safe, no system call but
-// to wake a leader that waits; lease, filling and next_filling by one thread of a process at a time; the rest by one thread of
-// the process that leads.
+// The leading prefetcher leases its own segments. All programs share one more segment, OPEN and without owner. A writer there
+// holds a claim on the segment and reserves room by a compare-and-swap of `fill` (RamTier::reserve_shared). If it dies, only
+// a hole remains.
+//
+// A segment is reused when no prefetched record in it is unread, nobody has a claim on it, and an active disk writer has
+// written all of its records. Programs never map ring records (RecordShape::compact), because a mapping inherited by a forked
+// child holds no claim. Segments that held records before make() do not join the ring, because programs may have mapped those
+// records.
+//
+// Invariants: make() settles the ring's place once and for all; a segment that somebody has a claim on keeps its bytes.
+// Thread safety: any thread may call note_opened. It is async-signal-safe; its only possible system call wakes a waiting
+// leader. One thread of a process at a time calls lease, filling and next_filling; one thread of the leading process calls
+// the rest.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,13 @@
-// One fetch for each path on a node: the first process to miss fetches, the others wait for it, a second at most.
-// When the fetcher dies, a waiter takes over. When one has waited a second in vain, the turn is overdue: nobody waits for it
-// any more. Nor for any other turn of that process, until it has begun or ended one: it may be stopped. A turn is held in one of
-// four slots that follow from the path's hash, so that other paths with the same slots are not waited for. If others have all
-// four, a path is fetched without a turn, which costs a duplicate at worst. Thread safety: all of it. A thread that is fetching
-// must not ask again (FileCache sees to that).
+// One fetch for each path on a node: the first process to miss fetches, the others wait for it. When the fetcher dies, a
+// waiter takes over.
+//
+// A turn is overdue after a waiter has waited one second; from then on no process waits for it. If its owner began and ended
+// no fetch in that second, all of the owner's turns are overdue until it does, for it may be stopped. A fetch in parts is
+// waited for as long as its parts come, and an open with O_NONBLOCK does not wait.
+//
+// A turn occupies one of four slots chosen by the path's hash. Different paths that share those slots do not wait for each
+// other. If other paths hold all four slots, the path is fetched without a turn. At worst it is fetched twice. Thread safety:
+// all of it. A thread that holds a turn must not call begin() again; FileCache prevents this.
 #pragma once
 
 #include "cache/region/region.h"

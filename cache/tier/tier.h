@@ -1,8 +1,9 @@
-// The seam between the cache and a place that keeps records beside RAM: a local disk. It gives back the bytes of a file that is
-// not in RAM if the origin's stat proves that they are those of the file. The caller finds out whether the program may read them.
+// The seam between the cache and a place that keeps records beside RAM: a local disk. A tier returns the bytes of a file
+// missing in RAM if the origin's stat proves that the stored record matches. For an immutable origin, its id proves it. The
+// tier does not check permissions; its caller must.
 // Invariants: fill() gives what the origin held at that inode, size, mtime and ctime.
-// Thread safety: all of it. visit, fill and the changes take no lock, and allocate by mmap alone. The changes are
-// async-signal-safe.
+// Thread safety: all of it. visit, fill and the changes take no lock, and allocate by mmap alone. The changes are async-
+// signal-safe.
 #pragma once
 
 #include <cstdint>

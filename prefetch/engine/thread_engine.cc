@@ -57,6 +57,7 @@ class ThreadCore final : public EngineCore {
   bool take(Worker& worker);
   void fetch_one(Worker& worker, cache::OpenedPlace& place);
   // False: it is not of an origin that is read whole by an open.
+  bool ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result, Room& room);
   bool fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result);
   void fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result);
 
@@ -150,6 +151,19 @@ bool ThreadCore::take(Worker& worker) {
   return fetch != nullptr;
 }
 
+// False: there is none, or the gate is closed.
+bool ThreadCore::ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result, Room& room) {
+  if (!worker.gate.enter()) return false;
+  room = client.room_for(*worker.fetch, file);
+  result.has_room = worker.has_room = room.is_given;
+  worker.gate.leave();
+  if (!room.is_given) {
+    result.ending = Ending::declined;
+    result.reason = room.reason;
+  }
+  return room.is_given;
+}
+
 bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result) {
   if (origins_ == nullptr) return false;
   const cache::Origin& origin = origins_->of(worker.path);
@@ -162,15 +176,10 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
   result.error = error;
   // A directory's stat is there, too.
   if (error != 0 && error != EISDIR) return true;
-  if (!worker.gate.enter()) return true;
   const cache::FileAtOrigin& file = place.opened()->file();
-  const Room room = client.room_for(*worker.fetch, file);
-  result.has_room = worker.has_room = room.is_given;
-  worker.gate.leave();
-  if (!room.is_given) {
-    result.ending = Ending::declined;
-    result.reason = room.reason;
-  } else if (error != 0) {
+  Room room;
+  if (!ask_for_room(worker, file, result, room)) return true;
+  if (error != 0) {
     result.error = EFBIG;
   } else if (const auto read = place.opened()->read_whole(room.data); read) {
     result.bytes = file.stat.size;
@@ -216,15 +225,8 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, F
   if (!stat) return fail(stat.error().value);
   const cache::FileAtOrigin file{
       *stat, links == cache::LinksOnWay::unknown ? cache::has_path(fd, worker.path) : links == cache::LinksOnWay::none};
-  if (!worker.gate.enter()) return;
-  const Room room = client.room_for(*worker.fetch, file);
-  result.has_room = worker.has_room = room.is_given;
-  worker.gate.leave();
-  if (!room.is_given) {
-    result.ending = Ending::declined;
-    result.reason = room.reason;
-    return;
-  }
+  Room room;
+  if (!ask_for_room(worker, file, result, room)) return;
   using base::ReadState;
   base::WholeRead read(room.data, file.stat.size);
   ReadState state = ReadState::more;

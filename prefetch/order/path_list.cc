@@ -23,7 +23,7 @@ std::unique_ptr<PathList> PathList::open(PathListOptions options, std::string& w
     why = options.list + ": not a path";
     return nullptr;
   }
-  auto reader = ListReader::open(options.list.c_str(), why);
+  auto reader = ListEntries::open(options.list.c_str(), why);
   if (!reader) {
     why = options.list + ": " + why;
     return nullptr;
@@ -50,10 +50,10 @@ PathList::Next PathList::next(PathEntry& entry) {
     } else {
       std::string_view line;
       switch (reader_.next(line)) {
-        case ListReader::Got::entry: verdict = take_line(line); break;
-        case ListReader::Got::too_long: refuse_line(Refusal::too_long, line); break;
-        case ListReader::Got::end: return Next::end;
-        case ListReader::Got::error: return Next::error;
+        case ListEntries::Got::entry: verdict = take_line(line); break;
+        case ListEntries::Got::too_long: refuse_line(Refusal::too_long, line); break;
+        case ListEntries::Got::end: return Next::end;
+        case ListEntries::Got::error: return Next::error;
       }
     }
     if (verdict == Verdict::none) continue;

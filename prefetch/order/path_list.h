@@ -1,5 +1,5 @@
 // A list of what will be needed (CUBESHIM_PREFETCH_LIST), read as it is used up: 100 million lines take no more memory than
-// ten. An entry is a line, or a NUL-terminated name (list_reader.h).
+// ten. An entry is a line, or a NUL-terminated name (list_entries.h).
 //
 //   /data/train/a.jpg        a file
 //   /data/train              a directory: all files below it (dir_walk.h); one that ends in '/' can be nothing else
@@ -27,8 +27,8 @@
 #include <vector>
 
 #include "prefetch/order/dir_walk.h"
+#include "prefetch/order/list_entries.h"
 #include "prefetch/order/list_paths.h"
-#include "prefetch/order/list_reader.h"
 #include "prefetch/order/refusals.h"
 
 namespace cube::prefetch {
@@ -65,7 +65,7 @@ class PathList {
   void log() const;
 
  private:
-  PathList(PathListOptions options, ListReader reader) : options_(std::move(options)), reader_(std::move(reader)) {
+  PathList(PathListOptions options, ListEntries reader) : options_(std::move(options)), reader_(std::move(reader)) {
     walk_.use_origins(options_.origins);
   }
 
@@ -81,7 +81,7 @@ class PathList {
   void refuse_line(Refusal reason, std::string_view text, int error = 0) { refusals_.count(reason, text, reader_.line(), error); }
 
   PathListOptions options_;
-  ListReader reader_;
+  ListEntries reader_;
   DirWalk walk_;
   Exclusions exclusions_;
   Refusals refusals_;

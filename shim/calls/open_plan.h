@@ -1,4 +1,4 @@
-// An open, from the program's call to the fd that it gets:
+// OpenPlan decides whether the shim answers an open. If not, libc opens the file and note() records the fd:
 //   OpenPlan plan(dir, path, flags);
 //   if (plan.is_answered()) return plan.result();
 //   return plan.note(real::open(...));

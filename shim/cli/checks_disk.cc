@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "cache/tier/disk/disk_care.h"
+#include "cache/tier/disk/disk_survey.h"
 #include "shim/cli/checks.h"
 #include "shim/cli/settings.h"
 

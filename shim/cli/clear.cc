@@ -13,7 +13,7 @@
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
 #include "cache/region/process_slots.h"
-#include "cache/tier/disk/disk_care.h"
+#include "cache/tier/disk/disk_survey.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/settings.h"
 

@@ -14,6 +14,7 @@
 #include "cache/region/robust_lock.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
+#include "tests/support/reap.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/test_region.h"
 
@@ -22,13 +23,8 @@ namespace {
 
 using tests::Child;
 using tests::Gate;
+using tests::reap;
 using tests::TestRegion;
-
-std::uint32_t reap(Region& region) {
-  const RobustLock lock(&region.header().lifecycle);
-  EXPECT_TRUE(lock);
-  return reap_dead_processes(region, region.own_slot());
-}
 
 // While one lives, no number of an fd is left.
 class NoFdLeft {

@@ -12,6 +12,7 @@
 #include "cache/report/collect.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
+#include "tests/support/reap.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/test_region.h"
 
@@ -21,13 +22,8 @@ namespace {
 using base::Counter;
 using tests::Child;
 using tests::Gate;
+using tests::reap;
 using tests::TestRegion;
-
-std::uint32_t reap(Region& region) {
-  const RobustLock lock(&region.header().lifecycle);
-  EXPECT_TRUE(lock);
-  return reap_dead_processes(region, region.own_slot());
-}
 
 base::ProcessId other_job(const RegionOptions& options, std::uint32_t number) {
   base::ProcessId job = options.job;

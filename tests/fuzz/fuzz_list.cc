@@ -31,7 +31,7 @@ const std::string& prefix() {
 
 void check_entries(const std::string& list, std::string_view text) {
   std::string why;
-  auto reader = ListReader::open(list.c_str(), why);
+  auto reader = ListEntries::open(list.c_str(), why);
   FUZZ_CHECK(reader.has_value(), "%s", why.c_str());
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   const char separator = reader->is_nul_separated() ? '\0' : '\n';
@@ -39,14 +39,14 @@ void check_entries(const std::string& list, std::string_view text) {
   std::uint64_t line = 0;
   while (true) {
     const auto got = reader->next(entry);
-    FUZZ_CHECK(got != ListReader::Got::error, "errno %d", reader->error());
-    if (got == ListReader::Got::end) break;
+    FUZZ_CHECK(got != ListEntries::Got::error, "errno %d", reader->error());
+    if (got == ListEntries::Got::end) break;
     FUZZ_CHECK(reader->line() == ++line, "line %llu", static_cast<unsigned long long>(reader->line()));
     const std::size_t end = std::min(text.find(separator), text.size());
     std::string_view expected = text.substr(0, end);
     // "\r\n" ends a line, too; one at the end of the file without "\n" does not.
     if (separator == '\n' && end < text.size() && expected.ends_with('\r')) expected.remove_suffix(1);
-    if (got == ListReader::Got::too_long) {
+    if (got == ListEntries::Got::too_long) {
       FUZZ_CHECK(expected.size() > PATH_MAX + 2 && expected.starts_with(entry.substr(0, PATH_MAX)), "line %zu", entry.size());
     } else {
       FUZZ_CHECK(entry == expected, "line %llu: %zu bytes for %zu", static_cast<unsigned long long>(line), entry.size(),

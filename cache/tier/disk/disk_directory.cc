@@ -13,7 +13,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/file_io.h"
-#include "cache/base/file_limit.h"
+#include "cache/base/file_size_limit.h"
 #include "cache/tier/disk/disk_format.h"
 
 namespace cube::cache {

@@ -4,7 +4,7 @@
 #include <climits>
 
 #include "cache/base/clock.h"
-#include "cache/base/file_limit.h"
+#include "cache/base/file_size_limit.h"
 #include "cache/base/log.h"
 #include "cache/tier/disk/disk_store.h"
 

@@ -1,4 +1,4 @@
-#include "prefetch/order/list_reader.h"
+#include "prefetch/order/list_entries.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -11,14 +11,14 @@ namespace cube::prefetch {
 
 namespace sys = base::sys;
 
-base::Result<ListReader> ListReader::open(const char* path, std::string& why) {
+base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) {
   // O_NONBLOCK, or a FIFO would wait for its writer before it can be refused.
   auto fd = base::open_fd(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
   if (!fd) {
     why = std::strerror(fd.error().value);
     return base::fail(fd.error().value);
   }
-  ListReader reader;
+  ListEntries reader;
   reader.fd_ = base::raise_fd(std::move(*fd));
   const auto stat = cache::stat_fd(reader.fd_.get());
   if (!stat || !stat->is_regular()) {
@@ -42,13 +42,13 @@ base::Result<ListReader> ListReader::open(const char* path, std::string& why) {
 }
 
 // A host that closes all it knows, or puts another file there, must not make us read that.
-bool ListReader::is_our_file() const {
+bool ListEntries::is_our_file() const {
   const auto now = cache::stat_fd(fd_.get());
   return now && now->same_file(stat_);
 }
 
 // Moves what is left to the front and reads on. False: there is no more, or an error.
-bool ListReader::refill() {
+bool ListEntries::refill() {
   std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
@@ -70,7 +70,7 @@ bool ListReader::refill() {
   return n != 0;
 }
 
-ListReader::Got ListReader::finish(std::string_view& entry, std::size_t length, bool ends) {
+ListEntries::Got ListEntries::finish(std::string_view& entry, std::size_t length, bool ends) {
   entry = {buffer_.get() + begin_, length};
   begin_ += length + (ends ? 1 : 0);
   if (ends && separator_ == '\n' && entry.ends_with('\r')) entry.remove_suffix(1);
@@ -78,7 +78,7 @@ ListReader::Got ListReader::finish(std::string_view& entry, std::size_t length, 
   return entry.size() > k_longest ? Got::too_long : Got::entry;
 }
 
-ListReader::Got ListReader::next(std::string_view& entry) {
+ListEntries::Got ListEntries::next(std::string_view& entry) {
   while (true) {
     const char* const from = buffer_.get() + begin_;
     const void* const found = std::memchr(from, separator_, end_ - begin_);
@@ -101,7 +101,7 @@ ListReader::Got ListReader::next(std::string_view& entry) {
   }
 }
 
-bool ListReader::has_changed() const {
+bool ListEntries::has_changed() const {
   const auto now = cache::stat_fd(fd_.get());
   return !now || !now->same_content(stat_);
 }

@@ -14,10 +14,10 @@
 
 namespace cube::prefetch {
 
-class ListReader {
+class ListEntries {
  public:
   // Only regular files: a FIFO or a terminal could be waited for without end. /dev/stdin will do where it is one.
-  static base::Result<ListReader> open(const char* path, std::string& why);
+  static base::Result<ListEntries> open(const char* path, std::string& why);
 
   enum class Got { entry, too_long, end, error };
   // `entry` is good until the next call. After too_long, which shows the beginning, the rest of the entry is skipped.

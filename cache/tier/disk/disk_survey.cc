@@ -1,4 +1,4 @@
-#include "cache/tier/disk/disk_care.h"
+#include "cache/tier/disk/disk_survey.h"
 
 #include <sys/file.h>
 

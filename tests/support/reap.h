@@ -1,0 +1,17 @@
+// Clears away after dead processes, as who attaches does.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "cache/region/process_slots.h"
+#include "cache/region/robust_lock.h"
+
+namespace cube::tests {
+
+inline std::uint32_t reap(cache::Region& region) {
+  const cache::RobustLock lock(&region.header().lifecycle);
+  EXPECT_TRUE(lock);
+  return cache::reap_dead_processes(region, region.own_slot());
+}
+
+}  // namespace cube::tests
