@@ -81,7 +81,7 @@ void Lead::make_ring() {
   if (std::exchange(has_ring_, true)) return;
   cache_.ahead().make_ring(config_.ring);
   cache_.ahead().prepare_ring();
-  if (cache_.ahead().ring().came_too_late())
+  if (cache_.ahead().is_full() && cache_.ahead().ring().came_too_late())
     base::log(base::LogLevel::info,
               "files that are not in memory are not prefetched: the region was full before; `cubeshim clear` makes room");
 }

@@ -100,6 +100,8 @@ cache::FileCache* cache_of_device(std::uint64_t device) {
   return nullptr;
 }
 
+bool has_failed() { return g_attachment.load(std::memory_order_acquire) == Attachment::failed; }
+
 bool may_have_cached() { return attached_cache() != nullptr || g_parents_devices[0] != 0; }
 
 bool may_have_cache_to_look_at() {

@@ -19,6 +19,8 @@ cache::FileCache* existing_cache();
 cache::FileCache* cache_of_device(std::uint64_t device);
 // This process, or the one that it was forked from, has a cache.
 bool may_have_cached();
+// It was tried, and there is none.
+bool has_failed();
 // For who only looks at a file: attached, or where there is a list to fetch from now on. A process that looks at many attaches to
 // a region that others have made.
 cache::FileCache* cache_to_look_at();

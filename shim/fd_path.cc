@@ -14,9 +14,31 @@ namespace cube::shim {
 
 namespace sys = base::sys;
 
+namespace {
+
+// "/proc/self/task/4194304/fd/1048576" and a little more; no longer path names an fd.
+using FdName = char[96];
+
+// The path without "//" and "/./". Empty: it is too long.
+std::string_view plain_spelling(const char* path, FdName& to) {
+  std::size_t n = 0;
+  for (; *path != '\0'; ++path) {
+    if (path[0] == '/' && (path[1] == '/' || (path[1] == '.' && path[2] == '/'))) {
+      if (path[1] == '.') ++path;
+      continue;
+    }
+    if (n == sizeof to) return {};
+    to[n++] = *path;
+  }
+  return {to, n};
+}
+
+}  // namespace
+
 int named_fd(const char* path) {
-  if (!path_filter::is_readable_pointer(path) || path[0] != '/' || (path[1] != 'p' && path[1] != 'd')) return -1;
-  std::string_view text(path);
+  if (!path_filter::is_readable_pointer(path) || path[0] != '/') return -1;
+  FdName plain;
+  std::string_view text = plain_spelling(path, plain);
   if (text.starts_with("/dev/")) {
     if (text == "/dev/stdin") return 0;
     if (text == "/dev/stdout") return 1;
@@ -25,7 +47,7 @@ int named_fd(const char* path) {
     text.remove_prefix(7);
   } else if (text.starts_with("/proc/")) {
     // /proc/self/fd, /proc/thread-self/fd, /proc/PID/fd, /proc/self/task/TID/fd, fdinfo beside each.
-    const std::size_t at = text.find("/fd", 5);
+    const std::size_t at = text.rfind("/fd");
     if (at == std::string_view::npos) return -1;
     text.remove_prefix(at + 3);
     if (text.starts_with("info")) text.remove_prefix(4);
@@ -53,9 +75,10 @@ void materialize_named_slow(const char* path, int dir) {
   if (const int bare = fd < 0 ? bare_number(path) : -1; g_fds.kind(bare) == RowKind::served) {
     struct ::statfs fs {};
     constexpr decltype(fs.f_type) k_proc = 0x9fa0;
-    const int below = dir == AT_FDCWD ? static_cast<int>(sys::open(".", O_PATH | O_CLOEXEC)) : dir;
-    if (!sys::failed(sys::raw(SYS_fstatfs, below, sys::arg(&fs))) && fs.f_type == k_proc) fd = bare;
-    if (below != dir) sys::close(below);
+    // No fd of ours: a handler would park a number above it, which were then given out though this one is free again.
+    const long error =
+        dir == AT_FDCWD ? sys::raw(SYS_statfs, sys::arg("."), sys::arg(&fs)) : sys::raw(SYS_fstatfs, dir, sys::arg(&fs));
+    if (!sys::failed(error) && fs.f_type == k_proc) fd = bare;
   }
   if (fd >= 0 && process::owns_table()) materialize(fd, "/proc/self/fd");
 }

@@ -16,8 +16,9 @@ int bare_number(const char* path);
 [[gnu::noinline, gnu::cold]] void materialize_named_slow(const char* path, int dir);
 inline void materialize_named(const char* path, int dir = AT_FDCWD) {
   if (!path_filter::is_readable_pointer(path)) return;
-  // "/p", "/d" or a digit: no other path names an fd.
-  const bool may_name = path[0] == '/' ? path[1] == 'p' || path[1] == 'd' : path[0] >= '0' && path[0] <= '9';
+  // "/p", "/d", "//", "/." or a digit: no other path names an fd.
+  const bool may_name =
+      path[0] == '/' ? path[1] == 'p' || path[1] == 'd' || path[1] == '/' || path[1] == '.' : path[0] >= '0' && path[0] <= '9';
   if (may_name) materialize_named_slow(path, dir);
 }
 

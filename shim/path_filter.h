@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shim/calls/user_pointer.h"
 #include "shim/libc_types.h"
 #include "shim/path_builder.h"
 #include "shim/process.h"
@@ -28,7 +29,7 @@ bool covers_changed(int dir, const char* path, CoveredPath& covered);
 // A null or non-canonical pointer is the kernel's to refuse.
 inline bool is_readable_pointer(const char* path) {
   const auto address = reinterpret_cast<std::uintptr_t>(path);
-  return address >= 4096 && address < (1ULL << 56);
+  return address >= 4096 && address < k_user_end;
 }
 // Takes any pointer that a program may give.
 inline bool is_absolute(const char* path) { return is_readable_pointer(path) && *path == '/'; }

@@ -169,7 +169,8 @@ void report() {
     flush_counters();
     cache::write_report(cache->region(), cache->region().own_job(), *g_config, g_job.pid, spelling::has_opened_many());
   } else if (is_active()) {
-    cache::write_empty_report(*g_config, g_job.pid, spelling::has_opened_many());
+    // Without a cache nobody knows what was opened.
+    cache::write_empty_report(*g_config, g_job.pid, spelling::has_opened_many() && !attachment::has_failed());
   }
 }
 

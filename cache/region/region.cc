@@ -166,8 +166,9 @@ base::Result<void> Region::open_existing(std::string& why) {
   const long n = sys::pread(writable->get(), &head, sizeof head, 0);
   const bool known = n == static_cast<long>(sizeof head) && head.magic == k_region_magic;
   if (known && (head.version != k_layout_version || head.header_bytes != sizeof(RegionHeader))) {
-    why = fmt::format("{} is of layout version {}, this library has {}: remove it or set another CUBESHIM_NAME", path_,
-                      head.version, k_layout_version);
+    why = fmt::format(
+        "{} is of layout version {}, this library has {}: remove it (cubeshim clear --force) or set another CUBESHIM_NAME", path_,
+        head.version, k_layout_version);
     return base::fail(EPROTO);
   }
   const auto not_sound = [&] {

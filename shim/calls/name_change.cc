@@ -29,7 +29,7 @@ NameChange::NameChange(int dir, const char* path, Of of) : of_(of), dir_(dir) {
   if (!process::is_active()) return;
   materialize_named(path, dir);
   // The file of the fd itself.
-  by_fd_ = dir >= 0 && (path == nullptr || *path == '\0');
+  by_fd_ = dir >= 0 && (path == nullptr || (path_filter::is_readable_pointer(path) && *path == '\0'));
   if (by_fd_) materialize(dir, "fchownat");
   auto* const cache = attachment::existing_cache();
   if (cache == nullptr || cache->changes().is_empty()) return;

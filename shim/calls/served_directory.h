@@ -7,6 +7,7 @@
 
 #include "cache/names/names.h"
 #include "shim/fd_table.h"
+#include "shim/path_filter.h"
 
 namespace cube::shim::served_directory {
 
@@ -21,7 +22,7 @@ inline bool is_one(int fd) { return g_fds.kind(fd) == RowKind::served_directory 
 
 // A path that is looked for below such a directory: the kernel knows of nothing there.
 inline bool is_below(int dir, const char* path) {
-  return is_one(dir) && reinterpret_cast<std::uintptr_t>(path) >= 4096 && *path != '/' && *path != '\0';
+  return is_one(dir) && path_filter::is_readable_pointer(path) && *path != '/' && *path != '\0';
 }
 
 // getdents64: bytes, 0 at the end, -EINVAL where no entry fits.

@@ -27,7 +27,7 @@ void follow(const char* path, int dir = AT_FDCWD) {
   shim::placeholder::unpark_if(dir);
   if (!shim::process::is_active()) return;
   // The file of the fd itself, by AT_EMPTY_PATH.
-  if (dir >= 0 && path != nullptr && *path == '\0') shim::materialize(dir, "linkat");
+  if (dir >= 0 && shim::path_filter::is_readable_pointer(path) && *path == '\0') shim::materialize(dir, "linkat");
   shim::materialize_named(path, dir);
 }
 

@@ -64,7 +64,8 @@ bool statx_flags_are_known(int flags) {
 // fd itself; so it does from Linux 6.11 on where the path is null.
 bool names_the_fd(int fd, const char* path, int flags, bool known, const char* call) {
   shim::placeholder::unpark_if(fd);
-  if ((flags & AT_EMPTY_PATH) == 0 || (path != nullptr && *path != '\0')) return false;
+  const bool is_named = path != nullptr && (!shim::path_filter::is_readable_pointer(path) || *path != '\0');
+  if ((flags & AT_EMPTY_PATH) == 0 || is_named) return false;
   if (known && path != nullptr) return true;
   shim::materialize(fd, call);
   return false;

@@ -182,6 +182,20 @@ PARITY(Limit, ListOfFdsAndWhatTheyAre) {
   t.bytes("got", got, 8);
 }
 
+PARITY(Limit, ANumberBelowProcWhereNoFdIsLeft) {
+  const int fd = CALL(open(t.file("a", 300), O_RDONLY));
+  CALL(chdir("/proc/self/fd"));
+  rlimit before{};
+  CALL(getrlimit(RLIMIT_NOFILE, &before));
+  const rlimit full{static_cast<rlim_t>(fd) + 1, before.rlim_max};
+  CALL(setrlimit(RLIMIT_NOFILE, &full));
+  struct stat st {};
+  CALL(stat(std::to_string(fd).c_str(), &st));
+  CALL(setrlimit(RLIMIT_NOFILE, &before));
+  t.stat("stat", st, t / "a");
+  CALL(chdir("/"));
+}
+
 PARITY(Limit, NamesAndPaths) {
   t.file("a");
   const std::string name(NAME_MAX, 'n'), longer(NAME_MAX + 1, 'n'), path = t.root() + std::string(PATH_MAX, '/') + "a";

@@ -68,7 +68,8 @@ PARITY(Name, RealpathInItsForms) {
 }
 
 PARITY(Name, OpenThroughAnFdsName) {
-  for (const char* format : {"/proc/self/fd/%d", "/dev/fd/%d", "/proc/self/task/../fd/%d", "/proc/self//fd/%d"}) {
+  for (const char* format : {"/proc/self/fd/%d", "/dev/fd/%d", "/proc/self/task/../fd/%d", "/proc/self//fd/%d",
+                             "//proc/self//fd/%d", "/proc/./self/fd//%d", "/dev//fd/./%d", "/proc/self/fd/../fd/%d"}) {
     t.line(format);
     const std::string name = "f" + std::to_string(std::strlen(format));
     const int fd = CALL(open(t.file(name, 300), O_RDONLY));
