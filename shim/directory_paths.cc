@@ -1,12 +1,11 @@
 #include "shim/directory_paths.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <iterator>
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/base/proc_fd_name.h"
 #include "shim/calls/served_directory.h"
 
 namespace cube::shim::path_filter {
@@ -26,9 +25,7 @@ long read_fd_path(int fd, char* to) {
     std::memcpy(to, path.data(), path.size() + 1);
     return static_cast<long>(path.size());
   }
-  char link[64];
-  *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
-  const long n = sys::readlink(link, to, PATH_MAX - 1);
+  const long n = sys::readlink(base::ProcFdName(fd).c_str(), to, PATH_MAX - 1);
   // Not a path of this mount namespace, or of a removed directory.
   return n <= 0 || to[0] != '/' ? -1 : n;
 }

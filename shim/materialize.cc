@@ -1,6 +1,5 @@
 #include "shim/materialize.h"
 
-#include <fmt/core.h>
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -10,6 +9,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/lifted_fd_limit.h"
 #include "cache/base/path.h"
+#include "cache/base/proc_fd_name.h"
 #include "cache/report/notes.h"
 #include "shim/attachment.h"
 #include "shim/process.h"
@@ -39,9 +39,7 @@ int write_memfd(const cache::Record& record) {
 // The same file for reading alone, under the same number; or -errno, and it is closed.
 int made_read_only(int fd, int status = 0) {
   if (fd < 0) return fd;
-  char path[64];
-  *fmt::format_to_n(path, sizeof path - 1, "/proc/self/fd/{}", fd).out = '\0';
-  const long read_only = sys::open(path, O_RDONLY | O_CLOEXEC | status);
+  const long read_only = sys::open(base::ProcFdName(fd).c_str(), O_RDONLY | O_CLOEXEC | status);
   // The lower of the two numbers is the one that the program would have got.
   if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
   sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));

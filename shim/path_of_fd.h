@@ -2,21 +2,16 @@
 // Thread safety: pure; async-signal-safe.
 #pragma once
 
-#include <fmt/core.h>
-
 #include <climits>
 #include <string_view>
 
+#include "cache/base/proc_fd_name.h"
 #include "cache/base/sys.h"
 
 namespace cube::shim {
 
 // Its length, or -errno. `path` has room for PATH_MAX bytes, and gets no zero at its end.
-inline long read_path_of_fd(int fd, char* path) {
-  char link[64];
-  *fmt::format_to_n(link, sizeof link - 1, "/proc/self/fd/{}", fd).out = '\0';
-  return base::sys::readlink(link, path, PATH_MAX);
-}
+inline long read_path_of_fd(int fd, char* path) { return base::sys::readlink(base::ProcFdName(fd).c_str(), path, PATH_MAX); }
 
 // Empty where it has no name. The view is into `path`, and ends without a null.
 inline std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {

@@ -1,13 +1,13 @@
 #include "cache/origin/links_on_way.h"
 
 #include <fcntl.h>
-#include <fmt/core.h>
 #include <linux/openat2.h>
 
 #include <atomic>
 #include <cerrno>
 #include <climits>
 
+#include "cache/base/proc_fd_name.h"
 #include "cache/base/sys.h"
 
 namespace cube::cache {
@@ -52,10 +52,9 @@ long open_noting_links(const char* path, int flags, LinksOnWay& links) {
 }
 
 bool has_path(int fd, std::string_view absolute_path) {
-  char link[64];
-  *fmt::format_to_n(link, sizeof link - 1, "/proc/thread-self/fd/{}", fd).out = '\0';
+  const base::ProcFdName link(fd, base::ProcFdName::Table::thread);
   char target[PATH_MAX];
-  const long n = sys::readlink(link, target, sizeof target);
+  const long n = sys::readlink(link.c_str(), target, sizeof target);
   return !sys::failed(n) && std::string_view(target, static_cast<std::size_t>(n)) == absolute_path;
 }
 

@@ -1,13 +1,12 @@
 #include "cache/pack/pack_copy.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "cache/base/held.h"
 #include "cache/base/lifted_fd_limit.h"
+#include "cache/base/proc_fd_name.h"
 #include "cache/pack/pack_io.h"
 
 namespace cube::cache {
@@ -78,9 +77,8 @@ base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount, const PackMo
                                       {time.seconds, static_cast<long>(time.nanoseconds)}};
   sys::raw(SYS_utimensat, file.get(), 0, sys::arg(times), 0);
   constexpr int k_kept = O_PATH | O_APPEND | O_NONBLOCK | O_SYNC;
-  char path[64];
-  *fmt::format_to_n(path, sizeof path - 1, "/proc/thread-self/fd/{}", file.get()).out = '\0';
-  const auto open = [&] { return sys::open(path, (flags & k_kept) | O_RDONLY | O_CLOEXEC); };
+  const base::ProcFdName name(file.get(), base::ProcFdName::Table::thread);
+  const auto open = [&] { return sys::open(name.c_str(), (flags & k_kept) | O_RDONLY | O_CLOEXEC); };
   const base::UniqueFd shown(static_cast<int>(base::within_lifted_fd_limit(open)));
   if (!shown) return base::fail(-shown.get());
   sys::raw(SYS_fchmod, file.get(), content.stat.mode & 07777);

@@ -12,6 +12,7 @@
 #include "cache/base/file_size_limit.h"
 #include "cache/base/log.h"
 #include "cache/base/memory_limits.h"
+#include "cache/base/proc_fd_name.h"
 #include "cache/record/record.h"
 #include "cache/region/life_lock.h"
 #include "cache/region/process_slots.h"
@@ -210,9 +211,8 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   }
   if (const auto reserved = reserve_memory(fd, 0, layout_.index[1]); !reserved)
     return complain("fallocate", reserved.error().value);
-  char own_path[64];
-  *fmt::format_to_n(own_path, sizeof own_path - 1, "/proc/thread-self/fd/{}", fd).out = '\0';
-  auto readable = base::open_fd(own_path, O_RDONLY);
+  const base::ProcFdName own_name(fd, base::ProcFdName::Table::thread);
+  auto readable = base::open_fd(own_name.c_str(), O_RDONLY);
   if (!readable) return complain("/proc/thread-self/fd", readable.error().value);
   if (const auto mapped = map(fd, readable->get()); !mapped) return complain("mmap", mapped.error().value);
   struct ::stat st {};
@@ -231,7 +231,8 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   if (error == 0) error = init_robust_mutex(&head.disk_writer);
   if (error != 0) return complain("robust mutex", error);
   head.magic = k_region_magic;
-  const long linked = sys::raw(SYS_linkat, AT_FDCWD, sys::arg(own_path), AT_FDCWD, sys::arg(path_.c_str()), AT_SYMLINK_FOLLOW);
+  const long linked =
+      sys::raw(SYS_linkat, AT_FDCWD, sys::arg(own_name.c_str()), AT_FDCWD, sys::arg(path_.c_str()), AT_SYMLINK_FOLLOW);
   if (linked == -EEXIST) return base::fail(EEXIST);
   if (sys::failed(linked)) return complain("linkat", static_cast<int>(-linked));
   return {};
