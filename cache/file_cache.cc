@@ -5,6 +5,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/hash.h"
 #include "cache/base/log.h"
 #include "cache/fill/demand_open.h"
@@ -50,7 +51,7 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
     // Once, not by each process.
     const bool is_first = header.disk_told.exchange(1, std::memory_order_relaxed) == 0;
     base::log(is_first ? base::LogLevel::warn : base::LogLevel::info, "nothing is kept on disk: {}",
-              why.empty() ? text_of_error(disk.error().value) : why);
+              why.empty() ? base::text_of_error(disk.error().value) : why);
     return;
   }
   parts_.tiers.add(**disk);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/region/robust_lock.h"
 #include "cache/tier/tier_writer.h"
 #include "prefetch/threads/background_thread.h"
@@ -85,7 +86,7 @@ DiskFlusher* DiskFlusher::start(cache::FileCache& cache) {
       // Without a table of its own, the host could close what it writes to.
       if (const auto table = take_private_fd_table(); !table) {
         base::log(base::LogLevel::info, "nothing is written to the disk: close_range(CLOSE_RANGE_UNSHARE): {}",
-                  strerrordesc_np(table.error().value));
+                  base::text_of_error(table.error().value));
       } else {
         try {
           own.run();
@@ -97,7 +98,7 @@ DiskFlusher* DiskFlusher::start(cache::FileCache& cache) {
       own.over.notify();
     };
     if (const int error = start_background_thread(body, state.get(), k_flusher_stack); error != 0) {
-      base::log(base::LogLevel::info, "nothing is written to the disk: no thread: {}", strerrordesc_np(error));
+      base::log(base::LogLevel::info, "nothing is written to the disk: no thread: {}", base::text_of_error(error));
       return nullptr;
     }
     static_cast<void>(state.release());

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/region/robust_lock.h"
 #include "prefetch/lead.h"
 #include "prefetch/threads/background_thread.h"
@@ -87,7 +88,7 @@ Sidecar::State* Sidecar::start_prefetching(cache::FileCache& cache, const base::
         // Forked children find the same, and need not say so.
         static constinit std::atomic<bool> is_told{false};
         base::log(is_told.exchange(true) ? base::LogLevel::info : base::LogLevel::warn,
-                  "nothing is prefetched: close_range(CLOSE_RANGE_UNSHARE): {}", strerrordesc_np(table.error().value));
+                  "nothing is prefetched: close_range(CLOSE_RANGE_UNSHARE): {}", base::text_of_error(table.error().value));
       } else {
         try {
           own.run();
@@ -101,7 +102,7 @@ Sidecar::State* Sidecar::start_prefetching(cache::FileCache& cache, const base::
     if (const int error = start_background_thread(body, state.get(), k_sidecar_stack); error != 0) {
       // EINVAL: after unshare(CLONE_NEWPID) a process may have children, but no threads.
       base::log(error == EINVAL ? base::LogLevel::info : base::LogLevel::warn, "nothing is prefetched: no thread: {}",
-                strerrordesc_np(error));
+                base::text_of_error(error));
       return nullptr;
     }
     cache.region().header().prefetch_wanted.store(1, std::memory_order_relaxed);

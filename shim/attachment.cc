@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "shim/background.h"
 #include "shim/calls/c_result.h"
@@ -72,7 +73,8 @@ cache::FileCache* attach(bool create) {
     g_attachment.store(Attachment::none, std::memory_order_release);
     return nullptr;
   }
-  base::log(base::LogLevel::warn, "files are read without a cache: {}", why.empty() ? strerrordesc_np(cache.error().value) : why);
+  base::log(base::LogLevel::warn, "files are read without a cache: {}",
+            why.empty() ? base::text_of_error(cache.error().value) : why);
   g_attachment.store(Attachment::failed, std::memory_order_release);
   return nullptr;
 }

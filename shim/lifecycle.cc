@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/unique_fd.h"
 #include "shim/near_look.h"
@@ -46,7 +47,7 @@ std::string complaint_about(const std::string& prefix, bool may_wait) {
   const mode_t mode = st.st_mode;
   const char* what = nullptr;
   if (base::sys::failed(error)) {
-    what = strerrordesc_np(static_cast<int>(-error));
+    what = base::text_of_error(static_cast<int>(-error));
   } else if ((mode & S_IFMT) != S_IFDIR) {
     what = "Not a directory";
   }

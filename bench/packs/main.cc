@@ -12,6 +12,7 @@
 #include <fstream>
 #include <random>
 
+#include "cache/base/error_text.h"
 #include "cache/pack/pack_reader.h"
 #include "cache/pack/pack_writer.h"
 
@@ -36,7 +37,7 @@ long status_kib(const std::string& field) {
 }
 
 void check(const base::Result<void>& result, const char* what) {
-  if (!result) throw std::runtime_error(fmt::format("{}: {}", what, strerrordesc_np(result.error().value)));
+  if (!result) throw std::runtime_error(fmt::format("{}: {}", what, cube::base::text_of_error(result.error().value)));
 }
 
 void make(const std::string& file, std::uint64_t entries) {

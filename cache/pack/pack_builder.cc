@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstring>
 
+#include "cache/base/error_text.h"
 #include "cache/pack/pack_io.h"
 
 namespace cube::cache {
@@ -66,12 +67,12 @@ bool PackBuilder::fail(std::string why) {
 
 bool PackBuilder::check(const base::Result<void>& written) {
   if (written) return true;
-  return fail(fmt::format("cannot write {}: {}", writer_->partial(), strerrordesc_np(written.error().value)));
+  return fail(fmt::format("cannot write {}: {}", writer_->partial(), base::text_of_error(written.error().value)));
 }
 
 bool PackBuilder::prepare() {
   const auto root = stat_path(AT_FDCWD, build_.root.c_str(), 0);
-  if (!root) return fail(fmt::format("cannot read {}: {}", build_.root, strerrordesc_np(root.error().value)));
+  if (!root) return fail(fmt::format("cannot read {}: {}", build_.root, base::text_of_error(root.error().value)));
   if ((root->mode & S_IFMT) != S_IFDIR) return fail(build_.root + " is no directory");
   if (lies_within(directory_of(build_.file), *root))
     return fail(fmt::format("{} lies in {}: a pack cannot lie in the directory that is packed", build_.file, build_.root));
@@ -80,7 +81,7 @@ bool PackBuilder::prepare() {
                                   .scratch = build_.scratch});
   if (!writer && writer.error().value == EWOULDBLOCK)
     return fail(fmt::format("another cubeshim pack is writing {}.partial", build_.file));
-  if (!writer) return fail(fmt::format("cannot write {}.partial: {}", build_.file, strerrordesc_np(writer.error().value)));
+  if (!writer) return fail(fmt::format("cannot write {}.partial: {}", build_.file, base::text_of_error(writer.error().value)));
   writer_ = std::move(*writer);
   crew_ = std::make_unique<Crew>(std::max(1U, build_.threads));
   return enter_root();
@@ -118,7 +119,7 @@ FileStat PackBuilder::packed(const FileStat& stat) {
 bool PackBuilder::enter_root() {
   Level level;
   auto fd = open_directory(AT_FDCWD, build_.root.c_str(), 0);
-  if (!fd) return fail(fmt::format("cannot read {}: {}", build_.root, strerrordesc_np(fd.error().value)));
+  if (!fd) return fail(fmt::format("cannot read {}: {}", build_.root, base::text_of_error(fd.error().value)));
   level.fd = std::move(*fd);
   if (build_.list != nullptr) {
     level.range = {0, build_.list->size()};
@@ -154,7 +155,7 @@ bool PackBuilder::add_level(Level level) {
   if (!stat || !names) {
     const int error = stat ? names.error().value : stat.error().value;
     skip(PackSkip::unreadable, level.path, error);
-    return fail(strerrordesc_np(error));
+    return fail(base::text_of_error(error));
   }
   level.stat = packed(*stat);
   level.names = std::move(*names);

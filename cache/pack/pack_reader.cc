@@ -9,6 +9,7 @@
 #include "cache/base/aside.h"
 #include "cache/base/can_read.h"
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/high_fd.h"
 #include "cache/pack/pack_io.h"
 
@@ -33,7 +34,7 @@ std::unique_ptr<PackReader> PackReader::open(const std::string& file, std::strin
   std::unique_ptr<PackReader> pack(new PackReader);
   auto fd = base::open_fd(file.c_str(), O_RDONLY | O_NONBLOCK);
   if (!fd) {
-    why = fmt::format("cannot open {}: {}", file, strerrordesc_np(fd.error().value));
+    why = fmt::format("cannot open {}: {}", file, base::text_of_error(fd.error().value));
     return nullptr;
   }
   pack->name_ = file;
@@ -84,7 +85,7 @@ auto PackReader::read_and_revive(Read&& read) const {
 bool PackReader::read_frame(std::string& why) {
   const auto stat = stat_fd(fd_.load(std::memory_order_relaxed));
   const auto cannot_read = [&](int error) {
-    why = fmt::format("cannot be read: {}", strerrordesc_np(error));
+    why = fmt::format("cannot be read: {}", base::text_of_error(error));
     return false;
   };
   if (!stat) return cannot_read(stat.error().value);
@@ -125,7 +126,7 @@ bool PackReader::read_frame(std::string& why) {
   }
   auto index = base::Mapping::private_view(fd_.load(std::memory_order_relaxed), header_.index_begin, header_.index_bytes);
   if (!index) {
-    why = fmt::format("cannot be mapped: {}", strerrordesc_np(index.error().value));
+    why = fmt::format("cannot be mapped: {}", base::text_of_error(index.error().value));
     return false;
   }
   // Reading ahead would fetch pages that nobody asks for.

@@ -9,10 +9,11 @@
 #include <new>
 
 #include "cache/base/clock.h"
-#include "cache/base/file_size_limit.h"
+#include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/memory_limits.h"
 #include "cache/base/proc_fd_name.h"
+#include "cache/base/rlimit_fsize.h"
 #include "cache/record/record.h"
 #include "cache/region/life_lock.h"
 #include "cache/region/process_slots.h"
@@ -45,7 +46,7 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   const long error = sys::raw(SYS_statfs, sys::arg(options.directory.c_str()), sys::arg(&fs));
   if (sys::failed(error)) {
     why = fmt::format("CUBESHIM_RAM_DIR={}: {}; it takes a directory on a tmpfs", options.directory,
-                      text_of_errno(static_cast<int>(-error)));
+                      base::text_of_error(static_cast<int>(-error)));
     return 0;
   }
   const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
@@ -148,7 +149,7 @@ base::Result<Region*> Region::look(const RegionOptions& options, std::string& wh
 
 base::Result<void> Region::open_existing(std::string& why) {
   const auto complain = [&](int error) {
-    why = fmt::format("cannot open {}: {}", path_, text_of_errno(error));
+    why = fmt::format("cannot open {}: {}", path_, base::text_of_error(error));
     return base::fail(error);
   };
   auto writable = base::open_fd(path_.c_str(), O_RDWR | k_open_name);
@@ -199,7 +200,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   if (bytes == 0) return base::fail(ENOSPC);
   layout_ = layout_for(bytes);
   const auto complain = [&](const char* what, int error) {
-    why = fmt::format("cannot make a region in {}: {}: {}", options.directory, what, text_of_errno(error));
+    why = fmt::format("cannot make a region in {}: {}: {}", options.directory, what, base::text_of_error(error));
     return base::fail(error);
   };
   auto writable = base::open_fd(options.directory.c_str(), O_TMPFILE | O_RDWR, 0600);

@@ -31,9 +31,6 @@ struct RegionOptions {
   std::uint64_t view = base::current_view();
 };
 
-// For lines that the user reads.
-std::string text_of_errno(int error);
-
 class Region {
  public:
   // Maps the region and claims a process slot. On failure, `why` is one line for the user (or empty, where there is

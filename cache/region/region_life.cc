@@ -11,6 +11,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/file_io.h"
 #include "cache/region/life_lock.h"
 #include "cache/region/process_slots.h"
@@ -59,8 +60,6 @@ void remove_dead_socket(const std::string& path) {
 }
 
 }  // namespace
-
-std::string text_of_errno(int error) { return strerrordesc_np(error) != nullptr ? strerrordesc_np(error) : "unknown error"; }
 
 std::uint32_t Region::count_processes() const {
   const LifeProbe probe(*this);
@@ -153,7 +152,7 @@ std::string Region::why_not_claimed(int error) const {
     case EPERM:
     case EACCES:
     case ENOSYS: return "a sandbox refuses locks of open files (F_OFD_SETLK), by which the death of a process is noticed";
-    default: return fmt::format("cannot take a process slot of {}: {}", path_, text_of_errno(error));
+    default: return fmt::format("cannot take a process slot of {}: {}", path_, base::text_of_error(error));
   }
 }
 

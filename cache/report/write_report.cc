@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/unique_fd.h"
 #include "cache/report/json_report.h"
 #include "cache/report/text_report.h"
@@ -57,7 +58,7 @@ void write_out(const base::Config& config, std::uint32_t pid, std::string_view t
   if (config.stats == "stderr") return base::write_to_stderr(text);
   char path[PATH_MAX];
   const auto complain = [&](long error) {
-    base::log(base::LogLevel::warn, "CUBESHIM_STATS: cannot write {}: {}", path, strerrordesc_np(static_cast<int>(error)));
+    base::log(base::LogLevel::warn, "CUBESHIM_STATS: cannot write {}: {}", path, base::text_of_error(static_cast<int>(error)));
   };
   if (!expand(config.stats, pid, path)) return;
   const auto file = open_report(path);

@@ -14,6 +14,7 @@
 #include <cerrno>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/memory_limits.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
@@ -88,12 +89,13 @@ void check_prefix(const std::string& prefix, std::uint64_t max_file, Findings& f
   struct ::statfs fs {};
   if (stat(prefix.c_str(), &st) != 0 || statfs(prefix.c_str(), &fs) != 0)
     return say(findings, Health::broken, "mount it before the job starts, or correct CUBESHIM_PREFIXES", "prefix {}: {}", prefix,
-               strerrordesc_np(errno));
+               base::text_of_error(errno));
   if (!S_ISDIR(st.st_mode))
     return say(findings, Health::broken, "a prefix is a directory; files below it are served", "prefix {} is not a directory",
                prefix);
   if (access(prefix.c_str(), R_OK | X_OK) != 0)
-    return say(findings, Health::broken, "the job needs to read and search it", "prefix {}: {}", prefix, strerrordesc_np(errno));
+    return say(findings, Health::broken, "the job needs to read and search it", "prefix {}: {}", prefix,
+               base::text_of_error(errno));
   char real[PATH_MAX];
   if (realpath(prefix.c_str(), real) != nullptr && prefix != real)
     say(findings, Health::slow, fmt::format("add {} to CUBESHIM_PREFIXES if programs use that name", real),
@@ -157,13 +159,14 @@ void check_memory(const base::Config& config, Findings& findings) {
   struct ::statfs fs {};
   if (statfs(config.ram_dir.c_str(), &fs) != 0)
     return say(findings, Health::broken, "CUBESHIM_RAM_DIR takes a directory on a tmpfs", "{}: {}", config.ram_dir,
-               strerrordesc_np(errno));
+               base::text_of_error(errno));
   const bool is_memory = fs.f_type == TMPFS_MAGIC;
   if (!is_memory)
     say(findings, Health::slow, "the region would be written to that disk: use a tmpfs such as /dev/shm", "{} is no tmpfs",
         config.ram_dir);
   if (access(config.ram_dir.c_str(), W_OK | X_OK) != 0)
-    say(findings, Health::broken, "the job must be able to make a file there", "{}: {}", config.ram_dir, strerrordesc_np(errno));
+    say(findings, Health::broken, "the job must be able to make a file there", "{}: {}", config.ram_dir,
+        base::text_of_error(errno));
   const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
   const std::uint64_t memory = base::available_memory();
   const std::uint64_t wanted =
@@ -199,7 +202,7 @@ void check_region(const base::Config& config, Findings& findings) {
 void check_kernel(Findings& findings) {
   const auto works = [&](const char* name, long result, Health otherwise, const char* advice) {
     if (!base::sys::failed(result)) return;
-    say(findings, otherwise, advice, "{}: {}", name, strerrordesc_np(static_cast<int>(-result)));
+    say(findings, otherwise, advice, "{}: {}", name, base::text_of_error(static_cast<int>(-result)));
   };
   struct ::open_how how {};
   how.flags = O_RDONLY | O_CLOEXEC;
@@ -217,7 +220,7 @@ void check_kernel(Findings& findings) {
         "without robust futexes nothing is cached; allow get_robust_list and set_robust_list");
   if (access("/proc/self/fd", X_OK) != 0)
     say(findings, Health::broken, "mount /proc: a region is given its name through it", "/proc/self/fd: {}",
-        strerrordesc_np(errno));
+        base::text_of_error(errno));
   struct ::rlimit limit {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (64ULL << 20))
     say(findings, Health::broken, "raise it: the cache is one file", "files may have {} (ulimit -f)", in_units(limit.rlim_cur));

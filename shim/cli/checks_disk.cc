@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "cache/base/error_text.h"
 #include "cache/tier/disk/disk_survey.h"
 #include "shim/cli/checks.h"
 #include "shim/cli/settings.h"
@@ -26,7 +27,7 @@ std::string names_of(const std::vector<std::uint32_t>& numbers) {
 
 void check_contents(const cache::DiskDirectory& directory, Findings& findings) {
   const auto found = cache::survey_disk(directory);
-  if (!found) return say(findings, Health::slow, "", "{}: {}", directory.path(), cache::text_of_error(found.error().value));
+  if (!found) return say(findings, Health::slow, "", "{}: {}", directory.path(), base::text_of_error(found.error().value));
   const auto bad = found->no_footer.size() + found->unreadable.size();
   say(findings, Health::well, "", "{} is there: {} files, {} in use, {} of {} segments whole{}{}", directory.path(),
       found->records, in_units(found->bytes), found->segments - bad - found->being_written, found->segments,
@@ -47,7 +48,7 @@ void check_disk(const base::Config& config, Findings& findings) {
   struct ::statfs fs {};
   constexpr const char* k_advice = "it takes a directory on a local disk that can be written to";
   if (access(config.disk_dir.c_str(), W_OK | X_OK) != 0 || statfs(config.disk_dir.c_str(), &fs) != 0)
-    return say(findings, Health::slow, k_advice, "CUBESHIM_DISK_DIR={}: {}", config.disk_dir, strerrordesc_np(errno));
+    return say(findings, Health::slow, k_advice, "CUBESHIM_DISK_DIR={}: {}", config.disk_dir, base::text_of_error(errno));
   const auto type = static_cast<std::uint64_t>(fs.f_type);
   const auto block = static_cast<std::uint64_t>(fs.f_bsize);
   const std::uint64_t available = static_cast<std::uint64_t>(fs.f_bavail) * block;

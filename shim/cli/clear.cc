@@ -10,6 +10,7 @@
 #include <iterator>
 #include <memory>
 
+#include "cache/base/error_text.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
 #include "cache/region/process_slots.h"
@@ -44,7 +45,7 @@ Done clear_region(const base::Config& config, bool force) {
     }
     const auto removed = region->retire();
     if (!removed) {
-      fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", region->path(), strerrordesc_np(removed.error().value));
+      fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", region->path(), base::text_of_error(removed.error().value));
       return Done::failed;
     }
     fmt::print("removed {} ({})\n", region->path(), in_units(region->header().used_bytes.load()));
@@ -53,7 +54,7 @@ Done clear_region(const base::Config& config, bool force) {
   const std::string path = cache::Region::path_of(config.ram_dir, config.name);
   const long removed = base::sys::unlink(path.c_str());
   if (base::sys::failed(removed)) {
-    fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", path, strerrordesc_np(static_cast<int>(-removed)));
+    fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", path, base::text_of_error(static_cast<int>(-removed)));
     return Done::failed;
   }
   fmt::print("removed {}, which was no region of this version\n", path);
@@ -74,7 +75,7 @@ Done clear_socket(const base::Config& config) {
       connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno == ECONNREFUSED;
   if (!is_dead) return Done::nothing;
   if (unlink(path.c_str()) != 0) {
-    fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", path, strerrordesc_np(errno));
+    fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
     return Done::failed;
   }
   fmt::print("removed {}, on which nobody listened\n", path);
@@ -96,7 +97,8 @@ Done clear_disk(const base::Config& config, bool force) {
   if (!removed && removed.error().value == EBUSY)
     return fail_with(fmt::format("{} is used by a job: end it, or give --force (it goes on, and keeps nothing on the disk)",
                                  directory->path()));
-  if (!removed) return fail_with(fmt::format("cannot remove {}: {}", directory->path(), strerrordesc_np(removed.error().value)));
+  if (!removed)
+    return fail_with(fmt::format("cannot remove {}: {}", directory->path(), base::text_of_error(removed.error().value)));
   fmt::print("removed {} ({} segments, {})\n", directory->path(), removed->segments, in_units(removed->bytes));
   if (removed->has_others) fmt::print("{} is still there: it has other files\n", directory->path());
   return Done::removed;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 
+#include "cache/base/error_text.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
@@ -211,9 +212,9 @@ int extract(const Extract& extract) {
   }
   const bool is_new = mkdir(extract.directory.c_str(), 0777) == 0;
   if (!is_new && errno != EEXIST)
-    return complain(1, fmt::format("cannot make {}: {}", extract.directory, strerrordesc_np(errno)));
+    return complain(1, fmt::format("cannot make {}: {}", extract.directory, base::text_of_error(errno)));
   const base::UniqueFd root(open(extract.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!root) return complain(1, fmt::format("cannot write into {}: {}", extract.directory, strerrordesc_np(errno)));
+  if (!root) return complain(1, fmt::format("cannot write into {}: {}", extract.directory, base::text_of_error(errno)));
   note_interrupts();
   Progress progress(extract.progress);
   Extractor extractor(*pack, root.get(), is_new, extract.force);

@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "cache/base/error_text.h"
 #include "cache/base/path.h"
 #include "cache/record/file_stat.h"
 #include "prefetch/order/list_paths.h"
@@ -69,7 +70,7 @@ bool NamedInput::take_paths(const std::vector<std::string>& prefixes, std::strin
     text += path + '\0';
   }
   if (!paths_fd_ || !write_all(paths_fd_.get(), text)) {
-    why = fmt::format("cannot keep the paths: {}", strerrordesc_np(errno));
+    why = fmt::format("cannot keep the paths: {}", base::text_of_error(errno));
     return false;
   }
   lists.push_back({.list = by_number(paths_fd_), .prefixes = prefixes, .directory = "/"});
@@ -94,7 +95,7 @@ bool NamedInput::take_list(const std::vector<std::string>& prefixes, std::string
     is_well = n > 0 && write_all(list_fd_.get(), {block.data(), static_cast<std::size_t>(n)});
   }
   if (!is_well) {
-    why = fmt::format("cannot take the list from standard input: {}", strerrordesc_np(errno));
+    why = fmt::format("cannot take the list from standard input: {}", base::text_of_error(errno));
     return false;
   }
   lists.push_back({.list = by_number(list_fd_), .prefixes = prefixes, .directory = absolute(".", prefixes)});

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/path.h"
 #include "cache/pack/pack_builder.h"
 #include "prefetch/order/list_paths.h"
@@ -136,7 +137,7 @@ int verify(const Pack& pack) {
 int pack(const Pack& pack) {
   char root[PATH_MAX];
   if (realpath(pack.directory.c_str(), root) == nullptr)
-    return complain(1, fmt::format("cannot read {}: {}", pack.directory, strerrordesc_np(errno)));
+    return complain(1, fmt::format("cannot read {}: {}", pack.directory, base::text_of_error(errno)));
   std::string why;
   if (!may_be_written(pack.file, why)) return complain(1, why);
   note_interrupts();
@@ -173,7 +174,7 @@ int pack(const Pack& pack) {
   if (scratch != nullptr) build.scratch = scratch;
   build.skipped = [&](cache::PackSkip reason, std::string_view path, int error) {
     std::string first = shown(path);
-    if (error != 0) first += fmt::format(": {}", strerrordesc_np(error));
+    if (error != 0) first += fmt::format(": {}", base::text_of_error(error));
     add_row(report.skipped, {std::string(cache::name_of(reason)), 1, first, false});
   };
   build.go_on = [&](const cache::PackHeader& so_far) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "cache/base/error_text.h"
 #include "cache/pack/pack_io.h"
 #include "cache/pack/tree_names.h"
 #include "shim/cli/interrupt.h"
@@ -86,7 +87,7 @@ class Check {
     const auto directory = directory_of(path);
     const auto stat = directory ? cache::stat_path(directory->get(), name.c_str(), AT_SYMLINK_NOFOLLOW)
                                 : base::Result<cache::FileStat>(base::fail(directory.error().value));
-    if (!stat) return differs(fmt::format("the directory does not have it: {}", strerrordesc_np(stat.error().value)));
+    if (!stat) return differs(fmt::format("the directory does not have it: {}", base::text_of_error(stat.error().value)));
     if ((stat->mode & S_IFMT) != (entry.stat.mode & S_IFMT)) return differs("is of another type in the directory");
     if (stat->mode != entry.stat.mode) differs("has another mode in the directory");
     if (entry.kind == RecordKind::directory) return compare_names(directory->get(), name, path, listing);
@@ -108,14 +109,14 @@ class Check {
   void compare_data(int directory, const std::string& name, const cache::PackEntry& entry, const Differs& differs) const {
     const long fd = sys::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (sys::failed(fd))
-      return differs(fmt::format("cannot be read in the directory: {}", strerrordesc_np(static_cast<int>(-fd))));
+      return differs(fmt::format("cannot be read in the directory: {}", base::text_of_error(static_cast<int>(-fd))));
     const base::UniqueFd file(static_cast<int>(fd));
     constexpr std::size_t k_part = 1 << 20;
     const auto part = std::make_unique_for_overwrite<std::byte[]>(k_part);
     base::Hasher hasher;
     for (std::uint64_t at = 0;;) {
       const auto got = cache::read_at(file.get(), part.get(), k_part, at);
-      if (!got) return differs(fmt::format("cannot be read in the directory: {}", strerrordesc_np(got.error().value)));
+      if (!got) return differs(fmt::format("cannot be read in the directory: {}", base::text_of_error(got.error().value)));
       hasher.add(part.get(), *got);
       at += *got;
       if (*got < k_part) break;
@@ -128,7 +129,7 @@ class Check {
     const base::UniqueFd directory(sys::failed(fd) ? -1 : static_cast<int>(fd));
     const auto there =
         directory ? cache::TreeNames::list(directory.get()) : base::Result<cache::TreeNames>(base::fail(static_cast<int>(-fd)));
-    if (!there) return found_.add(fmt::format("{}: cannot be listed: {}", shown(path), strerrordesc_np(there.error().value)));
+    if (!there) return found_.add(fmt::format("{}: cannot be listed: {}", shown(path), base::text_of_error(there.error().value)));
     cache::PackListingReader names(listing);
     std::string_view packed;
     cache::PackName row{};
@@ -171,7 +172,7 @@ PackFindings check_pack(const cache::PackReader& pack, base::UniqueFd against, P
   }
   if (next == cache::PackScan::Next::damaged)
     found.add(fmt::format("no sound record behind byte {}{}", scan.position(),
-                          scan.error() != 0 ? fmt::format(": {}", strerrordesc_np(scan.error())) : ""));
+                          scan.error() != 0 ? fmt::format(": {}", base::text_of_error(scan.error())) : ""));
   if (found.problems == 0 && (found.entries != header.entries || found.files != header.files))
     found.add(fmt::format("it has {} entries and should have {}", found.entries, header.entries));
   if (found.problems == 0 && check.listed() + 1 != header.entries) found.add("its directories do not name what is in it");

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <ctime>
 
+#include "cache/base/error_text.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
@@ -162,7 +163,7 @@ int verify(const PackLook& look) {
   base::UniqueFd against;
   if (!look.against.empty()) {
     against = base::UniqueFd(open(look.against.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!against) return complain(1, fmt::format("cannot read {}: {}", look.against, strerrordesc_np(errno)));
+    if (!against) return complain(1, fmt::format("cannot read {}: {}", look.against, base::text_of_error(errno)));
   }
   note_interrupts();
   Progress progress(look.progress);

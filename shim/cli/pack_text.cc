@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "cache/base/error_text.h"
 #include "cache/base/path.h"
 #include "prefetch/order/list_paths.h"
 
@@ -57,7 +58,7 @@ std::string printable(std::string_view name) {
 std::string shown(std::string_view path) { return path.empty() ? "the root" : printable(path); }
 
 std::string pack_error(int error) {
-  return error == ENOENT ? "not in the pack" : error == EBADMSG ? "damaged in the pack" : strerrordesc_np(error);
+  return error == ENOENT ? "not in the pack" : error == EBADMSG ? "damaged in the pack" : base::text_of_error(error);
 }
 
 std::string pack_trouble(int error) {

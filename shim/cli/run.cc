@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <memory>
 
+#include "cache/base/error_text.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/settings.h"
 
@@ -94,7 +95,7 @@ int run(const Run& run) {
   arguments.push_back(nullptr);
   execvp(arguments.front(), arguments.data());
   const int error = errno;
-  fmt::print(stderr, "cubeshim: cannot run {}: {}\n", run.program.front(), strerrordesc_np(error));
+  fmt::print(stderr, "cubeshim: cannot run {}: {}\n", run.program.front(), base::text_of_error(error));
   return error == ENOENT ? 127 : 126;
 }
 

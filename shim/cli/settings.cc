@@ -1,5 +1,7 @@
 #include "shim/cli/settings.h"
 
+#include "cache/base/error_text.h"
+
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -89,7 +91,7 @@ cache::Region* look_at_region(const base::Config& config, std::string& why) {
   options.name = config.name;
   const auto region = cache::Region::look(options, why);
   if (region) return *region;
-  if (region.error().value != ENOENT && why.empty()) why = strerrordesc_np(region.error().value);
+  if (region.error().value != ENOENT && why.empty()) why = base::text_of_error(region.error().value);
   return nullptr;
 }
 

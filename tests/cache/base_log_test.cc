@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "cache/base/error_text.h"
+
 namespace cube::base {
 namespace {
 
@@ -103,6 +105,14 @@ TEST_F(Log, LinesOfAThreadWithoutStderrAreWrittenByAnother) {
   EXPECT_TRUE(text.starts_with("cubeshim: warn: kept 0\ncubeshim: warn: kept 1\n")) << text;
   EXPECT_TRUE(text.ends_with("cubeshim: warn: own\n")) << text;
   EXPECT_EQ(stderr_of([] { write_kept_lines(); }), "") << "twice";
+}
+
+// fmt throws at a null pointer, through the frames of the program.
+TEST_F(Log, TellsAnErrorThatHasNoText) {
+  const int odd = 300;
+  ASSERT_EQ(strerrordesc_np(odd), nullptr);
+  EXPECT_EQ(stderr_of([&] { log(LogLevel::warn, "{}", text_of_error(odd)); }), "cubeshim: warn: unknown error\n");
+  EXPECT_EQ(stderr_of([] { log(LogLevel::warn, "{}", text_of_error(ENOENT)); }), "cubeshim: warn: No such file or directory\n");
 }
 
 }  // namespace

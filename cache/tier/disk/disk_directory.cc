@@ -12,8 +12,9 @@
 #include <utility>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/file_io.h"
-#include "cache/base/file_size_limit.h"
+#include "cache/base/rlimit_fsize.h"
 #include "cache/tier/disk/disk_format.h"
 
 namespace cube::cache {
@@ -37,8 +38,6 @@ bool parse_segment(std::string_view name, std::uint32_t& number) {
 }
 
 }  // namespace
-
-std::string text_of_error(int error) { return strerrordesc_np(error) != nullptr ? strerrordesc_np(error) : "unknown error"; }
 
 bool try_lock(int fd, int operation) { return !sys::failed(sys::raw(SYS_flock, fd, operation | LOCK_NB)); }
 
@@ -72,7 +71,7 @@ base::Result<void> DiskDirectory::name_it(const std::string& parent, const std::
 base::Result<void> DiskDirectory::find_it(std::string& why) {
   const auto fd = base::open_fd(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (!fd) {
-    why = fmt::format("cannot open {}: {}", path_, text_of_error(fd.error().value));
+    why = fmt::format("cannot open {}: {}", path_, base::text_of_error(fd.error().value));
     return base::fail(fd.error().value);
   }
   struct ::stat st {};
@@ -101,7 +100,7 @@ base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const
     if (sys::failed(made) && made != -EEXIST) {
       const int error = static_cast<int>(-made);
       why = fmt::format("CUBESHIM_DISK_DIR={}: {}; it takes a directory on a local disk that can be written to", parent,
-                        text_of_error(error));
+                        base::text_of_error(error));
       return base::fail(error);
     }
   }
@@ -115,7 +114,7 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
   const Path path = path_of("version");
   auto fd = base::open_fd(path.text, O_RDONLY | k_open_below);
   const auto fail_with = [&](int error) {
-    why = fmt::format("cannot use {}: {}", static_cast<const char*>(path.text), text_of_error(error));
+    why = fmt::format("cannot use {}: {}", static_cast<const char*>(path.text), base::text_of_error(error));
     return base::fail(error);
   };
   if (!fd && fd.error().value == ENOENT && !is_read_only) {

@@ -74,6 +74,5 @@ class DiskDirectory {
 
 // flock without waiting: false where another holds it.
 bool try_lock(int fd, int operation);
-std::string text_of_error(int error);
 
 }  // namespace cube::cache

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cache/base/can_read.h"
-#include "cache/base/file_size_limit.h"
+#include "cache/base/rlimit_fsize.h"
 #include "cache/tier/disk/disk_directory.h"
 
 namespace cube::cache {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/process_id.h"
 
@@ -111,7 +112,7 @@ DiskGeometry DiskStore::wanted_geometry() const {
 
 base::Result<void> DiskStore::attach_shared(std::string& why) {
   const auto fail_with = [&](int error) {
-    if (why.empty()) why = fmt::format("cannot use {}: {}", directory_.path(), text_of_error(error));
+    if (why.empty()) why = fmt::format("cannot use {}: {}", directory_.path(), base::text_of_error(error));
     return base::fail(error);
   };
   if (const auto chosen = choose_sizes(why); !chosen) return fail_with(chosen.error().value);
@@ -181,7 +182,7 @@ base::Result<void> DiskStore::attach_private(std::string& why) {
     if (const auto built = build(nullptr); !built) error = built.error().value;
   }
   if (error == 0) return {};
-  why = fmt::format("cannot use {}: {}", directory_.path(), text_of_error(error));
+  why = fmt::format("cannot use {}: {}", directory_.path(), base::text_of_error(error));
   return base::fail(error);
 }
 

@@ -4,8 +4,9 @@
 #include <climits>
 
 #include "cache/base/clock.h"
-#include "cache/base/file_size_limit.h"
+#include "cache/base/error_text.h"
 #include "cache/base/log.h"
+#include "cache/base/rlimit_fsize.h"
 #include "cache/tier/disk/disk_store.h"
 
 namespace cube::cache {
@@ -105,7 +106,8 @@ int DiskStore::note_failed_read(const DiskPlace& place, std::string_view path, i
   remove(place, path);
   io_errors_.fetch_add(1, std::memory_order_relaxed);
   if (!reported_error_.exchange(true, std::memory_order_relaxed)) {
-    base::log(base::LogLevel::warn, "{}: cannot read segment {}: {}", directory_.path(), place.number, text_of_error(error));
+    base::log(base::LogLevel::warn, "{}: cannot read segment {}: {}", directory_.path(), place.number,
+              base::text_of_error(error));
   }
   return error;
 }

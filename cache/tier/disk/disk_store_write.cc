@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/mutex_guard.h"
 #include "cache/tier/disk/disk_store.h"
@@ -179,7 +180,7 @@ void DiskStore::note_full(int error) {
     base::log(base::LogLevel::warn, "{} is full ({} MiB, CUBESHIM_DISK allows {} MiB): nothing is added until there is room",
               directory_.path(), used_bytes() >> 20, bound_ >> 20);
   } else {
-    base::log(base::LogLevel::warn, "cannot write to {}: {}", directory_.path(), text_of_error(error));
+    base::log(base::LogLevel::warn, "cannot write to {}: {}", directory_.path(), base::text_of_error(error));
   }
 }
 

@@ -10,7 +10,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/file_io.h"
-#include "cache/base/file_size_limit.h"
+#include "cache/base/rlimit_fsize.h"
 
 namespace cube::cache {
 
