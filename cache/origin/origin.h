@@ -1,7 +1,7 @@
-// An Origin is where a prefix's files really come from: a mounted file system or a pack. Where the kinds of origin differ,
-// the cache asks traits() and never the type. Ownership: an Opened lives in the OpenedPlace of its caller, on the stack.
-// Thread safety: an Origin is constant and serves any number of threads. An Opened belongs to one thread. All of it is async-
-// signal-safe, uses raw system calls, and allocates nothing by malloc.
+// An Origin is where a prefix's files really come from: a mounted file system or a pack. The cache asks traits(), never the
+// type, if its way depends on the kind. Ownership: an Opened lives in the OpenedPlace of its caller, on the stack. Thread
+// safety: an Origin is constant and serves any number of threads. An Opened belongs to one thread. All of it is
+// async-signal-safe, uses raw system calls, and allocates nothing by malloc.
 #pragma once
 
 #include <cstddef>
