@@ -4,6 +4,7 @@
 #include <gnu/libc-version.h>
 
 #include <cstring>
+#include <initializer_list>
 
 #include "shim/early_calls.h"
 
