@@ -6,12 +6,13 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "shim/early_calls.h"
+#include "shim/stand_ins.h"
 
 namespace cube::shim::real {
 
 #define CUBE_HOOK(result, name, parameters) constinit Function<result parameters> name{#name};
-#define CUBE_EARLY_HOOK(result, name, parameters) constinit Function<result parameters> name{#name, early::name};
+#define CUBE_RAW_HOOK(result, name, parameters) constinit Function<result parameters> name{#name, stand_in::name};
+#define CUBE_RAW_NEW_FD(result, name, parameters, arguments) CUBE_RAW_HOOK(result, name, parameters)
 #include "shim/hooks.def"
 
 void* next_symbol(const char* name) { return dlsym(RTLD_NEXT, name); }

@@ -1,6 +1,6 @@
 // The functions behind ours: real::NAME(...) for each row of hooks.def. The constructor resolves all of them. Before
-// that, the early ones are raw system calls, because allocators and other constructors call them while dlsym may not be
-// called yet; the rest are resolved by their first call.
+// that, those with a stand-in (stand_ins.h) are raw system calls, because allocators and other constructors call them
+// while dlsym may not be called yet; the rest are resolved by their first call.
 // Thread safety: a pointer is written with the value that everybody else would write.
 #pragma once
 
@@ -17,7 +17,7 @@ void* next_symbol(const char* name);
 template <typename Signature>
 class Function {
  public:
-  constexpr explicit Function(const char* name, Signature* early = nullptr) : function_(early), name_(name) {}
+  constexpr explicit Function(const char* name, Signature* stand_in = nullptr) : function_(stand_in), name_(name) {}
 
   template <typename... Arguments>
   auto operator()(Arguments... arguments) {
@@ -30,7 +30,7 @@ class Function {
     }
     return function(arguments...);
   }
-  // A function that libc does not have (io_submit belongs to libaio) stays as it was.
+  // A function that libc does not have (io_submit belongs to libaio, close_range is younger than glibc 2.33) stays as it was.
   void resolve() {
     if (void* const symbol = next_symbol(name_); symbol != nullptr) {
       function_.store(reinterpret_cast<Signature*>(symbol), std::memory_order_relaxed);

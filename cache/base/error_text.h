@@ -1,14 +1,21 @@
-// The text of an errno. Thread safety: pure; async-signal-safe.
+// The text of an errno. Thread safety: pure. Async-signal-safe from glibc 2.32 on.
 #pragma once
 
-#include <cstring>
+#include "cache/base/newer_libc.h"
 
 namespace cube::base {
 
 // Never null: a FUSE server may answer with a number that has no text, and fmt throws at a null pointer.
 inline const char* text_of_error(int error) {
+  const char* const unknown = "unknown error";
+  if (&strerrordesc_np == nullptr) {
+    // GNU's: writes into the buffer only what it has no text for.
+    char buffer[1];
+    const char* const text = strerror_r(error, buffer, sizeof buffer);
+    return text != buffer ? text : unknown;
+  }
   const char* const text = strerrordesc_np(error);
-  return text != nullptr ? text : "unknown error";
+  return text != nullptr ? text : unknown;
 }
 
 }  // namespace cube::base

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "cache/base/newer_libc.h"
 #include "shim/attachment.h"
 #include "shim/calls/c_result.h"
 #include "shim/calls/opened_writers.h"
@@ -33,21 +34,26 @@ const SpawnAction* actions_of(const posix_spawn_file_actions_t& list) {
   return static_cast<const SpawnAction*>(actions);
 }
 
-// Does a list of known actions look as it should?
+// Does a list of known actions look as it should? A libc without actions that enter a directory makes the first only.
 bool try_out() {
   posix_spawn_file_actions_t list;
   if (::posix_spawn_file_actions_init(&list) != 0) return false;
   constexpr int k_fd = 77;
   constexpr mode_t k_mode = 0640;
-  const bool is_made = ::posix_spawn_file_actions_addopen(&list, k_fd, "opened", O_WRONLY | O_APPEND, k_mode) == 0 &&
-                       ::posix_spawn_file_actions_addchdir_np(&list, "entered") == 0 &&
-                       ::posix_spawn_file_actions_addfchdir_np(&list, k_fd) == 0;
+  const bool can_enter = &posix_spawn_file_actions_addchdir_np != nullptr && &posix_spawn_file_actions_addfchdir_np != nullptr;
+  bool is_made = ::posix_spawn_file_actions_addopen(&list, k_fd, "opened", O_WRONLY | O_APPEND, k_mode) == 0;
+  if (can_enter) {
+    is_made = is_made && ::posix_spawn_file_actions_addchdir_np(&list, "entered") == 0 &&
+              ::posix_spawn_file_actions_addfchdir_np(&list, k_fd) == 0;
+  }
   const auto is_known = [&] {
-    if (list.__used != 3) return false;
+    if (list.__used != (can_enter ? 3 : 1)) return false;
     const SpawnAction *const first = actions_of(list), *const second = first + 1, *const third = first + 2;
-    if (first->tag != SpawnAction::open || second->tag != SpawnAction::chdir || third->tag != SpawnAction::fchdir) return false;
-    return first->opened.fd == k_fd && first->opened.flags == (O_WRONLY | O_APPEND) && first->opened.mode == k_mode &&
-           std::strcmp(first->opened.path, "opened") == 0 && std::strcmp(second->path, "entered") == 0 && third->fd == k_fd;
+    if (first->tag != SpawnAction::open || first->opened.fd != k_fd || first->opened.flags != (O_WRONLY | O_APPEND) ||
+        first->opened.mode != k_mode || std::strcmp(first->opened.path, "opened") != 0)
+      return false;
+    return !can_enter || (second->tag == SpawnAction::chdir && std::strcmp(second->path, "entered") == 0 &&
+                          third->tag == SpawnAction::fchdir && third->fd == k_fd);
   };
   const bool result = is_made && is_known();
   ::posix_spawn_file_actions_destroy(&list);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,9 @@
 
 namespace cube::cli {
 namespace {
+
+// The system call itself: libc has memfd_create since 2.27.
+int own_memfd(const char* name) { return static_cast<int>(::syscall(SYS_memfd_create, name, MFD_CLOEXEC)); }
 
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -61,7 +65,7 @@ bool NamedInput::prepare(const std::vector<std::string>& prefixes, std::string& 
 
 // A list of our own: one reader for all.
 bool NamedInput::take_paths(const std::vector<std::string>& prefixes, std::string& why) {
-  paths_fd_ = base::UniqueFd(memfd_create("cubeshim-paths", MFD_CLOEXEC));
+  paths_fd_ = base::UniqueFd(own_memfd("cubeshim-paths"));
   std::string text;
   for (const auto& named : paths) {
     std::string path = absolute(named, prefixes);
@@ -85,7 +89,7 @@ bool NamedInput::take_list(const std::vector<std::string>& prefixes, std::string
   const char* const directory = std::getenv("TMPDIR");
   list_fd_ = base::UniqueFd(::open(directory != nullptr ? directory : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   // Not every file system has files without a name.
-  if (!list_fd_) list_fd_ = base::UniqueFd(memfd_create("cubeshim-list", MFD_CLOEXEC));
+  if (!list_fd_) list_fd_ = base::UniqueFd(own_memfd("cubeshim-list"));
   bool is_well = static_cast<bool>(list_fd_);
   std::vector<char> block(64 << 10);
   while (is_well) {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 HEADING = re.compile(r"^// \[([a-z_., ]+)\]")
 # The other rows make the function themselves.
-ROW = re.compile(r"^CUBE_(?:EARLY_)?HOOK\([^,]+, (\w+),")
+ROW = re.compile(r"^CUBE_(?:RAW_)?HOOK\([^,]+, (\w+),")
 
 
 def rows(text: str) -> list[tuple[str, list[str]]]:
@@ -45,7 +45,7 @@ def problems(hooks: str, sources: dict[str, str]) -> list[str]:
 
 def self_check() -> None:
     """The rule must be able to fail."""
-    hooks = "// [a.cc, b.cc] x\nCUBE_HOOK(int, one, (int fd))\nCUBE_EARLY_HOOK(int, two, (int fd))\nCUBE_FD_CALL(int, made, (int fd), (fd))\n"
+    hooks = "// [a.cc, b.cc] x\nCUBE_HOOK(int, one, (int fd))\nCUBE_RAW_HOOK(int, two, (int fd))\nCUBE_FD_CALL(int, made, (int fd), (fd))\n"
     right = {"a.cc": "int export_one(int fd) {\n", "b.cc": "CUBE_MAKES(int, two, fd)\n"}
     assert problems(hooks, right) == []
     assert problems(hooks, {**right, "b.cc": "", "c.cc": right["b.cc"]}) == ["two: not in a.cc or b.cc, but in c.cc"]

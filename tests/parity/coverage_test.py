@@ -52,7 +52,7 @@ ROWS = [
 # Symbol: why no parity test makes the call.
 EXEMPT: dict[str, str] = {}
 
-HOOK = re.compile(r"^CUBE_(?:EARLY_HOOK|HOOK|FD_CALL|FD_CHANGE|NEW_FD)\([^,]+, (\w+),", re.M)
+HOOK = re.compile(r"^CUBE_(?:RAW_HOOK|HOOK|FD_CALL|FD_CHANGE|NEW_FD|RAW_NEW_FD)\([^,]+, (\w+),", re.M)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 CALL = re.compile(r"(?<![\w.>])(?:::)?([A-Za-z_]\w*)\s*\(")
