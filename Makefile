@@ -19,9 +19,11 @@ TEST_PACKAGES := libgtest-dev libbenchmark-dev clang-$(CLANG) clang-tidy-$(CLANG
   sqlite3 unzip vim xz-utils zip zstd eatmydata faketime valgrind linux-perf musl-tools libaio1 man-db mandoc zsh fish
 # A mount over sshfs, by a server of the bench's own on the loopback.
 BENCH_PACKAGES := libbenchmark-dev openssh-server openssh-client sshfs
+# The compiler of a release comes from PyPI (packaging/requirements.txt).
+DIST_PACKAGES := python3-venv binutils dpkg-dev rpm lintian git
 SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 
-.PHONY: all demo test test-long bench lint check-format format deps deps-build deps-demo deps-test deps-bench install clean
+.PHONY: all demo test test-long bench dist lint check-format format deps deps-build deps-demo deps-test deps-bench deps-dist install clean
 # What a user installs. A tree that was configured for more stays so.
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja
 NO_TESTS = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DCUBESHIM_TESTS=OFF -DCUBESHIM_BENCH=OFF -DCUBESHIM_LAGFS=OFF)
@@ -43,7 +45,9 @@ deps-test: deps-demo
 	$(call install_packages,$(TEST_PACKAGES))
 deps-bench: deps-demo
 	$(call install_packages,$(BENCH_PACKAGES))
-deps: deps-test deps-bench
+deps-dist: deps-build
+	$(call install_packages,$(DIST_PACKAGES))
+deps: deps-test deps-bench deps-dist
 
 # The main job on a real data set over a slow mount, with and without the shim.
 demo: deps-demo
@@ -65,6 +69,10 @@ bench: deps-bench deps-demo
 	cmake --build $(BUILD) -j $(JOBS) --target all bench_programs
 	$(PYTHON) bench/run_bench.py --build $(BUILD) $(BENCH_FLAGS)
 
+# A release for each architecture: tar, wheel, deb, rpm, checksums and a list of the components, in $(BUILD)-dist/release.
+dist: deps-dist
+	$(PYTHON) packaging/dist.py --out $(BUILD)-dist --jobs $(JOBS)
+
 # A checkout may be another user's, as in a container.
 SOURCES = $(shell git -c safe.directory='*' ls-files '*.cc' '*.h')
 lint: deps-test check-format
@@ -79,4 +87,4 @@ install: all
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-clang $(BUILD)-asan $(BUILD)-tsan $(BUILD)-mutants
+	rm -rf $(BUILD) $(BUILD)-dist $(BUILD)-clang $(BUILD)-asan $(BUILD)-tsan $(BUILD)-mutants

@@ -39,9 +39,12 @@ std::string find(std::initializer_list<std::string> places) {
   return {};
 }
 
-// Beside this command (a build), or where `make install` puts it.
+// Beside this command (a build), or in the folders for libraries of Debian, of Red Hat and of all others.
 std::string find_library() {
-  return find({own_folder() + "libcubeshim.so", own_folder() + "../" CUBESHIM_LIBRARY_FOLDER "/libcubeshim.so"});
+  constexpr const char* k_name = "libcubeshim.so";
+  const std::string prefix = own_folder() + "../";
+  return find({own_folder() + k_name, prefix + "lib/" CUBESHIM_MACHINE "-linux-gnu/" + k_name, prefix + "lib64/" + k_name,
+               prefix + "lib/" + k_name});
 }
 
 void put_in_front(const char* variable, const std::string& value) {

@@ -1,4 +1,5 @@
 """What the command says of itself to shells and to man: each shell is asked as a user asks it, by the Tab key."""
+import gzip
 import os
 import pty
 import re
@@ -187,7 +188,8 @@ class Installed(Case):
     def test_the_texts_lie_where_shells_and_man_look(self):
         build = Path(COMMAND).parent
         made = build / "shim/cli/made"
-        for name, words in (("cubeshim.1", ["man"]), ("cubeshim", ["completion", "bash"]), ("_cubeshim", ["completion", "zsh"]),
+        self.assertEqual(gzip.decompress((made / "cubeshim.1.gz").read_bytes()), self.command("man").stdout)
+        for name, words in (("cubeshim", ["completion", "bash"]), ("_cubeshim", ["completion", "zsh"]),
                             ("cubeshim.fish", ["completion", "fish"])):
             self.assertEqual((made / name).read_bytes(), self.command(*words).stdout)
         script = (build / "shim/cli/cmake_install.cmake").read_text()

@@ -1,0 +1,38 @@
+# deb and rpm of what is installed. dist.py gives the architecture.
+set(CPACK_PACKAGE_NAME cubeshim)
+set(CPACK_PACKAGE_VENDOR "The cubeshim authors")
+set(CPACK_PACKAGE_CONTACT "The cubeshim authors <cubeshim@localhost.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "cache for training jobs that read from slow storage")
+set(CPACK_PACKAGE_DESCRIPTION
+    "A preload library serves the files of slow mounts to unchanged programs from\n memory and a local disk that all processes of the node share, and fetches\n ahead what they will read. The command runs jobs, warms the cache up and\n shows what it does.")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+# Stripped by the linker already.
+set(CPACK_STRIP_FILES OFF)
+
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.17)")
+
+set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
+set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
+set(CPACK_RPM_PACKAGE_AUTOREQ OFF)
+set(CPACK_RPM_PACKAGE_REQUIRES "glibc >= 2.17")
+set(CPACK_RPM_SPEC_MORE_DEFINE "%define __strip /bin/true\n%define _build_id_links none")
+
+# Documents of both, and those that Debian asks of every package.
+set(documents ${CMAKE_INSTALL_DATADIR}/doc/cubeshim)
+install(FILES README.md CHANGELOG.md SECURITY.md DESTINATION ${documents})
+install(FILES packaging/copyright DESTINATION ${documents})
+string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
+set(changelog ${PROJECT_BINARY_DIR}/packaging/changelog)
+file(CONFIGURE OUTPUT ${changelog} CONTENT "cubeshim (@PROJECT_VERSION@) unstable; urgency=medium
+
+  * CHANGELOG.md says what is new.
+
+ -- @CPACK_PACKAGE_CONTACT@  @date@
+" @ONLY)
+execute_process(COMMAND gzip -9nf ${changelog})
+install(FILES ${changelog}.gz DESTINATION ${documents})
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/packaging/triggers)
+include(CPack)

@@ -1,0 +1,34 @@
+"""The targets of a release: the architectures, the oldest glibc, and the names that each kind of package has for them."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GLIBC = "2.17"
+
+
+@dataclass(frozen=True)
+class Target:
+    cpu: str  # as the kernel, wheels and rpm call it
+    deb: str
+
+    @property
+    def zig(self) -> str:
+        return f"{self.cpu}-linux-gnu.{GLIBC}"
+
+    @property
+    def wheel(self) -> str:
+        """Of manylinux: by the version of glibc, and by the name that older pips know."""
+        return f"manylinux_{GLIBC.replace('.', '_')}_{self.cpu}.manylinux2014_{self.cpu}"
+
+
+TARGETS = {target.cpu: target for target in (Target("x86_64", "amd64"), Target("aarch64", "arm64"))}
+
+
+def version() -> str:
+    """It stands in one place."""
+    found = re.search(r"^project\(cubeshim VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M)
+    if found is None:
+        raise SystemExit("dist: CMakeLists.txt names no version")
+    return found[1]

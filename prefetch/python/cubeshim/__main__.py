@@ -1,0 +1,29 @@
+"""`python -m cubeshim ...` is the command `cubeshim`, wherever this package was installed with it."""
+import os
+import sys
+
+
+def find_command():
+    here = os.path.dirname(os.path.abspath(__file__))
+    # In a wheel, and where `make install` puts it: PREFIX/share/cubeshim/python/cubeshim.
+    for prefix in (os.path.join(here, "prefix"), os.path.join(here, *[os.pardir] * 4)):
+        command = os.path.normpath(os.path.join(prefix, "bin", "cubeshim"))
+        if os.access(command, os.X_OK):
+            return command
+    return None
+
+
+def main():
+    command = find_command()
+    if command is None:
+        sys.stderr.write("cubeshim: the command is not installed with this package: run `cubeshim` itself\n")
+        return 2
+    try:
+        os.execv(command, ["cubeshim"] + sys.argv[1:])
+    except OSError as error:
+        sys.stderr.write("cubeshim: cannot run %s: %s\n" % (command, error.strerror))
+        return 126
+
+
+if __name__ == "__main__":
+    sys.exit(main())

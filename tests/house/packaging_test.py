@@ -1,0 +1,51 @@
+"""The rules that `make dist` checks a release by, and the parts of it that need no compiler.
+
+    packaging_test.py ROOT LIBRARY      LIBRARY: as this machine's own compiler makes it
+"""
+
+import importlib
+import os
+import re
+import sys
+import unittest
+from pathlib import Path
+
+ROOT, LIBRARY = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
+sys.path.insert(0, str(ROOT / "packaging"))
+sys.dont_write_bytecode = True
+symbols, targets, wheels = (importlib.import_module(name) for name in ("symbols", "targets", "wheels"))
+
+
+class Symbols(unittest.TestCase):
+    def test_a_library_fits_the_libc_that_it_was_made_with(self):
+        own = os.confstr("CS_GNU_LIBC_VERSION").split()[1]
+        symbols.check(LIBRARY, own)
+
+    def test_and_not_a_much_older_one(self):
+        """The compiler's own library asks for symbols of its time."""
+        with self.assertRaisesRegex(SystemExit, r"libcubeshim.so: does not run with glibc 2\.3: .*GLIBC_2\.\d+"):
+            symbols.check(LIBRARY, "2.3")
+
+    def test_versions_are_numbers(self):
+        row = "     7: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND f@GLIBC_2.4 (2)\n"
+        self.assertEqual(symbols.too_young(row, "2.17"), [])
+
+
+class Wheel(unittest.TestCase):
+    def test_page_stands_alone(self):
+        page = wheels.metadata()
+        self.assertIn(f"\nVersion: {targets.version()}\n", page)
+        self.assertEqual(re.findall(r"\]\((?!http)[^)]*\)", page), [])
+
+    def test_tags_name_the_oldest_glibc(self):
+        self.assertEqual(targets.TARGETS["x86_64"].wheel, "manylinux_2_17_x86_64.manylinux2014_x86_64")
+
+
+class Components(unittest.TestCase):
+    def test_each_header_only_dependency_has_a_licence(self):
+        sbom, sysroot = importlib.import_module("sbom"), importlib.import_module("sysroot")
+        self.assertEqual(set(sbom.LICENCES), {*sysroot.HEADER_PACKAGES, f"{sysroot.SOURCE_PACKAGE}-dev"})
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
