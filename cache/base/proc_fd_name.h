@@ -9,7 +9,7 @@ namespace cube::base {
 
 class ProcFdName {
  public:
-  // `thread`: in the fd table of the calling thread, which may have one of its own.
+  // `thread`: in the fd table of the calling thread, which may have one of its own (/proc/self shows the first thread's).
   enum class Table : bool { process, thread };
 
   // A miss makes one: std::to_chars takes a tenth of what fmt takes.

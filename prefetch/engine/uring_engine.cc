@@ -308,8 +308,8 @@ void UringCore::advance(std::uint64_t index, int result) {
         flight.result.stats = 1;
         return ask_for_room(index, flight);
       }
-      path_of_fd(flight.fd, flight.again);
-      return open(index, flight, flight.again);
+      flight.again = base::ProcFdName(flight.fd, base::ProcFdName::Table::thread);
+      return open(index, flight, flight.again.c_str());
     case Stage::opening: return ask_stat(index, flight, Stage::stating);
     case Stage::stating: return ask_for_room(index, flight);
     case Stage::reading: return read_returned(index, flight, result);

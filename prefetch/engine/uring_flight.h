@@ -4,6 +4,7 @@
 
 #include <linux/openat2.h>
 
+#include "cache/base/proc_fd_name.h"
 #include "cache/base/whole_read.h"
 #include "prefetch/engine/whole_file.h"
 
@@ -27,7 +28,7 @@ struct UringFlight {
   FetchResult result;
   base::WholeRead read;
   struct ::open_how how {};
-  FdPath again;
+  base::ProcFdName again{-1, base::ProcFdName::Table::thread};  // of `fd`, once its kind is known
   struct ::statx statx {};
   char path[PATH_MAX + 1];
 };

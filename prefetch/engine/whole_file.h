@@ -25,10 +25,6 @@ inline void keep_path(char (&to)[PATH_MAX + 1], const char* path) {
 inline constexpr int k_name_flags = O_PATH | O_CLOEXEC;
 inline constexpr int k_name_stat_flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;  // a file does not change its kind
 
-// "/proc/thread-self/fd/N": of this thread, for /proc/self shows the table of the host's first one.
-using FdPath = char[64];
-void path_of_fd(int fd, FdPath& to);
-
 // Both steps. Opens without symbolic links first, so that is_physical costs nothing. The fd of anything but a regular file is of
 // the name alone.
 base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links);

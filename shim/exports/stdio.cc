@@ -1,12 +1,12 @@
 // stdio. libc's streams call libc's own read and lseek, which pass us by, so a stream over a served file is a cookie
 // stream: its functions are our exports on the placeholder's number, so stream and fd share one offset, and go on
 // working when the file is materialised. The stream's _fileno is that number: std::basic_filebuf reads through it.
-#include <fmt/core.h>
 #include <stdio_ext.h>
 
 #include <cstdlib>
 #include <cstring>
 
+#include "cache/base/proc_fd_name.h"
 #include "shim/calls/c_result.h"
 #include "shim/calls/cookie_stream.h"
 #include "shim/calls/file_calls.h"
@@ -112,14 +112,13 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
 // file, puts it over the old number, and clears what the stream has buffered.
 FILE* reopen_ours(const char* path, int flags, FILE* stream) {
   const int number = stream->_fileno;
-  char own_path[32];
+  const cube::base::ProcFdName own_path(number);
   if (path == nullptr) {
     if (const int error = shim::materialize(number, "freopen"); error != 0) {
       shim::to_c(error);
       return nullptr;
     }
-    *fmt::format_to_n(own_path, sizeof own_path - 1, "/proc/self/fd/{}", number).out = '\0';
-    path = own_path;
+    path = own_path.c_str();
   }
   if ((flags & O_CLOEXEC) != 0) stream->_flags2 |= k_close_on_exec_stream;
   if ((stream->_flags2 & k_close_on_exec_stream) != 0) flags |= O_CLOEXEC;
