@@ -21,8 +21,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+# bench.data.synthetic_images needs cv2 and numpy. Functions import it, so that --help, and a set that is there, need neither.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root
-from bench.data.synthetic_images import BUCKETS, bucket_of, buckets_for, make_jpeg, noise_fields  # noqa: E402
 
 MANIFEST = ".dataset.json"
 FORMAT = 1
@@ -62,6 +62,8 @@ def make_dataset(directory: Path, recipe: Recipe, jobs: int) -> Dataset:
     present = _look(directory, recipe)
     if present:
         return present
+    from bench.data.synthetic_images import BUCKETS, bucket_of
+
     start = time.monotonic()
     for label in range(recipe.classes):
         (directory / f"class_{label:03d}").mkdir(parents=True, exist_ok=True)
@@ -116,6 +118,8 @@ def _write_manifest(directory: Path, manifest: dict) -> None:
 
 def _write_files(directory: Path, recipe: Recipe, jobs: int) -> tuple[list[int], str]:
     """Writes all files; returns their sizes and one digest over all bytes, both in the order of the index."""
+    from bench.data.synthetic_images import buckets_for
+
     buckets = buckets_for(recipe.count, recipe.seed)
     tasks = [(directory, recipe, index, buckets[index]) for index in range(recipe.count)]
     sizes, digest = [], hashlib.sha256()
@@ -130,6 +134,8 @@ def _write_files(directory: Path, recipe: Recipe, jobs: int) -> tuple[list[int],
 def _start_worker(seed: int) -> None:
     import cv2
 
+    from bench.data.synthetic_images import noise_fields
+
     # The pool ends its workers with SIGTERM, which the caller may catch; and Ctrl-C is for the caller alone.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -139,6 +145,8 @@ def _start_worker(seed: int) -> None:
 
 def _write_one(task: tuple[Path, Recipe, int, int]) -> tuple[int, bytes]:
     directory, recipe, index, bucket = task
+    from bench.data.synthetic_images import BUCKETS, make_jpeg
+
     data = make_jpeg(recipe.seed, index, index % recipe.classes, recipe.classes, BUCKETS[bucket])
     (directory / recipe.path(index)).write_bytes(data)
     return len(data), hashlib.sha256(data).digest()
@@ -166,6 +174,9 @@ def main(arguments: list[str]) -> int:
         print(make_dataset(options.directory, recipe, options.jobs).line(options.directory))
     except (DatasetError, OSError, RuntimeError) as error:
         print(f"make_dataset: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        print(f"make_dataset: this Python has no module {error.name}: install python3-opencv and python3-numpy", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

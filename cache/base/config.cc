@@ -167,7 +167,8 @@ std::string for_a_line(std::string_view text) {
 }
 
 template <typename T, typename Parser>
-void read_row(const ConfigRow& row, const char* text, Parser parse, T& field, std::vector<std::string>& errors) {
+void read_row(const ConfigRow& row, const char* text, Parser parse, T& field, IfWrong if_wrong,
+              std::vector<std::string>& errors) {
   parse(row.default_text, field);
   if (text == nullptr || *text == '\0') return;
   T parsed{};
@@ -175,8 +176,10 @@ void read_row(const ConfigRow& row, const char* text, Parser parse, T& field, st
     field = std::move(parsed);
     return;
   }
-  errors.push_back(fmt::format("{}=\"{}\" is not usable: it takes {}; using {}", row.variable, for_a_line(text), row.takes,
-                               row.default_text.empty() ? std::string("none") : fmt::format("\"{}\"", row.default_text)));
+  std::string line = fmt::format("{}=\"{}\" is not usable: it takes {}", row.variable, for_a_line(text), row.takes);
+  if (if_wrong == IfWrong::use_default)
+    line += row.default_text.empty() ? std::string("; using none") : fmt::format("; using \"{}\"", row.default_text);
+  errors.push_back(std::move(line));
 }
 
 }  // namespace
@@ -194,10 +197,11 @@ namespace {
 const ConfigRow& row_of(std::string_view variable) { return *std::ranges::find(config_rows(), variable, &ConfigRow::variable); }
 }  // namespace
 
-ParsedConfig parse_config(const Lookup& lookup) {
+ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
   ParsedConfig parsed;
-#define CUBE_CONFIG(type, field, variable, default_text, takes, help) \
-  read_row(ConfigRow{variable, default_text, takes, help}, lookup(variable), Parse::type, parsed.config.field, parsed.errors);
+#define CUBE_CONFIG(type, field, variable, default_text, takes, help)                                                    \
+  read_row(ConfigRow{variable, default_text, takes, help}, lookup(variable), Parse::type, parsed.config.field, if_wrong, \
+           parsed.errors);
 #include "cache/base/config.def"
 #undef CUBE_CONFIG
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);

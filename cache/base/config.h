@@ -73,7 +73,9 @@ struct ParsedConfig {
 };
 
 using Lookup = std::function<const char*(const char* variable)>;
-ParsedConfig parse_config(const Lookup& lookup);
+// The caller uses the default for a wrong value, and each line says so, or it ends.
+enum class IfWrong { use_default, end };
+ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
 
 // Lines about variables that start with CUBESHIM_ and that nobody knows. `environment` is a null-terminated list.
 std::vector<std::string> unknown_variables(const char* const* environment);

@@ -132,9 +132,14 @@ const char* file_system_name(long type) {
 }
 
 void check_settings(const base::ParsedConfig& parsed, Findings& findings) {
-  for (const auto& error : parsed.errors) say(findings, Health::broken, "the default is used instead", "{}", error);
+  bool has_wrong_prefixes = false;
+  for (const auto& error : parsed.errors) {
+    say(findings, Health::broken, "a job would go on with the default instead", "{}", error);
+    has_wrong_prefixes |= error.starts_with("--prefix ") || error.starts_with("CUBESHIM_PREFIXES=");
+  }
   for (const auto& line : base::unknown_variables(environ)) say(findings, Health::slow, "it has no effect", "{}", line);
-  if (parsed.config.prefixes.empty())
+  // A wrong one has its line already.
+  if (parsed.config.prefixes.empty() && !has_wrong_prefixes)
     say(findings, Health::broken, "set it to the directories of the slow mount, or give --prefix",
         "CUBESHIM_PREFIXES is not set: nothing is served");
   if (parsed.config.mode == base::Mode::off)

@@ -5,6 +5,8 @@
 #include <cstdio>
 
 #include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
+#include "shim/cli/wrong_use.h"
 
 namespace {
 
@@ -33,9 +35,7 @@ int run_command(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& wrong) {
-    fmt::print(stderr, "cubeshim: {}; see {} --help\n", wrong.what(),
-               app.get_subcommands().empty() ? "cubeshim" : "cubeshim " + app.get_subcommands().front()->get_name());
-    return 2;
+    return cube::cli::complain(2, cube::cli::text_of_wrong_use(app, wrong));
   }
   return status;
 }

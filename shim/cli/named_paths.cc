@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdlib>
 
 #include "cache/base/error_text.h"
 #include "cache/base/path.h"
 #include "cache/record/file_stat.h"
 #include "prefetch/order/list_paths.h"
+#include "shim/cli/working_directory.h"
 
 namespace cube::cli {
 namespace {
@@ -32,18 +32,6 @@ bool write_all(int fd, std::string_view text) {
 }
 
 std::string by_number(const base::UniqueFd& fd) { return fmt::format("/proc/self/fd/{}", fd.get()); }
-
-// By what names may the working directory be known to a job? As the shell has it, links and all, and as the kernel has it.
-std::vector<std::string> names_of_working_directory() {
-  std::vector<std::string> names;
-  const char* const shell = std::getenv("PWD");
-  const auto here = cache::stat_path(AT_FDCWD, ".", 0);
-  const auto there = shell != nullptr && *shell == '/' ? cache::stat_path(AT_FDCWD, shell, 0) : here;
-  if (shell != nullptr && *shell == '/' && here && there && here->same_file(*there)) names.emplace_back(shell);
-  char text[PATH_MAX];
-  if (getcwd(text, sizeof text) != nullptr && (names.empty() || names.front() != text)) names.emplace_back(text);
-  return names;
-}
 
 // The name by which a prefix covers it, if one does.
 std::string absolute(const std::string& text, const std::vector<std::string>& prefixes) {

@@ -23,6 +23,7 @@
 #include "shim/cli/progress.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/skipped.h"
+#include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
 namespace {
@@ -226,7 +227,7 @@ void add_pack(CLI::App& app, int& status) {
   command->add_flag("--verify", options->verify, "Read the pack again when it is made, and check all of it");
   command->add_option("--jobs", options->jobs, "Files that are read at the same time; the default is 16")
       ->type_name("NUMBER")
-      ->check(CLI::Range(1U, 256U).description(""));
+      ->check(whole_number(1, 256));
   command->add_flag("--json", options->json, "The summary as one JSON object");
   add_progress_options(*command, options->progress);
   command->callback([options, &status] { status = pack(*options); });

@@ -9,6 +9,7 @@
 
 #include "cache/base/clock.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
 namespace {
@@ -53,7 +54,7 @@ void add_progress_options(CLI::App& command, ProgressOptions& options) {
   command.add_flag("-q,--quiet", options.quiet, "Show no progress");
   command.add_option("--interval", options.interval, "Between lines of progress where stderr is no terminal; the default is 10")
       ->type_name("SECONDS")
-      ->check(CLI::Range(1U, 86400U).description(""));
+      ->check(whole_number(1, 86400));
 }
 
 Progress::Progress(const ProgressOptions& options)

@@ -1,6 +1,7 @@
 #include "shim/cli/settings.h"
 
 #include "cache/base/error_text.h"
+#include "shim/cli/working_directory.h"
 
 #include <fmt/core.h>
 
@@ -38,6 +39,32 @@ bool is_of(Settings::Which which, std::string_view variable) {
   return which == Settings::Which::of_the_places && variable == "CUBESHIM_DISK_DIR";
 }
 
+bool takes_directory(std::string_view variable) {
+  const auto& rows = base::config_rows();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.variable == variable; });
+  return row != rows.end() && value_name(row->takes) == "DIRECTORY";
+}
+
+// Is it relative, or does it go up?
+bool needs_a_base(std::string_view path) {
+  return !path.starts_with('/') || path.find("/../") != std::string_view::npos || path.ends_with("/..");
+}
+
+// Each of "a:/b", by all names that the job may have for it.
+std::string absolute_prefixes(std::string_view given) {
+  std::string all;
+  for (std::size_t at = 0; at <= given.size();) {
+    const std::size_t end = std::min(given.find(':', at), given.size());
+    const std::string one(given.substr(at, end - at));
+    at = end + 1;
+    if (one.empty()) continue;
+    auto names = needs_a_base(one) ? absolute_names(one) : std::vector<std::string>{one};
+    if (names.empty()) names.push_back(one);
+    for (const auto& name : names) all += (all.empty() ? "" : ":") + name;
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string option_name(std::string_view variable) {
@@ -65,24 +92,35 @@ void Settings::add_to(CLI::App& command, Which which) {
 
 std::map<std::string, std::string> Settings::given() const {
   std::map<std::string, std::string> result;
-  std::copy_if(values_.begin(), values_.end(), std::inserter(result, result.end()),
-               [](const auto& v) { return !v.second.empty(); });
+  for (const auto& [variable, value] : values_) {
+    if (value.empty()) continue;
+    // The kernel's name of the working directory comes last; one name is enough for these.
+    const auto names = takes_directory(variable) && needs_a_base(value) ? absolute_names(value) : std::vector<std::string>{};
+    result[variable] = names.empty() ? value : names.back();
+  }
   std::string all;
-  for (const auto& prefix : prefixes_) all += (all.empty() ? "" : ":") + prefix;
+  for (const auto& prefix : prefixes_) all += (all.empty() ? "" : ":") + absolute_prefixes(prefix);
   if (!all.empty()) result[std::string(k_prefixes)] = all;
   return result;
 }
 
 base::ParsedConfig Settings::parse(const std::map<std::string, std::string>& further) const {
   const auto options = given();
-  return base::parse_config([&](const char* variable) -> const char* {
+  const auto lookup = [&](const char* variable) -> const char* {
     const auto found = options.find(variable);
     if (found != options.end()) return found->second.c_str();
     const char* const own = std::getenv(variable);
     if (own != nullptr && *own != '\0') return own;
     const auto other = further.find(variable);
     return other != further.end() ? other->second.c_str() : nullptr;
-  });
+  };
+  auto parsed = base::parse_config(lookup, base::IfWrong::end);
+  // A line names the option where that was given and not the variable.
+  for (auto& line : parsed.errors) {
+    const std::string variable = line.substr(0, line.find('='));
+    if (options.contains(variable)) line.replace(0, variable.size() + 1, option_name(variable) + " ");
+  }
+  return parsed;
 }
 
 cache::Region* look_at_region(const base::Config& config, std::string& why) {

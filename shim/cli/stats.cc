@@ -8,6 +8,7 @@
 #include "cache/report/text_report.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
 namespace {
@@ -66,7 +67,7 @@ void add_stats(CLI::App& app, int& status) {
   command->add_flag("--json", options->json, "One JSON object a line");
   command->add_option("--watch", options->watch, "Show it again every so many seconds, until the cache goes")
       ->type_name("SECONDS")
-      ->check(CLI::Range(1U, 86400U).description(""));
+      ->check(whole_number(1, 86400));
   command->callback([options, &status] { status = stats(*options); });
 }
 

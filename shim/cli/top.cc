@@ -11,6 +11,7 @@
 #include "cache/report/figures.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
 namespace {
@@ -179,8 +180,10 @@ void add_top(CLI::App& app, int& status) {
   command
       ->add_option("--interval", options->interval, "Show it again every so many seconds, until the cache goes; the default is 2")
       ->type_name("SECONDS")
-      ->check(CLI::Range(1U, 86400U).description(""));
-  command->add_option("--count", options->count, "End when it has been shown so often")->type_name("TIMES");
+      ->check(whole_number(1, 86400));
+  command->add_option("--count", options->count, "End when it has been shown so often")
+      ->type_name("TIMES")
+      ->check(whole_number(1, UINT32_MAX));
   command->add_flag("--json", options->json, "One JSON object a line");
   command->callback([options, &status] { status = top(*options); });
 }

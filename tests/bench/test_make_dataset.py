@@ -107,5 +107,25 @@ class MakeDataset(ScratchTest):
         self.assertFalse((self.scratch / "set").exists())
 
 
+class WithoutModules(ScratchTest):
+    """A Python that has neither cv2 nor numpy."""
+
+    def run_without(self, *words: object):
+        hidden = self.scratch / "hidden"
+        hidden.mkdir()
+        for name in ("cv2", "numpy"):
+            (hidden / f"{name}.py").write_text(f"raise ModuleNotFoundError('hidden', name='{name}')\n")
+        return run_script("data/make_dataset.py", *words, PYTHONPATH=str(hidden))
+
+    def test_help_needs_neither(self) -> None:
+        done = self.run_without("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("--count", done.stdout)
+
+    def test_the_missing_module_is_named(self) -> None:
+        self.assert_one_line_error(self.run_without(self.scratch / "set", "--count", 20, "--seed", 1), 2, "no module cv2", "install")
+        self.assertFalse((self.scratch / "set").exists())
+
+
 if __name__ == "__main__":
     unittest.main()

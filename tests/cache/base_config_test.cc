@@ -228,6 +228,13 @@ TEST(Config, StatsAndLogAreChecked) {
   expect_refused("CUBESHIM_LOG", "verbose", "error, warn, info or debug", "\"warn\"");
 }
 
+TEST(Config, ACallerThatEndsIsNotToldOfADefault) {
+  const auto lookup = [](const char* variable) { return std::string_view(variable) == "CUBESHIM_LOG" ? "y" : nullptr; };
+  const auto errors = parse_config(lookup, IfWrong::end).errors;
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0], "CUBESHIM_LOG=\"y\" is not usable: it takes error, warn, info or debug");
+}
+
 TEST(Config, EachWrongVariableHasItsOwnLine) {
   const auto errors = parse({{"CUBESHIM_RAM", "x"}, {"CUBESHIM_LOG", "y"}, {"CUBESHIM_MODE", "real"}}).errors;
   ASSERT_EQ(errors.size(), 2U);

@@ -49,16 +49,55 @@ class Run(Case):
         for words, text in (
             (["run", "-p", self.data], b"no program to run"),
             (["run", "true"], b"no directory to serve"),
-            (["run", "-p", "relative", "true"], b'CUBESHIM_PREFIXES="relative" is not usable: it takes absolute paths'),
-            (["run", "-p", self.data, "--ram", "12Q", "true"], b'CUBESHIM_RAM="12Q" is not usable: it takes a size'),
+            (["run", "-p", "/", "true"], b'--prefix "/" is not usable: it takes absolute paths'),
+            (["run", "-p", self.data, "--ram", "12Q", "true"], b'--ram "12Q" is not usable: it takes a size'),
             (["run", "-p", self.data, "--library", "/no/such.so", "true"], b"cannot read the library /no/such.so"),
             (["run", "--frob", "x", "true"], b"--frob is not an option"),
-            (["frob"], b"--help"),
-            ([], b"--help"),
+            (["frob"], b"frob is no command; the commands are run, warmup, "),
+            (["frob", "-x", "doctor"], b"frob is no command; "),
+            (["--name", "x", "doctor"], b"--name is no option of cubeshim; the options of a command stand after its name; "),
+            ([], b"a command is missing; the commands are run, warmup, "),
+            (["top", "extra", "more"], b"extra is one word too many for cubeshim top; see cubeshim top --help"),
+            (["doctor", "--frob", "x"], b"--frob is no option of cubeshim doctor; see cubeshim doctor --help"),
+            (["top", "--interval"], b"--interval needs a value: --interval SECONDS; "),
+            (["top", "--interval", "soon"], b'--interval "soon" is not usable: it takes a whole number from 1 to 86400; '),
+            (["top", "--count", "0"], b'--count "0" is not usable: it takes a whole number from 1 to '),
         ):
             done = self.command(*words)
             self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (2, b"", 1), (words, done.stderr))
             self.assertIn(text, done.stderr)
+            # The command ends: no default is used.
+            self.assertNotIn(b"; using", done.stderr)
+
+    def test_a_relative_prefix_is_made_absolute(self):
+        (self.data.parent / "link").symlink_to(self.data.parent)
+        (self.data / "inner").mkdir()
+        (self.data.parent / "far").symlink_to(self.data / "inner")
+        here, link = self.data.parent, self.data.parent / "link"
+        # A shell that came by a link has both names of the directory; ".." after a link is where the kernel finds it.
+        for directory, pwd, prefix, wanted in (
+            (here, here, "data", f"{here}/data"),
+            (here, "/tmp", "./data/", f"{here}/data"),
+            (self.data, self.data, "..", f"{here}"),
+            (here, link, "data", f"{link}/data:{here}/data"),
+            (here, here, f"{here}/data/../data", f"{here}/data"),
+            (here, here, "data:/mnt", f"{here}/data:/mnt"),
+            (here, here, "not/there", f"{here}/not/there"),
+            (here, here, "far/../f", "far/../f"),
+        ):
+            done = self.command("run", "--name", self.name, "-p", prefix, "printenv", "CUBESHIM_PREFIXES", cwd=directory,
+                                env={"PWD": str(pwd)})
+            if wanted.startswith("/"):
+                self.assertEqual(done.stdout.decode().strip(), wanted, done.stderr)
+            else:
+                self.assertEqual((done.returncode, done.stderr.count(b"\n")), (2, 1))
+                self.assertIn(f'--prefix "{wanted}" is not usable'.encode(), done.stderr)
+
+    def test_a_relative_prefix_serves(self):
+        done = self.command("run", "-p", "data", "--name", self.name, "--ram", "32M", "--stats-format", "json", "cat", "data/f", self.file,
+                            cwd=self.data.parent)
+        report = json.loads(done.stderr)
+        self.assertEqual((done.stdout, report["misses"], report["hits"]["ram"]), (CONTENT * 2, 1, 1))
 
     def test_an_option_goes_before_the_environment(self):
         done = self.command("run", "-p", self.data, "--name", self.name, "printenv", "CUBESHIM_NAME", env={"CUBESHIM_NAME": "other"})
@@ -251,12 +290,14 @@ class Doctor(Case):
             (["-p", self.file], "is not a directory"),
             (["-p", self.data, "--ram-dir", "/no/such"], "/no/such: No such file"),
             (["-p", self.data, "--mode", "off"], "CUBESHIM_MODE=off"),
-            (["-p", self.data, "--ram", "12Q"], 'CUBESHIM_RAM="12Q" is not usable'),
+            (["-p", self.data, "--ram", "12Q"], '--ram "12Q" is not usable'),
+            (["-p", "/"], '--prefix "/" is not usable'),
         ):
             status, findings = self.doctor(*words)
             health, advice = self.finding(findings, text)
             self.assertEqual((status, health), (1, "fail"))
             self.assertTrue(advice, words)
+            self.assertEqual(len([f for f in findings.values() if f[0] != "ok"]), 1, "one mistake, one line")
 
     def test_files_that_are_too_large_to_be_served(self):
         (self.data / "large").write_bytes(bytes(100000))
