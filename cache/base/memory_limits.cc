@@ -111,27 +111,29 @@ constexpr GroupFiles k_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "
 constexpr GroupFiles k_v2 = {"memory.max", "memory.current", "inactive_file", "active_file"};
 
 // The group's own limit and those of the groups around it.
-std::uint64_t available_in(std::string_view root, std::string_view group, const GroupFiles& files) {
-  std::uint64_t least = k_unknown;
+void take_limits_of(std::string_view root, std::string_view group, const GroupFiles& files, GroupMemory& memory) {
   while (true) {
     const std::uint64_t most = number_in(GroupPath(root, group, files.limit).c_str());
     // "max", and the huge number that v1 has for it, need no look at the rest.
     if (most < k_unknown / 4) {
       const std::uint64_t used = number_in(GroupPath(root, group, files.usage).c_str());
       const std::uint64_t cached = page_cache_in(root, group, files.inactive, files.active);
-      least = std::min(least, left_of(most, used == k_unknown ? used : used - std::min(used, cached)));
+      memory.limit = std::min(memory.limit, most);
+      memory.left = std::min(memory.left, left_of(most, used == k_unknown ? used : used - std::min(used, cached)));
     }
-    if (group.empty()) return least;
+    if (group.empty()) return;
     group = group.substr(0, group.rfind('/'));
   }
 }
 
+}  // namespace
+
 // A line of /proc/self/cgroup is "ID:CONTROLLERS:GROUP"; in v2 ID is 0 and CONTROLLERS is empty.
-std::uint64_t available_in_cgroups() {
+GroupMemory memory_of_groups() {
+  GroupMemory memory;
   const FileText text("/proc/self/cgroup");
-  if (!text) return k_unknown;
+  if (!text) return memory;
   std::string_view rest = text.view();
-  std::uint64_t least = k_unknown;
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
@@ -142,16 +144,14 @@ std::uint64_t available_in_cgroups() {
     std::string_view group = line.substr(second + 1);
     if (group == "/") group = {};
     if (controllers.empty()) {
-      least = std::min(least, available_in("/sys/fs/cgroup", group, k_v2));
+      take_limits_of("/sys/fs/cgroup", group, k_v2, memory);
     } else if (controllers.find("memory") != std::string_view::npos) {
-      least = std::min(least, available_in("/sys/fs/cgroup/memory", group, k_v1));
+      take_limits_of("/sys/fs/cgroup/memory", group, k_v1, memory);
     }
   }
-  return least;
+  return memory;
 }
 
-}  // namespace
-
-std::uint64_t available_memory() { return std::min(available_on_machine(), available_in_cgroups()); }
+std::uint64_t available_memory() { return std::min(available_on_machine(), memory_of_groups().left); }
 
 }  // namespace cube::base

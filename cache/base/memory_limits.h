@@ -10,4 +10,10 @@ namespace cube::base {
 // UINT64_MAX where nothing can be found out.
 std::uint64_t available_memory();
 
+// The least limit of the control groups around this process, and the least that one of them has left. UINT64_MAX: there is none.
+struct GroupMemory {
+  std::uint64_t limit = UINT64_MAX, left = UINT64_MAX;
+};
+GroupMemory memory_of_groups();
+
 }  // namespace cube::base

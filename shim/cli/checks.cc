@@ -174,8 +174,7 @@ void check_memory(const base::Config& config, Findings& findings) {
         base::text_of_error(errno));
   const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
   const std::uint64_t memory = base::available_memory();
-  const std::uint64_t wanted =
-      config.ram.is_percent ? (memory == UINT64_MAX ? 1ULL << 30 : memory / 100 * config.ram.value) : config.ram.value;
+  const std::uint64_t wanted = wanted_ram(config, memory);
   const std::string size =
       config.ram.is_percent ? fmt::format("{} % of the free memory", config.ram.value) : std::string("CUBESHIM_RAM");
   if (room < (9ULL << 20)) {

@@ -15,11 +15,14 @@ void add_stats(CLI::App& app, int& status);
 // Further statuses: 3, there is no cache to load into; 128 and the number of the signal that ended it.
 void add_warmup(CLI::App& app, int& status);
 void add_top(CLI::App& app, int& status);
+void add_bench(CLI::App& app, int& status);
 void add_doctor(CLI::App& app, int& status);
 void add_clear(CLI::App& app, int& status);
 void add_pack(CLI::App& app, int& status);
 void add_pack_look(CLI::App& app, int& status);  // ls, cat, verify
 void add_extract(CLI::App& app, int& status);
+// Hidden: the child of bench.
+void add_read_hits(CLI::App& app, int& status);
 // Hidden; both print what they make of all the others.
 void add_completion(CLI::App& app, int& status);
 void add_manual(CLI::App& app, int& status);

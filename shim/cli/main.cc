@@ -20,10 +20,12 @@ int run_command(int argc, char** argv) {
   cube::cli::add_stats(app, status);
   cube::cli::add_top(app, status);
   cube::cli::add_doctor(app, status);
+  cube::cli::add_bench(app, status);
   cube::cli::add_clear(app, status);
   cube::cli::add_pack(app, status);
   cube::cli::add_pack_look(app, status);
   cube::cli::add_extract(app, status);
+  cube::cli::add_read_hits(app, status);
   cube::cli::add_completion(app, status);
   cube::cli::add_manual(app, status);
   std::vector<std::string> words(argv + 1, argv + argc);

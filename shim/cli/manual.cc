@@ -119,6 +119,7 @@ It goes when the last process that uses it ends, unless CUBESHIM_RAM_KEEP
 is 1.
 .SH EXAMPLES
 .EX
+cubeshim bench /mnt/data
 cubeshim doctor \-\-prefix /mnt/data
 cubeshim run \-\-prefix /mnt/data \-\- python train.py
 cubeshim top

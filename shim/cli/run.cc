@@ -3,13 +3,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstdlib>
-#include <initializer_list>
 #include <memory>
 
 #include "cache/base/error_text.h"
 #include "shim/cli/commands.h"
+#include "shim/cli/library.h"
 #include "shim/cli/settings.h"
 
 namespace cube::cli {
@@ -22,41 +21,11 @@ struct Run {
   bool is_not_announced = false;
 };
 
-// The directory of this command, with a slash.
-std::string own_folder() {
-  char self[PATH_MAX];
-  const ssize_t n = readlink("/proc/self/exe", self, sizeof self);
-  const std::string path(self, n > 0 ? static_cast<std::size_t>(n) : 0);
-  return path.substr(0, path.rfind('/') + 1);
-}
-
-// The first of these places that is there, or nothing.
-std::string find(std::initializer_list<std::string> places) {
-  for (const std::string& place : places) {
-    char real[PATH_MAX];
-    if (realpath(place.c_str(), real) != nullptr) return real;
-  }
-  return {};
-}
-
-// Beside this command (a build), or in the folders for libraries of Debian, of Red Hat and of all others.
-std::string find_library() {
-  constexpr const char* k_name = "libcubeshim.so";
-  const std::string prefix = own_folder() + "../";
-  return find({own_folder() + k_name, prefix + "lib/" CUBESHIM_MACHINE "-linux-gnu/" + k_name, prefix + "lib64/" + k_name,
-               prefix + "lib/" + k_name});
-}
-
-void put_in_front(const char* variable, const std::string& value) {
-  const char* const others = std::getenv(variable);
-  setenv(variable, others != nullptr && *others != '\0' ? (value + ":" + others).c_str() : value.c_str(), 1);
-}
-
 // So that the data loaders of every Python of the job tell what they will read. If the package is not found, or has a name that
 // the variable cannot hold, the job goes without.
 void announce() {
   const std::string installed = own_folder() + "../" CUBESHIM_DATA_FOLDER "/cubeshim/python";
-  const std::string package = find({installed, own_folder() + CUBESHIM_PYTHON_FROM_BUILD});
+  const std::string package = first_found({installed, own_folder() + CUBESHIM_PYTHON_FROM_BUILD});
   if (!package.empty() && package.find(':') == std::string::npos) put_in_front("PYTHONPATH", package + "/site:" + package);
 }
 

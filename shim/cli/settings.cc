@@ -151,6 +151,11 @@ std::string region_line(cache::Region& region) {
                      in_units(capacity), header.records.load(), region.count_processes());
 }
 
+std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory) {
+  if (!config.ram.is_percent) return config.ram.value;
+  return memory == UINT64_MAX ? 1ULL << 30 : memory / 100 * config.ram.value;
+}
+
 std::string in_units(std::uint64_t bytes) {
   constexpr const char* k_units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);

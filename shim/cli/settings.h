@@ -44,6 +44,8 @@ cache::Region* region_or_complaint(const base::Config& config);
 // "/dev/shm/...: 1.5 GiB of 2.0 GiB used by 12 files, 3 processes"
 std::string region_line(cache::Region& region);
 
+// Bytes that CUBESHIM_RAM comes to, where so much memory is available.
+std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory);
 // "1.5 GiB".
 std::string in_units(std::uint64_t bytes);
 

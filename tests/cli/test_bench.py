@@ -1,0 +1,130 @@
+"""`cubeshim bench` on a mount of known latency, which counts what reaches it."""
+import json
+import os
+import shutil
+import subprocess
+import unittest
+from pathlib import Path
+
+from cli_case import COMMAND, CONTENT, Case
+
+LAGFS = Path(COMMAND).parent / "lagfs"
+CHANGES = ("create", "write", "setattr", "mknod", "mkdir", "unlink", "rmdir", "rename", "link", "symlink", "setxattr", "fallocate")
+
+
+class Bench(Case):
+    def setUp(self):
+        super().setUp()
+        self.file.unlink()
+        self.mount = self.data.parent / "mount"
+        self.disk = self.data.parent / "disk"
+        for directory in (self.mount, self.disk):
+            directory.mkdir()
+        for folder in range(80):
+            (self.data / f"d{folder}").mkdir()
+            for i in range(5):
+                path = self.data / f"d{folder}/{i}"
+                path.write_bytes(CONTENT[:100 + 97 * i])
+
+    def mount_with(self, **latency):
+        words = [f"--{name}-us={latency.get(name, 0)}" for name in ("lookup", "open", "read", "getattr", "readdir")]
+        subprocess.run([LAGFS, *words, self.data, self.mount], check=True)
+        self.addCleanup(lambda: subprocess.run(["umount", "-l", self.mount], check=True))
+
+    def bench(self, directory, *words):
+        done = self.command("bench", directory, "--json", "--disk-dir", self.disk, *words)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        report = json.loads(done.stdout)
+        report["mount"] = {(row["operation"], row["in_flight"]): row for row in report["mount"]}
+        return report
+
+    def counters(self):
+        return json.loads((self.mount / ".lagfs/counters.json").read_text())
+
+    def test_the_latency_of_the_mount_is_found(self):
+        self.mount_with(open=3000, read=2000, lookup=1000, readdir=4000)
+        report = self.bench(self.mount)
+        least = {"open": 4000, "read": 2000, "stat": 1000, "list": 4000, "file": 6000}
+        for operation, us in least.items():
+            for in_flight in (1, 32):
+                row = report["mount"][operation, in_flight]
+                self.assertGreaterEqual(row["p50_us"], us, row)
+                self.assertGreaterEqual(row["p99_us"], row["p50_us"])
+        one, many = report["mount"]["file", 1], report["mount"]["file", 32]
+        self.assertEqual((one["count"], many["count"]), (100, 100))
+        self.assertLess(one["per_s"], 1e6 / 6000)
+        self.assertGreater(many["per_s"], 4 * one["per_s"])
+        self.assertLess(report["mount"]["file again", 1]["p50_us"], one["p50_us"])
+        self.assertEqual((report["files_seen"], report["is_whole"], report["failed"]), (400, True, 0))
+
+    def test_nothing_is_written_there_and_each_cold_file_is_read_once(self):
+        self.mount_with()
+        self.bench(self.mount)
+        counters = self.counters()
+        self.assertEqual({name: counters[name]["count"] for name in CHANGES}, dict.fromkeys(CHANGES, 0))
+        # 100 alone, the same again, 100 others.
+        self.assertEqual(counters["open"]["data_files"], 300)
+        self.assertEqual(counters["opendir"]["count"], 81)
+
+    def test_a_hit_is_one_of_the_library_and_nothing_is_left(self):
+        before = set(os.listdir("/dev/shm"))
+        report = self.bench(self.data)
+        machine = report["machine"]
+        self.assertEqual(machine["not_measured"], "")
+        self.assertGreater(machine["hit"]["count"], 200)
+        self.assertLess(machine["hit"]["p50_us"], machine["disk_cold"]["p50_us"])
+        self.assertEqual((os.listdir(self.disk), {name for name in os.listdir("/dev/shm") if "-bench-" in name} - before), ([], set()))
+
+    def test_no_library_no_hits(self):
+        alone = self.data.parent / "bin/cubeshim"
+        alone.parent.mkdir()
+        shutil.copy(COMMAND, alone)
+        done = subprocess.run([alone, "bench", self.data], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("hits: not measured: libcubeshim.so is not beside this command", done.stdout)
+        self.assertIn("Epoch 2: not known", done.stdout)
+
+    def test_it_ends_in_time(self):
+        self.mount_with(open=200_000)
+        report = self.bench(self.mount, "--seconds", 1)
+        self.assertIn(report["mount"]["file", 1]["count"], range(1, 3))
+
+    def test_so_many_files_at_most(self):
+        report = self.bench(self.data, "--files", 20)
+        self.assertEqual(report["files_read"], 10)
+
+    def test_the_text_says_whether_all_fits(self):
+        for words, wanted in (([], "they fit into the "), (["--ram", "8M"], "the memory takes 8.0 MiB: the rest is read from the mount")):
+            done = self.command("bench", self.data, *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            text = done.stdout.decode()
+            self.assertIn(wanted, text)
+            for begin in ("Today: ", "Epoch 1: ", "Epoch 2: ", "Read again at once", "Not measured: "):
+                self.assertEqual(sum(line.startswith(begin) for line in text.splitlines()), 1, text)
+            for path in self.data.glob("*/0"):
+                path.write_bytes(bytes(1 << 20))
+
+    def test_files_that_are_too_large_are_told(self):
+        for path in self.data.glob("*/0"):
+            path.write_bytes(bytes(20_000))
+        done = self.command("bench", self.data, "--max-file", "10K")
+        self.assertRegex(done.stdout.decode(), r"\n\d+ files are larger than CUBESHIM_MAX_FILE \(10.0 KiB\): they were not read")
+
+    def test_wrong_use_is_one_line(self):
+        empty = self.data.parent / "empty"
+        empty.mkdir()
+        for words, status, text in (
+            ([], 2, "DIRECTORY is required"),
+            (["/no/such"], 2, "/no/such: No such file or directory"),
+            ([self.data / "d0/0"], 2, "is not a directory: bench takes a directory"),
+            ([empty], 1, "holds no regular file"),
+            ([self.data, "--files", "0"], 2, '--files "0" is not usable: it takes a whole number from 1 to 1000000'),
+            ([self.data, "--ram", "12Q"], 2, '--ram "12Q" is not usable'),
+        ):
+            done = self.command("bench", *words)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (status, b"", 1), (words, done.stderr))
+            self.assertIn(text, done.stderr.decode())
+
+
+if __name__ == "__main__":
+    unittest.main()
