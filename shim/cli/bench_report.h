@@ -17,7 +17,7 @@ struct BenchResult {
   BenchMachine machine;
   std::uint64_t max_file = 0;
 
-  // Of the files that were read.
+  // The mean over the files that were read.
   std::uint64_t mean_size() const;
   std::string text() const;
   std::string json() const;

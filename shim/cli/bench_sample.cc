@@ -24,7 +24,7 @@ unsigned char type_of(const dirent& entry, const std::string& path) {
   return S_ISREG(st.st_mode) ? DT_REG : S_ISDIR(st.st_mode) ? DT_DIR : DT_LNK;
 }
 
-// Of one directory, by the thread that lists it.
+// One directory's listing, made by one thread.
 struct BenchListing {
   std::vector<std::string> files, below;
   std::uint64_t ns = 0;

@@ -3,11 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <linux/openat2.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +12,6 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/memory_limits.h"
-#include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
 #include "cache/pack/pack_reader.h"
 #include "shim/cli/settings.h"
@@ -84,7 +79,7 @@ void check_sizes(const std::string& prefix, const std::vector<std::string>& samp
       too_large, looked_at, in_units(max_file));
 }
 
-void check_prefix(const std::string& prefix, std::uint64_t max_file, Findings& findings) {
+void check_prefix(const std::string& prefix, const base::Config& config, Findings& findings) {
   struct ::stat st {};
   struct ::statfs fs {};
   if (stat(prefix.c_str(), &st) != 0 || statfs(prefix.c_str(), &fs) != 0)
@@ -97,9 +92,10 @@ void check_prefix(const std::string& prefix, std::uint64_t max_file, Findings& f
     return say(findings, Health::broken, "the job needs to read and search it", "prefix {}: {}", prefix,
                base::text_of_error(errno));
   char real[PATH_MAX];
-  if (realpath(prefix.c_str(), real) != nullptr && prefix != real)
-    say(findings, Health::slow, fmt::format("add {} to CUBESHIM_PREFIXES if programs use that name", real),
-        "prefix {} is reached through a symbolic link; paths by its target are not covered", prefix);
+  const bool is_linked = realpath(prefix.c_str(), real) != nullptr && prefix != real;
+  if (is_linked && std::find(config.prefixes.begin(), config.prefixes.end(), real) == config.prefixes.end())
+    say(findings, Health::slow, fmt::format("give both if programs use both: CUBESHIM_PREFIXES={}:{}", prefix, real),
+        "prefix {} is reached through a symbolic link; files that are opened as {}/... are not served", prefix, real);
   std::vector<std::string> samples;
   find_samples(prefix, k_deepest, samples);
   const double cost = cost_of_a_file(samples);
@@ -109,7 +105,8 @@ void check_prefix(const std::string& prefix, std::uint64_t max_file, Findings& f
         "prefix {} ({}) holds no readable files", prefix, kind);
   } else {
     say(findings, Health::well, "", "prefix {} ({}): a file costs {:.0f} us (median of {})", prefix, kind, cost, samples.size());
-    check_sizes(prefix, samples, max_file, findings);
+    check_sizes(prefix, samples, config.max_file, findings);
+    check_locks(prefix, samples, findings);
   }
 }
 
@@ -156,7 +153,7 @@ void check_prefixes(const base::Config& config, Findings& findings) {
     // The prefix of a pack need not exist.
     const bool is_packed =
         std::any_of(config.origins.begin(), config.origins.end(), [&](const auto& pack) { return pack.prefix == prefix; });
-    if (!is_packed) check_prefix(prefix, config.max_file, findings);
+    if (!is_packed) check_prefix(prefix, config, findings);
   }
 }
 
@@ -178,10 +175,12 @@ void check_memory(const base::Config& config, Findings& findings) {
   const std::string size =
       config.ram.is_percent ? fmt::format("{} % of the free memory", config.ram.value) : std::string("CUBESHIM_RAM");
   if (room < (9ULL << 20)) {
-    say(findings, Health::broken, "8 MiB are the least; in a container, docker run --shm-size=16g", "{} has {} free",
+    say(findings, Health::broken,
+        "8 MiB are the least; in a container, docker run --shm-size=16g, or an emptyDir of medium Memory", "{} has {} free",
         config.ram_dir, in_units(room));
   } else if (wanted > room - room / 16) {
-    say(findings, Health::slow, "make it larger (mount -o remount,size=..., docker run --shm-size=...), or ask for less",
+    say(findings, Health::slow,
+        "make it larger (docker run --shm-size=16g, an emptyDir of medium Memory, mount -o remount,size=16g), or ask for less",
         "{} has {} free, and {} is {}", config.ram_dir, in_units(room), size, in_units(wanted));
   } else if (memory != UINT64_MAX && wanted > memory) {
     say(findings, Health::slow, "the cache stops to grow when memory is short; ask for less",
@@ -190,6 +189,18 @@ void check_memory(const base::Config& config, Findings& findings) {
     say(findings, Health::well, "", "the cache may take {} in {} ({} free there{})", in_units(wanted), config.ram_dir,
         in_units(room), memory == UINT64_MAX ? std::string() : ", " + in_units(memory) + " of memory");
   }
+}
+
+void check_memory_group(const base::Config& config, Findings& findings) {
+  const base::GroupMemory group = base::memory_of_groups();
+  if (group.limit == UINT64_MAX) return;
+  const std::uint64_t wanted = wanted_ram(config, base::available_memory());
+  // The cache counts towards the limit, and so does the job.
+  const bool is_tight = wanted > group.left / 4 * 3;
+  say(findings, is_tight ? Health::slow : Health::well,
+      is_tight ? "the job needs memory besides: raise the limit (docker run --memory), or set a lower CUBESHIM_RAM" : "",
+      "the control group allows {} of memory, of which {} are left; the cache counts towards it with up to {}",
+      in_units(group.limit), in_units(group.left), in_units(wanted));
 }
 
 void check_region(const base::Config& config, Findings& findings) {
@@ -201,36 +212,6 @@ void check_region(const base::Config& config, Findings& findings) {
     say(findings, Health::well, "", "{} is there: {} files, {} in use, {} processes", region->path(),
         region->header().records.load(), in_units(region->header().used_bytes.load()), region->count_processes());
   }
-}
-
-void check_kernel(Findings& findings) {
-  const auto works = [&](const char* name, long result, Health otherwise, const char* advice) {
-    if (!base::sys::failed(result)) return;
-    say(findings, otherwise, advice, "{}: {}", name, base::text_of_error(static_cast<int>(-result)));
-  };
-  struct ::open_how how {};
-  how.flags = O_RDONLY | O_CLOEXEC;
-  how.resolve = RESOLVE_NO_SYMLINKS;
-  long fd = base::sys::raw(SYS_openat2, AT_FDCWD, base::sys::arg("/"), base::sys::arg(&how), sizeof how);
-  works("openat2", fd, Health::slow, "links in paths are then asked of /proc; a newer kernel or seccomp profile has it");
-  base::sys::close(static_cast<int>(fd));
-  fd = base::sys::memfd_create("cubeshim-doctor", MFD_CLOEXEC);
-  works("memfd_create", fd, Health::slow, "CUBESHIM_MODE=real and files that vanish while open need it");
-  base::sys::close(static_cast<int>(fd));
-  struct ::statx x {};
-  works("statx", base::sys::statx(AT_FDCWD, "/", 0, STATX_BASIC_STATS, &x), Health::slow, "an older call is used");
-  unsigned long head = 0, length = 0;
-  works("get_robust_list", base::sys::raw(SYS_get_robust_list, 0, base::sys::arg(&head), base::sys::arg(&length)), Health::slow,
-        "without robust futexes nothing is cached; allow get_robust_list and set_robust_list");
-  if (access("/proc/self/fd", X_OK) != 0)
-    say(findings, Health::broken, "mount /proc: a region is given its name through it", "/proc/self/fd: {}",
-        base::text_of_error(errno));
-  struct ::rlimit limit {};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (64ULL << 20))
-    say(findings, Health::broken, "raise it: the cache is one file", "files may have {} (ulimit -f)", in_units(limit.rlim_cur));
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    say(findings, Health::slow, "the cache takes twice its size of address space in each process",
-        "address space is limited to {} (ulimit -v)", in_units(limit.rlim_cur));
 }
 
 }  // namespace cube::cli

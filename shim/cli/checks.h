@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fmt/core.h>
+#include <sys/resource.h>
 
 #include <string>
 #include <vector>
@@ -36,7 +37,21 @@ void check_region(const base::Config& config, Findings& findings);
 void check_disk(const base::Config& config, Findings& findings);
 // Whether and how files can be fetched before they are asked for.
 void check_prefetch(const base::Config& config, Findings& findings);
-// System calls that a sandbox may refuse, and limits of this process.
-void check_kernel(Findings& findings);
+// The control group's limit, where there is one.
+void check_memory_group(const base::Config& config, Findings& findings);
+// HDF5 among these files of a prefix, and whether the mount has locks.
+void check_locks(const std::string& prefix, const std::vector<std::string>& samples, Findings& findings);
+// The system's release and glibc, and what the library needs of it.
+void check_library(Findings& findings);
+// Can the loader preload the library into this program?
+void check_program(const std::string& program, Findings& findings);
+// LD_PRELOAD as it is already.
+void check_preloaded(Findings& findings);
+// System calls that the library makes: an old kernel lacks some, a sandbox may refuse them.
+void check_kernel(const base::Config& config, Findings& findings);
+// The soft limit; UINT64_MAX: there is none.
+std::uint64_t limit_of(__rlimit_resource resource);
+// ulimits.
+void check_limits(const base::Config& config, Findings& findings);
 
 }  // namespace cube::cli

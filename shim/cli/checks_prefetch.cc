@@ -17,12 +17,6 @@ struct NoClient final : prefetch::FetchClient {
   void ended(prefetch::Fetch&, const prefetch::FetchResult&) override {}
 };
 
-// None: there is no limit.
-std::uint64_t limit_of(__rlimit_resource resource) {
-  struct ::rlimit limit {};
-  return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : UINT64_MAX;
-}
-
 void check_engine(const base::Config& config, Findings& findings) {
   NoClient client;
   const prefetch::EngineOptions options{.depth = static_cast<unsigned>(config.prefetch_depth)};

@@ -14,6 +14,7 @@ namespace {
 
 struct Doctor {
   Settings settings;
+  std::vector<std::string> program;  // with its arguments
   bool json = false;
 };
 
@@ -28,7 +29,12 @@ int doctor(const Doctor& doctor) {
   check_region(parsed.config, findings);
   check_disk(parsed.config, findings);
   check_prefetch(parsed.config, findings);
-  check_kernel(findings);
+  check_memory_group(parsed.config, findings);
+  check_library(findings);
+  if (!doctor.program.empty()) check_program(doctor.program.front(), findings);
+  check_preloaded(findings);
+  check_kernel(parsed.config, findings);
+  check_limits(parsed.config, findings);
   if (doctor.json) {
     auto list = nlohmann::json::array();
     for (const auto& f : findings) list.push_back({{"health", name_of(f.health)}, {"what", f.what}, {"advice", f.advice}});
@@ -49,6 +55,7 @@ void add_doctor(CLI::App& app, int& status) {
   const auto options = std::make_shared<Doctor>();
   options->settings.add_to(*command, Settings::Which::all);
   command->add_flag("--json", options->json, "A JSON list");
+  command->add_option("PROGRAM", options->program, "Whether the library can be preloaded into it; -- goes before its arguments");
   command->callback([options, &status] { status = doctor(*options); });
 }
 

@@ -8,7 +8,7 @@
 
 namespace cube::cli {
 
-// Of what the parser refused.
+// The line about words that the parser refused.
 std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong);
 
 // Refuses all but whole numbers from `least` to `most`. Without a description, which would stand in the help.

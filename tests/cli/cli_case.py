@@ -1,5 +1,7 @@
 """What the tests of the `cubeshim` command have in common. Where it lies says CUBESHIM_COMMAND."""
+import ctypes
 import os
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -7,6 +9,22 @@ from pathlib import Path
 
 COMMAND = os.environ["CUBESHIM_COMMAND"]
 CONTENT = bytes(range(256)) * 200
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def refuse(*numbers):
+    """A filter as that of a container, on this process and what becomes of it: these system calls fail with EPERM."""
+    allowed, refused = 0x7fff0000, 0x00050001
+    code = [(0x20, 0, 0, 0)]
+    for number in numbers:
+        code += [(0x15, 0, 1, number), (0x06, 0, 0, refused)]
+    code.append((0x06, 0, 0, allowed))
+    rows = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in code))
+    program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(rows))
+    no_new_privileges, set_seccomp, filter_mode = 38, 22, 2
+    if libc.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or libc.prctl(set_seccomp, filter_mode, program, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no filter")
 
 
 class Case(unittest.TestCase):

@@ -1,27 +1,12 @@
 """The `cubeshim` command, as a user types it."""
-import ctypes
 import json
 import os
-import resource
 import socket
-import struct
 import unittest
 from pathlib import Path
 
 from cli_case import COMMAND, CONTENT, Case
 
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def refuse_io_uring():
-    """A filter as that of a container, on this process and what becomes of it."""
-    number, allowed, refused = 425, 0x7fff0000, 0x00050001  # EPERM
-    code = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, refused), (0x06, 0, 0, allowed)]
-    rows = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in code))
-    program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(rows))
-    no_new_privileges, set_seccomp, filter_mode = 38, 22, 2
-    if libc.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or libc.prctl(set_seccomp, filter_mode, program, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "no filter")
 
 class Run(Case):
     def test_serves_the_files_of_the_program(self):
@@ -266,88 +251,6 @@ class Disk(Case):
         self.options[1] = self.disk / "none"
         status, found = self.doctor()
         self.assertEqual((status, found), (0, [("warn", f"CUBESHIM_DISK_DIR={self.disk}/none: No such file or directory")]))
-
-
-class Doctor(Case):
-    def doctor(self, *words, **options):
-        done = self.command("doctor", "--json", "--name", self.name, *words, **options)
-        return done.returncode, {f["what"]: (f["health"], f["advice"]) for f in json.loads(done.stdout)}
-
-    def finding(self, findings, text):
-        found = [f for what, f in findings.items() if text in what]
-        self.assertEqual(len(found), 1, findings)
-        return found[0]
-
-    def test_all_is_well(self):
-        status, findings = self.doctor("-p", self.data, "--ram", "32M")
-        self.assertEqual((status, self.finding(findings, f"prefix {self.data} (")[0]), (0, "ok"))
-        self.assertEqual({health for health, _ in findings.values()}, {"ok"}, findings)
-
-    def test_what_keeps_files_from_being_served_fails_with_advice(self):
-        for words, text in (
-            ([], "CUBESHIM_PREFIXES is not set"),
-            (["-p", "/no/such"], "prefix /no/such: No such file"),
-            (["-p", self.file], "is not a directory"),
-            (["-p", self.data, "--ram-dir", "/no/such"], "/no/such: No such file"),
-            (["-p", self.data, "--mode", "off"], "CUBESHIM_MODE=off"),
-            (["-p", self.data, "--ram", "12Q"], '--ram "12Q" is not usable'),
-            (["-p", "/"], '--prefix "/" is not usable'),
-        ):
-            status, findings = self.doctor(*words)
-            health, advice = self.finding(findings, text)
-            self.assertEqual((status, health), (1, "fail"))
-            self.assertTrue(advice, words)
-            self.assertEqual(len([f for f in findings.values() if f[0] != "ok"]), 1, "one mistake, one line")
-
-    def test_files_that_are_too_large_to_be_served(self):
-        (self.data / "large").write_bytes(bytes(100000))
-        status, findings = self.doctor("-p", self.data, "--max-file", "60000")
-        health, advice = self.finding(findings, "are larger than CUBESHIM_MAX_FILE")
-        self.assertEqual((status, health), (0, "warn"), findings)
-        self.assertIn("raise CUBESHIM_MAX_FILE", advice)
-        for path in self.data.iterdir():
-            path.write_bytes(bytes(5000))
-        status, findings = self.doctor("-p", self.data, "--max-file", "1000")
-        self.assertEqual((status, self.finding(findings, "are larger than CUBESHIM_MAX_FILE")[0]), (1, "fail"), findings)
-
-    def test_what_makes_it_slow_is_a_warning(self):
-        link = self.data.parent / "link"
-        link.symlink_to(self.data)
-        empty = self.data.parent / "empty"
-        empty.mkdir()
-        for words, text in (
-            (["-p", link], "is reached through a symbolic link"),
-            (["-p", self.data, "--ram-dir", "/var"], "is no tmpfs"),
-            (["-p", self.data, "--ram", "900000G"], "free"),
-            (["-p", empty], "holds no readable files"),
-        ):
-            status, findings = self.doctor(*words)
-            self.assertEqual((status, self.finding(findings, text)[0]), (0, "warn"), (words, findings))
-
-    def test_it_says_what_will_fetch_ahead(self):
-        for words, refuses, health, text in (
-            ([], False, "ok", "io_uring or threads, whichever is faster"),
-            ([], True, "ok", "threads, for io_uring is not to be had"),
-            (["--io-engine", "threads"], False, "ok", "threads, as CUBESHIM_IO_ENGINE says"),
-            (["--io-engine", "uring"], False, "ok", "io_uring, as CUBESHIM_IO_ENGINE says"),
-            (["--io-engine", "uring"], True, "warn", "CUBESHIM_IO_ENGINE=uring: "),
-            (["--prefetch", "0"], False, "warn", "CUBESHIM_PREFETCH=0"),
-            (["--prefetch-list", "/no/such"], False, "warn", "CUBESHIM_PREFETCH_LIST: /no/such"),
-        ):
-            status, findings = self.doctor("-p", self.data, *words, preexec_fn=refuse_io_uring if refuses else None)
-            self.assertEqual((status, self.finding(findings, text)[0]), (0, health), (words, refuses, findings))
-
-    def test_limits_that_are_too_low_for_it_are_told(self):
-        for limit, text in ((resource.RLIMIT_NOFILE, "open files of a process"), (resource.RLIMIT_NPROC, "threads and processes")):
-            status, findings = self.doctor("-p", self.data, preexec_fn=lambda: resource.setrlimit(limit, (200, 200)))
-            health, advice = self.finding(findings, f"{text} ")
-            self.assertEqual((status, health), (0, "warn"))
-            self.assertIn("raise it to 320", advice)
-
-    def test_a_file_in_the_place_of_the_region_is_found(self):
-        self.region.write_bytes(b"x" * 5000)
-        status, findings = self.doctor("-p", self.data)
-        self.assertEqual((status, self.finding(findings, str(self.region))), (1, ("fail", "cubeshim clear --force removes it")))
 
 
 if __name__ == "__main__":

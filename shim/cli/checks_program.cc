@@ -1,0 +1,164 @@
+// cubeshim doctor: the program, the C library and what else is preloaded. Ours is loaded by the program's loader, or not at all.
+#include <fcntl.h>
+#include <gnu/libc-version.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <string_view>
+
+#include "cache/base/sys.h"
+#include "shim/cli/checks.h"
+#include "shim/cli/elf_file.h"
+#include "shim/cli/library.h"
+
+namespace cube::cli {
+namespace {
+
+std::string glibc_text(unsigned number) { return fmt::format("{}.{}", number / 1000, number % 1000); }
+
+std::vector<std::string> split(std::string_view text, std::string_view separators) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find_first_of(separators, at), text.size());
+    if (end > at) words.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+// As execvp finds it; empty: it does not.
+std::string find_program(const std::string& name) {
+  const auto is_program = [](const std::string& path) {
+    struct ::stat st {};
+    return stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != std::string::npos) return is_program(name) ? name : "";
+  const char* const path = std::getenv("PATH");
+  for (const auto& directory : split(path != nullptr ? path : "/bin:/usr/bin", ":")) {
+    std::string candidate = fmt::format("{}/{}", directory, name);
+    if (is_program(candidate)) return candidate;
+  }
+  return {};
+}
+
+// The words of "#!/usr/bin/env python3".
+std::vector<std::string> interpreter_of_script(const std::string& path) {
+  char head[256];
+  const long n = base::sys::read_small_file(path.c_str(), head, sizeof head);
+  const std::string_view text(head, base::sys::failed(n) ? 0 : static_cast<std::size_t>(n));
+  if (!text.starts_with("#!")) return {};
+  return split(text.substr(2, text.find('\n') - std::min<std::size_t>(2, text.find('\n'))), " \t\r");
+}
+
+// The executable that runs in the end, whatever scripts stand before it.
+std::string executable_of(const std::string& name) {
+  std::string path = find_program(name);
+  for (int depth = 0; depth < 4 && !path.empty(); ++depth) {
+    const auto words = interpreter_of_script(path);
+    if (words.empty()) return path;
+    const bool is_env = words.front().ends_with("/env");
+    const auto program = std::find_if(words.begin() + 1, words.end(), [](const auto& word) { return !word.starts_with('-'); });
+    if (is_env && program == words.end()) return {};
+    path = find_program(is_env ? *program : words.front());
+  }
+  return path;
+}
+
+void check_executable(const std::string& path, Findings& findings) {
+  constexpr const char* k_none = "nothing can be preloaded into it: run it without cubeshim, or use another program";
+  struct ::stat st {};
+  const bool is_known = stat(path.c_str(), &st) == 0;
+  const auto elf = read_elf(path);
+  if (!elf) return say(findings, Health::broken, "name the program itself", "{} is no program that can be read", path);
+  if (!elf->is_of_this_machine)
+    return say(findings, Health::broken, "libcubeshim.so would have to be built for that processor",
+               "{} is a program of another processor, or of 32 bits", path);
+  if (elf->interpreter.empty())
+    return say(findings, Health::broken, k_none,
+               "{} is a static{} program: the loader that would preload the library has no part in it", path,
+               elf->is_go ? " Go" : "");
+  if (elf->is_go)
+    return say(findings, Health::broken, k_none, "{} is a Go program: it calls the kernel past the C library", path);
+  const auto loader = elf->interpreter.substr(elf->interpreter.rfind('/') + 1);
+  if (loader.starts_with("ld-musl"))
+    return say(findings, Health::broken, "libcubeshim.so needs glibc", "{} runs with musl ({})", path, elf->interpreter);
+  if (!elf->needs_libc())
+    return say(findings, Health::broken, k_none, "{} does not use libc.so.6, whose file calls the library answers", path);
+  const bool is_privileged =
+      is_known && ((st.st_mode & (S_ISUID | S_ISGID)) != 0 || getxattr(path.c_str(), "security.capability", nullptr, 0) > 0);
+  if (is_privileged)
+    return say(findings, Health::broken, "remove that mark from a copy of it, if it can do without",
+               "{} is set-user-ID, set-group-ID or has file capabilities: the loader preloads nothing into it", path);
+  say(findings, Health::well, "", "{} loads {}: the library can be preloaded", path, elf->interpreter);
+}
+
+// Names of preloaded libraries that matter, and the reason.
+struct Neighbour {
+  std::string_view name;
+  Health health;
+  const char *fact, *advice;
+};
+constexpr Neighbour k_neighbours[] = {
+    {"libjemalloc", Health::well, "an allocator; it may stand before the library or after it", ""},
+    {"libtcmalloc", Health::well, "an allocator; it may stand before the library or after it", ""},
+    {"libmimalloc", Health::well, "an allocator; it may stand before the library or after it", ""},
+    {"libeatmydata", Health::well, "it may stand before the library or after it", ""},
+    {"libasan", Health::slow, "it wants to be the first", "LD_PRELOAD=libasan.so:libcubeshim.so without cubeshim run"},
+    {"libfakechroot", Health::slow, "it gives paths another meaning",
+     "put it before libcubeshim.so, without cubeshim run: otherwise the wrong files are read"},
+    {"libredirect", Health::slow, "it gives paths another meaning",
+     "put it before libcubeshim.so, without cubeshim run: otherwise the wrong files are read"},
+    {"libfakeroot", Health::slow, "it answers stat itself: behind the library it is asked each time",
+     "put it before libcubeshim.so"},
+    {"libfaketime", Health::slow, "it answers stat itself: behind the library it is asked each time",
+     "put it before libcubeshim.so"},
+};
+
+}  // namespace
+
+void check_library(Findings& findings) {
+  struct ::utsname name {};
+  uname(&name);
+  const std::string library = find_library();
+  const auto elf = library.empty() ? std::nullopt : read_elf(library);
+  const std::string system = fmt::format("{} {}, glibc {}", name.sysname, name.release, gnu_get_libc_version());
+  if (!elf || !elf->is_of_this_machine)
+    return say(findings, Health::broken, "install it where this command was built for, or give cubeshim run --library PATH",
+               "{}: there is no libcubeshim.so for this machine beside this command", system);
+  if (elf->glibc > glibc_number(gnu_get_libc_version()))
+    return say(findings, Health::broken, "use a newer system, or build the library on this one",
+               "{}: too old, for {} needs glibc {}", system, library, glibc_text(elf->glibc));
+  say(findings, Health::well, "", "{}; the library needs glibc {}", system, glibc_text(elf->glibc));
+}
+
+void check_program(const std::string& program, Findings& findings) {
+  const std::string path = executable_of(program);
+  if (path.empty())
+    return say(findings, Health::broken, "correct its name, or PATH", "{}: no such program, or its interpreter is missing",
+               program);
+  check_executable(path, findings);
+}
+
+void check_preloaded(Findings& findings) {
+  const char* const preloaded = std::getenv("LD_PRELOAD");
+  if (preloaded == nullptr) return;
+  for (const auto& path : split(preloaded, ": ")) {
+    const std::string name = path.substr(path.rfind('/') + 1);
+    const auto known =
+        std::find_if(std::begin(k_neighbours), std::end(k_neighbours), [&](const auto& n) { return name.starts_with(n.name); });
+    if (name == "libcubeshim.so") continue;
+    if (known != std::end(k_neighbours)) {
+      say(findings, known->health, known->advice, "LD_PRELOAD has {}: {}", path, known->fact);
+    } else {
+      say(findings, Health::well, "", "LD_PRELOAD has {}: if it answers file calls itself, it must stand before the library",
+          path);
+    }
+  }
+}
+
+}  // namespace cube::cli

@@ -1,0 +1,28 @@
+// The facts of an executable or a library that decide whether the loader can preload ours into it. Read from the file itself:
+// headers, dynamic section, needed versions. Offsets are checked, for the file may be anything. Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cube::cli {
+
+struct ElfFile {
+  bool is_of_this_machine = false;  // 64 bits and this processor; else nothing below is known
+  std::string interpreter;          // the loader; empty: it is static
+  std::vector<std::string> needed;  // DT_NEEDED
+  bool is_go = false;
+  unsigned glibc = 0;  // the newest version whose symbols it takes: 2036 is 2.36; 0: none
+
+  bool needs_libc() const;
+};
+
+// Nothing: it cannot be read, or is no ELF file.
+std::optional<ElfFile> read_elf(const std::string& path);
+
+// "2.36" is 2036; 0: it is no version.
+unsigned glibc_number(std::string_view text);
+
+}  // namespace cube::cli
