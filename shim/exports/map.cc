@@ -1,10 +1,13 @@
 // mmap and its kin. An allocator's mmap has no fd and goes straight through.
+#include <sys/syscall.h>
+
 #include <cstdarg>
 
 #include "shim/calls/c_result.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/mappings.h"
 #include "shim/exports/exports.h"
+#include "shim/exports/map.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
 #include "shim/real_libc.h"
@@ -30,6 +33,20 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
   return mapped;
 }
 
+int unmap(void* at, size_t n, int (*libcs)(void*, size_t)) {
+  const bool sound = reinterpret_cast<std::uintptr_t>(at) % cube::cache::k_page == 0 && n != 0;
+  if (sound && shim::mappings::any()) shim::mappings::unmapped(at, n);
+  return libcs(at, n);
+}
+
+void* remap(const shim::mappings::RemapRequest& request, void* (*libcs)(const shim::mappings::RemapRequest&)) {
+  if (shim::mappings::any()) {
+    const auto answer = shim::mappings::remap(request);
+    if (answer) return reinterpret_cast<void*>(shim::to_c(*answer));
+  }
+  return libcs(request);
+}
+
 }  // namespace
 
 void* export_mmap(void* at, size_t n, int protection, int flags, int fd, off_t offset) {
@@ -41,18 +58,36 @@ void* export_mmap64(void* at, size_t n, int protection, int flags, int fd, off_t
              [](void* a, size_t b, int c, int d, int e, off_t f) { return real::mmap64(a, b, c, d, e, f); });
 }
 int export_munmap(void* at, size_t n) {
-  const bool sound = reinterpret_cast<std::uintptr_t>(at) % cube::cache::k_page == 0 && n != 0;
-  if (sound && shim::mappings::any()) shim::mappings::unmapped(at, n);
-  return real::munmap(at, n);
+  return unmap(at, n, [](void* a, size_t b) { return real::munmap(a, b); });
 }
 void* export_mremap(void* at, size_t old_size, size_t new_size, int flags, ...) {
   va_list list;
   va_start(list, flags);
   void* const to = va_arg(list, void*);
   va_end(list);
-  if (shim::mappings::any()) {
-    const auto answer = shim::mappings::remap({at, old_size, new_size, flags, to});
-    if (answer) return reinterpret_cast<void*>(shim::to_c(*answer));
-  }
-  return real::mremap(at, old_size, new_size, flags, to);
+  return remap({at, old_size, new_size, flags, to},
+               [](const auto& r) { return real::mremap(r.at, r.old_size, r.new_size, r.flags, r.to); });
 }
+
+namespace cube::shim {
+
+long map_by_number(const long (&a)[6]) {
+  return reinterpret_cast<long>(
+      map(reinterpret_cast<void*>(a[0]), static_cast<size_t>(a[1]), static_cast<int>(a[2]), static_cast<int>(a[3]),
+          static_cast<int>(a[4]), a[5], [](void* at, size_t n, int protection, int flags, int fd, off_t offset) {
+            return reinterpret_cast<void*>(real::syscall(SYS_mmap, at, n, long{protection}, long{flags}, long{fd}, offset));
+          }));
+}
+long unmap_by_number(const long (&a)[6]) {
+  return unmap(reinterpret_cast<void*>(a[0]), static_cast<size_t>(a[1]),
+               [](void* at, size_t n) { return static_cast<int>(real::syscall(SYS_munmap, at, n, 0L, 0L, 0L, 0L)); });
+}
+long remap_by_number(const long (&a)[6]) {
+  const mappings::RemapRequest request{reinterpret_cast<void*>(a[0]), static_cast<size_t>(a[1]), static_cast<size_t>(a[2]),
+                                       static_cast<int>(a[3]), reinterpret_cast<void*>(a[4])};
+  return reinterpret_cast<long>(remap(request, [](const auto& r) {
+    return reinterpret_cast<void*>(real::syscall(SYS_mremap, r.at, r.old_size, r.new_size, long{r.flags}, r.to, 0L));
+  }));
+}
+
+}  // namespace cube::shim

@@ -19,6 +19,7 @@
 #include "shim/calls/user_pointer.h"
 #include "shim/cancellation.h"
 #include "shim/exports/exports.h"
+#include "shim/exports/map.h"
 #include "shim/locks.h"
 #include "shim/materialize.h"
 #include "shim/placeholder.h"
@@ -162,7 +163,6 @@ long cache_of_file(const long (&a)[6]) {
 bool forward(long number, const long (&a)[6], long& result) {
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
   const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
-  const auto address = [&](int i) { return reinterpret_cast<void*>(a[i]); };
   const auto mode = [&](int i) { return static_cast<mode_t>(a[i]); };
   const auto file_by = [](long flags) { return shim::NameChange::file_by((flags & AT_SYMLINK_NOFOLLOW) == 0); };
   const auto times = [&](int i) { return reinterpret_cast<const struct ::timespec*>(a[i]); };
@@ -218,15 +218,9 @@ bool forward(long number, const long (&a)[6], long& result) {
       result = export_fsetxattr(number_at(0), path(1), path(2), static_cast<size_t>(a[3]), number_at(4));
       return true;
     case SYS_removexattr: result = export_removexattr(path(0), path(1)); return true;
-    case SYS_mmap:
-      result = reinterpret_cast<long>(
-          export_mmap(address(0), static_cast<size_t>(a[1]), number_at(2), number_at(3), number_at(4), a[5]));
-      return true;
-    case SYS_munmap: result = export_munmap(address(0), static_cast<size_t>(a[1])); return true;
-    case SYS_mremap:
-      result = reinterpret_cast<long>(
-          export_mremap(address(0), static_cast<size_t>(a[1]), static_cast<size_t>(a[2]), number_at(3), address(4)));
-      return true;
+    case SYS_mmap: result = shim::map_by_number(a); return true;
+    case SYS_munmap: result = shim::unmap_by_number(a); return true;
+    case SYS_mremap: result = shim::remap_by_number(a); return true;
     case SYS_lremovexattr: result = export_lremovexattr(path(0), path(1)); return true;
     case SYS_fremovexattr: result = export_fremovexattr(number_at(0), path(1)); return true;
     case SYS_fchmod: result = export_fchmod(number_at(0), mode(1)); return true;

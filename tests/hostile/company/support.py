@@ -13,7 +13,7 @@ import unittest
 BUILD = pathlib.Path(os.environ.get("CUBESHIM_BUILD", pathlib.Path(__file__).parents[3] / "build")).resolve()
 # Another build of the library, to see that the tests notice what is broken in it.
 LIBRARY = os.environ.get("COMPANY_LIBRARY", str(BUILD / "libcubeshim.so"))
-PROGRAMS = BUILD / "tests" / "company"
+PROGRAMS = BUILD / "tests" / "hostile" / "company"
 PYTHON = "/usr/bin/python3"
 SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 700]
 FILES = 20

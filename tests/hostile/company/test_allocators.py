@@ -8,7 +8,7 @@ import unittest
 from support import LIBRARY, Job
 
 LIBS = pathlib.Path("/usr/lib/x86_64-linux-gnu")
-JEMALLOC, MIMALLOC = LIBS / "libjemalloc.so.2", LIBS / "libmimalloc.so.2"
+JEMALLOC, MIMALLOC, TCMALLOC = LIBS / "libjemalloc.so.2", LIBS / "libmimalloc.so.2", LIBS / "libtcmalloc_minimal.so.4"
 EATMYDATA, FAKETIME = LIBS / "libeatmydata.so", LIBS / "faketime" / "libfaketimeMT.so.1"
 THREADS_AND_FORKS = """
 import threading
@@ -61,6 +61,9 @@ class Allocators(Job):
 
     def test_mimalloc(self):
         self.all_jobs(MIMALLOC)
+
+    def test_tcmalloc(self):
+        self.all_jobs(TCMALLOC)
 
     def test_eatmydata(self):
         self.all_jobs(EATMYDATA)
