@@ -92,6 +92,8 @@ class Region {
   std::uint32_t own_view() const { return own_view_; }  // its bit in Record::views
   base::Stats& stats() const { return process_slot(own_slot_).stats; }
   const std::string& path() const { return path_; }
+  // Is it still the file of that name?
+  bool is_named() const;
   // A writable mapping of part of the data: `at` is a page, counted from the first segment.
   base::Result<base::Mapping> window(std::uint64_t at, std::size_t bytes) const;
   std::uint64_t offset_in_data(const void* at) const {
@@ -119,7 +121,6 @@ class Region {
   std::string why_not_claimed(int error) const;
   // The bit of this view; 0 where all are taken.
   std::uint32_t claim_view(std::uint64_t view);
-  bool is_named() const;
   void remove_name();
   static void sweep_name(RegionOptions& options, std::string_view name);
   template <typename T>

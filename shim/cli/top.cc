@@ -1,39 +1,21 @@
-// cubeshim top: what the jobs of a cache do now, in rates over the last seconds.
+// cubeshim top: what the jobs of a user's caches do now, in rates over the last seconds. It waits for a job, and for the next.
 #include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cstdlib>
+#include <deque>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <set>
 
-#include "cache/base/clock.h"
-#include "cache/report/figures.h"
 #include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/top_table.h"
 #include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
 namespace {
-
-// A column of the table and a field of the JSON object. The figure is that of the time between two samples; counts are of a
-// second.
-struct Column {
-  const char* heading;
-  int width;
-  const char* key;  // JSON pointer
-  const char* group;
-  const char* figure;
-};
-constexpr Column k_columns[] = {
-    {"opens/s", 10, "/opens_per_s", "", "opens"},
-    {"hits", 7, "/hit_rate", "", "hit_rate"},
-    {"served/s", 13, "/bytes_served_per_s", "", "bytes_served"},
-    {"origin/s", 13, "/origin_bytes_per_s", "origin", "bytes"},
-    {"prefetched/s", 12, "/prefetched_per_s", "prefetch", "fetched"},
-    {"hit p99", 11, "/latency_us/hit_p99", "latency_us.hit", "p99"},
-    {"miss p99", 11, "/latency_us/miss_p99", "latency_us.miss", "p99"},
-};
 
 struct Top {
   Settings settings;
@@ -41,132 +23,77 @@ struct Top {
   bool json = false;
 };
 
-struct JobSample {
-  base::ProcessId leader;
-  bool is_alive = false;
-  cache::JobTotals totals;
-};
+// The text between two looks, on a terminal or elsewhere.
+class TopScreen {
+ public:
+  explicit TopScreen(std::string place) : place_(std::move(place)) {}
 
-struct TopSample {
-  std::uint64_t ns = 0;
-  std::vector<JobSample> jobs;
-};
-
-// The figures of one job between two samples.
-struct Rise {
-  std::uint32_t pid = 0;
-  double seconds = 1;
-  cache::JobTotals totals;
-};
-
-TopSample take_sample(cache::Region& region) {
-  TopSample sample;
-  sample.ns = base::monotonic_ns();
-  for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
-    const auto& row = region.job_row(i);
-    if (row.leader.pid == 0) continue;
-    sample.jobs.push_back({row.leader, base::liveness_of(row.leader) != base::Liveness::dead, cache::collect(region, i)});
-  }
-  return sample;
-}
-
-template <typename Counts>
-void subtract(Counts& now, const Counts& before) {
-  for (std::size_t i = 0; i < now.size(); ++i) now[i] -= std::min(now[i], before[i]);
-}
-
-Rise rise_of(const JobSample& now, const cache::JobTotals& before, double seconds) {
-  Rise rise{now.leader.pid, seconds, now.totals};
-  subtract(rise.totals.totals.counters, before.totals.counters);
-  subtract(rise.totals.totals.hit_latency, before.totals.hit_latency);
-  subtract(rise.totals.totals.miss_latency, before.totals.miss_latency);
-  return rise;
-}
-
-const cache::Figure& figure_of(const Column& column) {
-  const auto all = cache::figures();
-  return *std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.group == column.group && f.name == column.figure; });
-}
-
-double value_of(const cache::Figure& figure, const Rise& rise) {
-  return figure.real_of(rise.totals) / (figure.is_count() ? rise.seconds : 1);
-}
-
-std::string text_of(cache::Unit unit, double value) {
-  switch (unit) {
-    case cache::Unit::bytes: return in_units(static_cast<std::uint64_t>(value));
-    case cache::Unit::share: return fmt::format("{:.1f} %", 100 * value);
-    case cache::Unit::us: return fmt::format("{:.{}f} us", value, value < 1000 ? 1 : 0);
-    default: return fmt::format("{:.0f}", value);
-  }
-}
-
-// The rises of jobs that live, and of those that have ended in between.
-std::vector<Rise> all_rises(const TopSample& now, const TopSample& before, double seconds) {
-  std::vector<Rise> all;
-  for (const auto& job : now.jobs) {
-    const auto known =
-        std::find_if(before.jobs.begin(), before.jobs.end(), [&](const auto& b) { return b.leader == job.leader; });
-    if (!job.is_alive && (known == before.jobs.end() || !known->is_alive)) continue;
-    all.push_back(rise_of(job, known == before.jobs.end() ? cache::JobTotals{} : known->totals, seconds));
-  }
-  return all;
-}
-
-void print_text(cache::Region& region, const std::vector<Rise>& all) {
-  if (isatty(STDOUT_FILENO) != 0) fmt::print("\x1b[H\x1b[2J");
-  fmt::print("{}\n{:>8}", region_line(region), "PID");
-  for (const Column& column : k_columns) fmt::print(" {:>{}}", column.heading, column.width);
-  fmt::print("\n");
-  for (const Rise& job : all) {
-    fmt::print("{:>8}", job.pid);
-    for (const Column& column : k_columns) {
-      const cache::Figure& figure = figure_of(column);
-      fmt::print(" {:>{}}", text_of(figure.unit, value_of(figure, job)), column.width);
+  void show(const std::vector<CacheLook>& caches, const std::vector<std::string>& troubles) {
+    std::string ended, tables;
+    bool is_any = false;
+    for (const auto& cache : caches) {
+      for (const auto& job : cache.jobs) {
+        if (job.is_over) ended += line_of_ended(job);
+      }
+      // The figures of a cache that has gone stay until there is another.
+      if (cache.is_gone && is_terminal_) continue;
+      is_any = is_any || !cache.is_gone;
+      if (!cache.is_gone || !cache.jobs.empty()) tables += top_table(cache);
     }
-    fmt::print("\n");
+    if (is_terminal_) return draw(tables, ended, troubles);
+    fmt::print("{}{}", tables, ended);
+    if (!is_any && !is_waiting_) fmt::print("{}", waiting_line());
+    is_waiting_ = !is_any;
+    for (const auto& trouble : troubles) {
+      if (told_.insert(trouble).second) complain(1, trouble);
+    }
   }
-}
 
-void print_json(cache::Region& region, const std::vector<Rise>& all, double seconds) {
-  auto jobs = nlohmann::ordered_json::array();
-  for (const Rise& job : all) {
-    nlohmann::ordered_json fields = {{"pid", job.pid}};
-    for (const Column& column : k_columns)
-      fields[nlohmann::ordered_json::json_pointer(column.key)] = value_of(figure_of(column), job);
-    jobs.push_back(std::move(fields));
+ private:
+  void draw(const std::string& tables, const std::string& ended, const std::vector<std::string>& troubles) {
+    if (!tables.empty()) last_ = tables;
+    constexpr std::size_t k_shown = 5;
+    if (!ended.empty()) ended_.push_back(ended);
+    while (ended_.size() > k_shown) ended_.pop_front();
+    fmt::print("\x1b[H\x1b[2J{}", last_);
+    for (const auto& line : ended_) fmt::print("{}", line);
+    for (const auto& trouble : troubles) fmt::print("{}\n", trouble);
+    if (tables.empty()) fmt::print("{}", waiting_line());
   }
-  const nlohmann::ordered_json line = {{"region", region.path()},
-                                       {"seconds", seconds},
-                                       {"processes", region.count_processes()},
-                                       {"used", region.header().used_bytes.load()},
-                                       {"entries", region.header().records.load()},
-                                       {"jobs", jobs}};
-  fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-}
+  std::string waiting_line() const { return fmt::format("waiting for a job ({})\n", place_); }
+
+  const bool is_terminal_ = isatty(STDOUT_FILENO) != 0;
+  const std::string place_;
+  bool is_waiting_ = false;
+  std::string last_;
+  std::deque<std::string> ended_;
+  std::set<std::string> told_;
+};
 
 int top(const Top& top) {
   const auto parsed = top.settings.parse();
-  for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
+  for (const auto& error : parsed.errors) complain(2, error);
   if (!parsed.errors.empty()) return 2;
-  TopSample before;
+  const base::Config& config = parsed.config;
+  const char* const name = std::getenv("CUBESHIM_NAME");
+  const bool is_named = top.settings.given().contains("CUBESHIM_NAME") || (name != nullptr && *name != '\0');
+  WatchedCaches watched(config.ram_dir, is_named ? config.name : "");
+  TopScreen screen(is_named ? fmt::format("the cache named {} in {}", config.name, config.ram_dir)
+                            : fmt::format("any cache of this user in {}", config.ram_dir));
+  bool has_seen = false;
   for (unsigned shown = 0;; ++shown) {
-    // Anew each time: the next job may have made another.
-    const std::unique_ptr<cache::Region> region(region_or_complaint(parsed.config));
-    if (region == nullptr) return 1;
-    TopSample now = take_sample(*region);
-    // The first shows who is there; there is nothing yet to compare with.
-    if (shown == 0) before = now;
-    const double seconds = shown == 0 ? 1 : static_cast<double>(now.ns - before.ns) / 1e9;
-    const auto all = all_rises(now, before, seconds);
+    std::vector<std::string> troubles;
+    const auto caches = watched.look(troubles);
+    has_seen = has_seen || !caches.empty();
     if (top.json) {
-      print_json(*region, all, seconds);
+      for (const auto& cache : caches) fmt::print("{}", top_json(&cache));
+      if (caches.empty()) fmt::print("{}", top_json(nullptr));
+      for (const auto& trouble : troubles) complain(1, trouble);
     } else {
-      print_text(*region, all);
+      screen.show(caches, troubles);
     }
     std::fflush(stdout);
-    if (top.count != 0 && shown + 1 >= top.count) return 0;
-    before = std::move(now);
+    if (top.count != 0 && shown + 1 >= top.count) return has_seen ? 0 : 1;
     poll(nullptr, 0, static_cast<int>(top.interval * 1000));
   }
 }
@@ -174,17 +101,17 @@ int top(const Top& top) {
 }  // namespace
 
 void add_top(CLI::App& app, int& status) {
-  CLI::App* const command = app.add_subcommand("top", "Show what the jobs of a cache do now, in a second");
+  CLI::App* const command =
+      app.add_subcommand("top", "Show what jobs do now, in a second: of one cache, or of all caches of this user");
   const auto options = std::make_shared<Top>();
   options->settings.add_to(*command, Settings::Which::of_the_region);
-  command
-      ->add_option("--interval", options->interval, "Show it again every so many seconds, until the cache goes; the default is 2")
+  command->add_option("--interval", options->interval, "Show it again every so many seconds; the default is 2")
       ->type_name("SECONDS")
       ->check(whole_number(1, 86400));
-  command->add_option("--count", options->count, "End when it has been shown so often")
+  command->add_option("--count", options->count, "End when it has been shown so often; with status 1 if there was no cache")
       ->type_name("TIMES")
       ->check(whole_number(1, UINT32_MAX));
-  command->add_flag("--json", options->json, "One JSON object a line");
+  command->add_flag("--json", options->json, "One JSON object a line, for each cache");
   command->callback([options, &status] { status = top(*options); });
 }
 

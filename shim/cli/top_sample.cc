@@ -1,0 +1,116 @@
+#include "shim/cli/top_sample.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cache/base/clock.h"
+#include "cache/base/error_text.h"
+
+namespace cube::cli {
+namespace {
+
+std::vector<JobSample> sample_jobs(cache::Region& region) {
+  std::vector<JobSample> jobs;
+  for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
+    const auto& row = region.job_row(i);
+    if (row.leader.pid == 0) continue;
+    jobs.push_back({row.leader, base::liveness_of(row.leader) != base::Liveness::dead, cache::collect(region, i)});
+  }
+  return jobs;
+}
+
+template <typename Counts>
+void subtract(Counts& now, const Counts& before) {
+  for (std::size_t i = 0; i < now.size(); ++i) now[i] -= std::min(now[i], before[i]);
+}
+
+JobRise rise_of(const JobSample& now, const cache::JobTotals& before, double seconds) {
+  JobRise rise{now.leader.pid, !now.is_alive, seconds, now.totals, now.totals};
+  subtract(rise.rise.totals.counters, before.totals.counters);
+  subtract(rise.rise.totals.hit_latency, before.totals.hit_latency);
+  subtract(rise.rise.totals.miss_latency, before.totals.miss_latency);
+  return rise;
+}
+
+// The rises of jobs that live, and of those that have ended in between.
+std::vector<JobRise> all_rises(const std::vector<JobSample>& now, const std::vector<JobSample>& before, double seconds) {
+  std::vector<JobRise> all;
+  for (const auto& job : now) {
+    const auto known = std::find_if(before.begin(), before.end(), [&](const auto& b) { return b.leader == job.leader; });
+    if (!job.is_alive && (known == before.end() || !known->is_alive)) continue;
+    all.push_back(rise_of(job, known == before.end() ? cache::JobTotals{} : known->totals, seconds));
+  }
+  return all;
+}
+
+}  // namespace
+
+struct WatchedCaches::Watched {
+  std::string name;
+  std::unique_ptr<cache::Region> region;
+  std::vector<JobSample> before;
+  std::uint64_t ns = 0;
+};
+
+WatchedCaches::~WatchedCaches() = default;
+
+std::vector<std::string> WatchedCaches::names() const {
+  if (!only_.empty()) return {only_};
+  std::vector<std::string> names;
+  DIR* const stream = opendir(directory_.c_str());
+  if (stream == nullptr) return names;
+  const std::string path = cache::Region::path_of("", "");
+  const std::string head = path.substr(path.rfind('/') + 1);
+  while (const dirent* const entry = readdir(stream)) {
+    const std::string name = entry->d_name;
+    if (name.starts_with(head) && !name.ends_with(cache::Region::socket_path_of(""))) names.push_back(name.substr(head.size()));
+  }
+  closedir(stream);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void WatchedCaches::find_new(std::vector<std::string>& troubles) {
+  for (const auto& name : names()) {
+    if (std::any_of(watched_.begin(), watched_.end(), [&](const auto& w) { return w.name == name; })) continue;
+    cache::RegionOptions options;
+    options.directory = directory_;
+    options.name = name;
+    std::string why;
+    const auto region = cache::Region::look(options, why);
+    if (region) {
+      watched_.push_back({name, std::unique_ptr<cache::Region>(*region), sample_jobs(**region), base::monotonic_ns()});
+    } else if (!why.empty() || region.error().value != ENOENT) {
+      troubles.push_back(why.empty() ? base::text_of_error(region.error().value) : why);
+    }
+  }
+}
+
+std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
+  std::vector<CacheLook> looks;
+  std::erase_if(watched_, [](const auto& w) { return w.region == nullptr; });
+  find_new(troubles);
+  for (auto& watched : watched_) {
+    cache::Region& region = *watched.region;
+    // Before the counters: the last of them come before the name goes.
+    const bool is_gone = !region.is_named();
+    auto now = sample_jobs(region);
+    if (is_gone) {
+      for (auto& job : now) job.is_alive = false;
+    }
+    const std::uint64_t ns = base::monotonic_ns();
+    const double seconds = std::max(static_cast<double>(ns - watched.ns) / 1e9, 1e-3);
+    const auto& header = region.header();
+    looks.push_back({watched.name, region.path(), header.used_bytes.load(),
+                     std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count, header.records.load(),
+                     is_gone ? 0 : region.count_processes(), is_gone, all_rises(now, watched.before, seconds)});
+    watched.before = std::move(now);
+    watched.ns = ns;
+    if (is_gone) watched.region.reset();
+  }
+  return looks;
+}
+
+}  // namespace cube::cli

@@ -1,0 +1,54 @@
+// The figures behind `cubeshim top`: the caches of a user, and for each job the rise of its counters between two looks.
+// Thread safety: one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/base/process_id.h"
+#include "cache/region/region.h"
+#include "cache/report/collect.h"
+
+namespace cube::cli {
+
+struct JobRise {
+  std::uint32_t pid = 0;
+  bool is_over = false;  // it has ended since the last look
+  double seconds = 1;
+  cache::JobTotals rise, totals;  // between the looks; since it began
+};
+
+struct CacheLook {
+  std::string name, path;
+  std::uint64_t used = 0, capacity = 0, files = 0;
+  std::uint32_t processes = 0;
+  bool is_gone = false;  // with its last process; these are its last figures
+  std::vector<JobRise> jobs;
+};
+
+struct JobSample {
+  base::ProcessId leader;
+  bool is_alive = false;
+  cache::JobTotals totals;
+};
+
+// A region stays mapped after its file has gone, so that the last figures of a job are not lost.
+class WatchedCaches {
+ public:
+  // `only`: the one cache of this name; empty: all of this user in the directory.
+  WatchedCaches(std::string directory, std::string only) : directory_(std::move(directory)), only_(std::move(only)) {}
+  ~WatchedCaches();
+  // Since the last call; the first shows who is there. `troubles` says which caches cannot be read.
+  std::vector<CacheLook> look(std::vector<std::string>& troubles);
+
+ private:
+  struct Watched;
+  std::vector<std::string> names() const;
+  void find_new(std::vector<std::string>& troubles);
+
+  const std::string directory_, only_;
+  std::vector<Watched> watched_;
+};
+
+}  // namespace cube::cli

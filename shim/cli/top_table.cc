@@ -1,0 +1,111 @@
+#include "shim/cli/top_table.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "cache/report/figures.h"
+#include "shim/cli/settings.h"
+
+namespace cube::cli {
+namespace {
+
+constexpr std::size_t k_top_width = 80;
+
+// A column of the table and a field of the JSON object. The figure is that of the time between two looks; counts are of a second.
+struct Column {
+  const char* heading;
+  int width;
+  const char* key;  // JSON pointer
+  const char* group;
+  const char* figure;
+};
+constexpr Column k_columns[] = {
+    {"opens/s", 8, "/opens_per_s", "", "opens"},
+    {"hits", 6, "/hit_rate", "", "hit_rate"},
+    {"misses/s", 8, "/misses_per_s", "", "misses"},
+    {"served/s", 8, "/bytes_served_per_s", "", "bytes_served"},
+    {"origin/s", 8, "/origin_bytes_per_s", "origin", "bytes"},
+    {"ahead/s", 7, "/prefetched_per_s", "prefetch", "fetched"},
+    {"hit p99", 7, "/latency_us/hit_p99", "latency_us.hit", "p99"},
+    {"miss p99", 8, "/latency_us/miss_p99", "latency_us.miss", "p99"},
+};
+constexpr int k_pid_width = 8;
+
+const cache::Figure& figure_of(const Column& column) {
+  const auto all = cache::figures();
+  return *std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.group == column.group && f.name == column.figure; });
+}
+
+double value_of(const cache::Figure& figure, const JobRise& job) {
+  return figure.real_of(job.rise) / (figure.is_count() ? job.seconds : 1);
+}
+
+// Four digits and a letter at most.
+std::string short_text(double value, double step, const char* const (&units)[5]) {
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < std::size(units); value /= step) ++unit;
+  return fmt::format("{:.{}f}{}", value, unit != 0 && value < 99.95 ? 1 : 0, units[unit]);
+}
+std::string short_bytes(double value) { return short_text(value, 1024, {"", "K", "M", "G", "T"}); }
+std::string short_count(double value) { return short_text(value, 1000, {"", "k", "M", "G", "T"}); }
+
+std::string text_of(cache::Unit unit, double value) {
+  switch (unit) {
+    case cache::Unit::bytes: return short_bytes(value);
+    case cache::Unit::share: return fmt::format("{:.{}f}%", 100 * value, value < 0.9995 ? 1 : 0);
+    case cache::Unit::us: return short_text(value, 1000, {"us", "ms", "s", "ks", "Ms"});
+    default: return short_count(value);
+  }
+}
+
+}  // namespace
+
+std::string top_table(const CacheLook& cache) {
+  const std::string rest = fmt::format(": {} of {} used by {} files, {} processes", in_units(cache.used),
+                                       in_units(cache.capacity), cache.files, cache.processes);
+  const std::size_t room = k_top_width - std::min(rest.size(), k_top_width);
+  std::string name = cache.name;
+  if (name.size() > room) name = name.substr(0, room - std::min<std::size_t>(3, room)) + "...";
+  std::string text = fmt::format("{}{}\n{:>{}}", name, rest, "PID", k_pid_width);
+  for (const Column& column : k_columns) text += fmt::format(" {:>{}}", column.heading, column.width);
+  text += '\n';
+  for (const JobRise& job : cache.jobs) {
+    text += fmt::format("{:>{}}", job.pid, k_pid_width);
+    for (const Column& column : k_columns) {
+      const cache::Figure& figure = figure_of(column);
+      text += fmt::format(" {:>{}}", text_of(figure.unit, value_of(figure, job)), column.width);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string line_of_ended(const JobRise& job) {
+  JobRise whole = job;
+  whole.rise = job.totals;
+  whole.seconds = 1;
+  const auto value = [&](std::size_t i) { return value_of(figure_of(k_columns[i]), whole); };
+  return fmt::format("job {} has ended: {:.0f} opens, {} hits, {:.0f} misses, {} from the origin\n", job.pid, value(0),
+                     text_of(cache::Unit::share, value(1)), value(2), short_bytes(value(4)));
+}
+
+std::string top_json(const CacheLook* cache) {
+  auto jobs = nlohmann::ordered_json::array();
+  if (cache == nullptr) return nlohmann::ordered_json({{"region", nullptr}, {"jobs", jobs}}).dump() + "\n";
+  for (const JobRise& job : cache->jobs) {
+    nlohmann::ordered_json fields = {{"pid", job.pid}, {"ended", job.is_over}};
+    for (const Column& column : k_columns)
+      fields[nlohmann::ordered_json::json_pointer(column.key)] = value_of(figure_of(column), job);
+    jobs.push_back(std::move(fields));
+  }
+  const nlohmann::ordered_json line = {
+      {"region", cache->path},         {"seconds", cache->jobs.empty() ? 0.0 : cache->jobs.front().seconds},
+      {"processes", cache->processes}, {"used", cache->used},
+      {"entries", cache->files},       {"jobs", jobs}};
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace cube::cli
