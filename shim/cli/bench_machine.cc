@@ -186,7 +186,7 @@ BenchMachine measure_machine(const base::Config& config, std::span<const std::ui
   }
   machine.memory = base::available_memory();
   machine.group_limit = base::memory_of_groups().limit;
-  machine.cache_room = std::min({wanted_ram(config, machine.memory), machine.ram_free - machine.ram_free / 16, machine.memory});
+  machine.cache_room = expected_room(config);
   machine.disk = config.disk_dir.empty() ? "/var/tmp" : config.disk_dir;
   BenchScratch scratch(machine.disk);
   const bool is_well = scratch.why().empty() && scratch.make_files(sizes);

@@ -1,9 +1,12 @@
 #include "shim/cli/settings.h"
 
 #include "cache/base/error_text.h"
+#include "cache/base/memory_limits.h"
 #include "shim/cli/working_directory.h"
 
 #include <fmt/core.h>
+
+#include <sys/statfs.h>
 
 #include <CLI/CLI.hpp>
 
@@ -154,6 +157,14 @@ std::string region_line(cache::Region& region) {
 std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory) {
   if (!config.ram.is_percent) return config.ram.value;
   return memory == UINT64_MAX ? 1ULL << 30 : memory / 100 * config.ram.value;
+}
+
+std::uint64_t expected_room(const base::Config& config) {
+  const std::uint64_t memory = base::available_memory();
+  struct ::statfs fs {};
+  if (statfs(config.ram_dir.c_str(), &fs) != 0) return 0;
+  const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
+  return std::min({wanted_ram(config, memory), room - room / 16, memory});
 }
 
 std::string in_units(std::uint64_t bytes) {

@@ -46,6 +46,8 @@ std::string region_line(cache::Region& region);
 
 // Bytes that CUBESHIM_RAM comes to, where so much memory is available.
 std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory);
+// Bytes that a new region would have, as far as its directory has room.
+std::uint64_t expected_room(const base::Config& config);
 // "1.5 GiB".
 std::string in_units(std::uint64_t bytes);
 

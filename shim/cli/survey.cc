@@ -27,6 +27,7 @@ struct FileLook {
 FileLook look_at(const PlannedFile& file, const SurveyPlace& place) {
   if (place.cache != nullptr) {
     const auto pin = place.cache->find({.key = file.path, .path = file.path.c_str()});
+    if (pin && place.evict) place.cache->changes().content_changed(file.path, &pin->stat);
     if (pin) return {.is_cached = true, .size = pin->data_size};
   }
   const auto stat = place.origins->of(file.path).stat(file.path, file.path.c_str());

@@ -47,15 +47,6 @@ std::vector<JobRise> all_rises(const std::vector<JobSample>& now, const std::vec
 
 }  // namespace
 
-struct WatchedCaches::Watched {
-  std::string name;
-  std::unique_ptr<cache::Region> region;
-  std::vector<JobSample> before;
-  std::uint64_t ns = 0;
-};
-
-WatchedCaches::~WatchedCaches() = default;
-
 std::vector<std::string> WatchedCaches::names() const {
   if (!only_.empty()) return {only_};
   std::vector<std::string> names;

@@ -38,12 +38,16 @@ class WatchedCaches {
  public:
   // `only`: the one cache of this name; empty: all of this user in the directory.
   WatchedCaches(std::string directory, std::string only) : directory_(std::move(directory)), only_(std::move(only)) {}
-  ~WatchedCaches();
   // Since the last call; the first shows who is there. `troubles` says which caches cannot be read.
   std::vector<CacheLook> look(std::vector<std::string>& troubles);
 
  private:
-  struct Watched;
+  struct Watched {
+    std::string name;
+    std::unique_ptr<cache::Region> region;
+    std::vector<JobSample> before;
+    std::uint64_t ns = 0;
+  };
   std::vector<std::string> names() const;
   void find_new(std::vector<std::string>& troubles);
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cache/base/clock.h"
+#include "shim/cli/background_child.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
@@ -20,7 +21,9 @@ constexpr int k_no_cache = 3;
 struct Warmup {
   Settings settings;
   NamedInput input;
-  bool check = false, dry_run = false, json = false;
+  bool check = false, dry_run = false, evict = false, background = false, json = false;
+  // Nothing is loaded, and no cache is made.
+  bool only_looks() const { return check || dry_run || evict; }
   ProgressOptions progress;
 };
 
@@ -31,8 +34,8 @@ std::vector<std::string> prefixes_or_all(const base::Config& config) {
 
 void look(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report) {
   Progress progress(warmup.progress);
-  report.what = warmup.check ? WarmupReport::What::check : WarmupReport::What::dry_run;
-  report.found = survey(paths, {target.cache, target.origins, target.parsed.config.max_file}, skipped, progress);
+  report.what = warmup.check ? WarmupReport::What::check : warmup.evict ? WarmupReport::What::evict : WarmupReport::What::dry_run;
+  report.found = survey(paths, {target.cache, target.origins, target.parsed.config.max_file, warmup.evict}, skipped, progress);
 }
 
 bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report,
@@ -59,14 +62,14 @@ int status_of(const WarmupReport& report) {
   return report.skipped_files() != 0 || is_incomplete ? 1 : 0;
 }
 
-int warmup(Warmup& warmup) {
+int warmup_here(Warmup& warmup, BackgroundChild* child) {
   if (warmup.input.paths.empty() && warmup.input.list.empty())
     return complain(2, "nothing to load: give paths of files or directories, or --filelist FILE");
-  WarmupTarget target = find_target(warmup.settings, warmup.check);
+  WarmupTarget target = find_target(warmup.settings, warmup.only_looks());
   for (const auto& error : target.parsed.errors) complain(2, error);
   if (!target.parsed.errors.empty()) return 2;
   // A look is a look at nothing, too.
-  if (target.cache == nullptr && (!warmup.check || target.is_broken)) return complain(k_no_cache, target.why);
+  if (target.cache == nullptr && (!warmup.only_looks() || target.is_broken)) return complain(k_no_cache, target.why);
   std::string why;
   WarmupReport report;
   Skipped skipped;
@@ -78,12 +81,17 @@ int warmup(Warmup& warmup) {
     paths = NamedPaths::open(warmup.input, why);
   }
   bool is_well = paths != nullptr;
-  if (is_well && (warmup.check || warmup.dry_run)) {
+  if (is_well && child != nullptr) child->ready();
+  if (is_well && warmup.only_looks()) {
     look(warmup, target, *paths, skipped, report);
   } else if (is_well) {
     is_well = fetch(warmup, target, *paths, skipped, report, why);
   }
-  if (target.cache != nullptr) report.room = room_of(target.cache->region());
+  if (target.cache != nullptr) {
+    report.room = room_of(target.cache->region());
+  } else if (warmup.dry_run) {
+    report.room.capacity = expected_room(target.parsed.config);
+  }
   const bool is_there = target.cache == nullptr || target.leave();
   if (!is_well) return complain(paths == nullptr ? 2 : 1, why);
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
@@ -93,6 +101,17 @@ int warmup(Warmup& warmup) {
   std::fflush(stdout);
   if (!is_there) return complain(1, "the job has ended, and the cache with it: --ram-keep 1 keeps it for the next");
   return status_of(report);
+}
+
+int warmup(Warmup& warmup) {
+  if (!warmup.background) return warmup_here(warmup, nullptr);
+  BackgroundChild child;
+  pid_t pid = 0;
+  const auto status = child.split(pid);
+  if (!status) return warmup_here(warmup, &child);
+  if (pid > 0)
+    fmt::print(stderr, "cubeshim: process {} loads in the background; cubeshim warmup --check says how far it is\n", pid);
+  return *status;
 }
 
 }  // namespace
@@ -107,7 +126,21 @@ void add_warmup(CLI::App& app, int& status) {
                    "Load what this file lists, a path a line or NUL-separated; - is standard input")
       ->type_name("FILE");
   auto* const check = command->add_flag("--check", options->check, "Only say how much of it is cached");
-  command->add_flag("--dry-run", options->dry_run, "Only say what would be fetched")->excludes(check);
+  auto* const dry_run =
+      command->add_flag("--dry-run", options->dry_run, "Only say what would be fetched; it needs no job")->excludes(check);
+  auto* const evict =
+      command
+          ->add_flag("--evict", options->evict,
+                     "Forget what is cached of it, so that it is fetched anew. Its room comes back with the end of the cache")
+          ->excludes(check)
+          ->excludes(dry_run);
+  command
+      ->add_flag("--background", options->background,
+                 "Go on without this terminal as soon as all that was given is found right; the summary goes where standard "
+                 "output leads, unless that is a terminal")
+      ->excludes(check)
+      ->excludes(dry_run)
+      ->excludes(evict);
   command->add_flag("--json", options->json, "The summary as one JSON object");
   add_progress_options(*command, options->progress);
   options->settings.add_to(*command, Settings::Which::all);

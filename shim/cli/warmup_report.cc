@@ -11,7 +11,13 @@ namespace cube::cli {
 namespace {
 
 const char* name_of(WarmupReport::What what) {
-  return what == WarmupReport::What::load ? "load" : what == WarmupReport::What::check ? "check" : "dry-run";
+  switch (what) {
+    case WarmupReport::What::load: return "load";
+    case WarmupReport::What::check: return "check";
+    case WarmupReport::What::dry_run: return "dry-run";
+    case WarmupReport::What::evict: break;
+  }
+  return "evict";
 }
 
 std::uint64_t loaded_files(const prefetch::PrefetchCounts& loaded) { return loaded.fetched + loaded.cached + loaded.demanded; }
@@ -41,6 +47,9 @@ std::string WarmupReport::text() const {
     if (loaded.fetched != 0)
       text += fmt::format(", {}/s", in_units(static_cast<std::uint64_t>(static_cast<double>(loaded.fetched_bytes) / seconds)));
     text += '\n';
+  } else if (what == What::evict) {
+    text += fmt::format("{} files: {} forgotten ({}), {} not cached, {} skipped\n", found.cached + found.absent + left_out,
+                        found.cached, in_units(found.cached_bytes), found.absent, left_out);
   } else {
     const std::uint64_t files = found.cached + found.absent;
     const double share = files == 0 ? 0.0 : 100.0 * static_cast<double>(found.cached) / static_cast<double>(files);
@@ -52,7 +61,7 @@ std::string WarmupReport::text() const {
     text += fmt::format("{}: {} {}, the first is {}\n", row.is_wanted ? "left out" : "skipped", row.count, row.reason, row.first);
   if (!room.region.empty())
     text += fmt::format("{}: {} of {} used by {} files\n", room.region, in_units(room.used), in_units(room.capacity), room.files);
-  if (what == What::dry_run && found.absent_bytes > room.capacity - std::min(room.used, room.capacity) && !room.region.empty())
+  if (what == What::dry_run && found.absent_bytes > room.capacity - std::min(room.used, room.capacity) && room.capacity != 0)
     text += "there is not room for all of it: give the job a larger CUBESHIM_RAM\n";
   return text;
 }
@@ -64,6 +73,10 @@ std::string WarmupReport::json() const {
     report["fetched_bytes"] = loaded.fetched_bytes;
     report["cached"] = loaded.cached;
     report["demanded"] = loaded.demanded;
+  } else if (what == What::evict) {
+    report["evicted"] = found.cached;
+    report["evicted_bytes"] = found.cached_bytes;
+    report["absent"] = found.absent;
   } else {
     report["cached"] = found.cached;
     report["cached_bytes"] = found.cached_bytes;

@@ -18,7 +18,7 @@ struct CacheRoom {
 CacheRoom room_of(const cache::Region& region);
 
 struct WarmupReport {
-  enum class What { load, check, dry_run } what = What::load;
+  enum class What { load, check, dry_run, evict } what = What::load;
   prefetch::PrefetchCounts loaded;  // of load
   SurveyCounts found;               // of the others
   std::vector<SkippedRow> skipped;

@@ -54,6 +54,10 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
   target.origins = cache::Origins::open(config.origins, target.parsed.errors).release();
   if (!target.parsed.errors.empty()) return target;
   const bool is_running = target.job.is_there();
+  if (only_look && region == nullptr) {
+    target.why = nothing_to_load_into(config, false);
+    return target;
+  }
   if (!is_running && !config.ram_keep && !(only_look && region != nullptr)) {
     target.why = nothing_to_load_into(config, region != nullptr);
     return target;

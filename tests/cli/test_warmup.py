@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import unittest
@@ -169,7 +170,8 @@ class Load(Warmup):
             ([], "nothing to load"),
             (["--filelist", "/no/such"], "/no/such"),
             (["--check", "--dry-run", "x"], "--dry-run"),
-            (["--max-file", "12Q", "x"], "CUBESHIM_MAX_FILE"),
+            (["--max-file", "12Q", "x"], '--max-file "12Q" is not usable'),
+            (["--evict", "--background", "x"], "--evict"),
         ):
             status, summary, errors = self.warmup(*words)
             self.assertEqual((status, summary, errors.count("\n")), (2, None, 1), errors)
@@ -249,6 +251,70 @@ class Looks(Warmup):
             (self.source / f"block{i}").write_bytes(bytes(1 << 20))
         done = self.command(*self.words("--dry-run", self.mount, ram="10M"))
         self.assertIn(b"there is not room for all of it", done.stdout)
+
+
+    def test_a_dry_run_needs_no_job_and_makes_no_cache(self):
+        for words, fits in ((["--ram", "32M"], True), (["--ram", "8M"], False)):
+            (self.source / "large").write_bytes(bytes(9 << 20))
+            done = self.command("warmup", "--name", self.name, *words, "--dry-run", self.mount)
+            self.assertEqual((done.returncode, done.stderr, self.region.exists()), (0, b"", False))
+            text = done.stdout.decode()
+            self.assertIn("61 files, ", text)
+            self.assertIn("61 to be fetched", text)
+            self.assertEqual("there is not room for all of it" in text, not fits, text)
+
+
+class Evicts(Warmup):
+    def test_what_was_evicted_is_fetched_again_and_the_rest_is_not(self):
+        self.warmup(self.mount)
+        before = self.asked_of_files("read")
+        status, summary, _ = self.warmup("--evict", self.mount / "a", self.mount / "b/3")
+        self.assertEqual((status, summary["evicted"], summary["absent"], summary["what"]), (0, 21, 0, "evict"))
+        self.assertEqual(self.asked_of_files("read"), before)
+        self.assertEqual(self.warmup("--evict", self.mount / "a")[1]["evicted"], 0)
+        status, summary, _ = self.warmup("--check", self.mount)
+        self.assertEqual((summary["cached"], summary["absent"]), (39, 21))
+        self.assertEqual(self.warmup(self.mount)[1]["fetched"], 21)
+        self.assertEqual(self.asked_of_files("read") - before, 21)
+
+    def test_a_running_job_reads_anew(self):
+        job = self.start_job()
+        status, summary, _ = self.warmup("--evict", self.mount / "a/0", keep=False)
+        self.assertEqual((status, summary["evicted"]), (0, 1))
+        _, errors = job.communicate(b"read\n", timeout=60)
+        report = json.loads(errors)
+        self.assertEqual(report["misses"] + report["prefetch"]["fetched"] - report["prefetch"]["duplicate"], 61)
+
+    def test_no_cache_is_nothing_to_evict(self):
+        status, summary, _ = self.warmup("--evict", self.mount, keep=False)
+        self.assertEqual((status, summary["evicted"], summary["absent"], self.region.exists()), (0, 0, 60, False))
+
+
+class Background(Warmup):
+    def test_it_goes_on_after_the_command_has_ended(self):
+        self.script("hold open 30")
+        log = self.data.parent / "log"
+        with open(log, "wb") as out:
+            command = self.start(*self.words("--json", "--background", self.mount), stdout=out, stderr=subprocess.PIPE)
+        line = command.stderr.readline().decode()
+        self.assertEqual(command.wait(60), 0)
+        pid = int(line.split("process ")[1].split()[0])
+        self.assertIn(f"cubeshim: process {pid} loads in the background; ", line)
+        self.wait_until_held()
+        self.assertEqual((os.getsid(pid), log.read_bytes()), (pid, b""))
+        ended = os.pidfd_open(pid)
+        self.addCleanup(os.close, ended)
+        self.script("go")
+        self.assertEqual(len(select.select([ended], [], [], 60)[0]), 1)
+        self.assertEqual(json.loads(log.read_text())["fetched"], 60)
+        self.assertEqual(self.warmup("--check", self.mount)[0], 0)
+
+    def test_wrong_use_is_told_as_ever(self):
+        for words, keep, status, text in ((["--filelist", "/no/such"], True, 2, "/no/such"), ([self.mount], False, 3, "no job is running"),
+                                          (["--max-file", "12Q", "x"], True, 2, '--max-file "12Q"')):
+            done = self.command(*self.words("--background", *words, keep=keep))
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (status, b"", 1), done.stderr)
+            self.assertIn(text, done.stderr.decode())
 
 
 class Shows(Warmup):
