@@ -14,7 +14,7 @@ class BackgroundChild {
  public:
   // In the child: nothing. In the parent: the status to end with. `pid` is the child's there, or 0 if the child has ended.
   std::optional<int> split(pid_t& pid);
-  // In the child: lets the parent go, and leaves its terminal and session. What is written to a terminal from now on is lost.
+  // In the child: lets the parent go, and leaves its terminal and session. Output to a terminal is lost from now on.
   void ready();
 
  private:
