@@ -19,6 +19,7 @@
 #include "cache/base/unique_fd.h"
 #include "shim/near_look.h"
 #include "shim/process.h"
+#include "shim/python_site.h"
 #include "shim/real_libc.h"
 #include "shim/spelling.h"
 
@@ -158,6 +159,7 @@ __attribute__((constructor)) void load() {
       complain(*parsed, about_origins);
       make_list_absolute(parsed->config);
     }
+    if (parsed->config.mode != base::Mode::off && parsed->config.prefetch && parsed->config.announce) python_site::start();
     if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off") spelling::start(parsed->config, leader);
     process::start(parsed->config, job, leader);
     pthread_atfork(process::before_libc_fork, process::after_libc_fork, process::in_libc_fork_child);

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "prefetch" / "python"
-ANNOUNCED = {"PYTHONPATH": f"{PACKAGE / 'site'}:{PACKAGE}"}  # as `cubeshim run` has it: a DataLoader announces its order
+ANNOUNCED = {"CUBESHIM_ANNOUNCE": "1"}  # the default; a Shim has 0, for most rows measure something else
 PREFETCH_OFF = {"CUBESHIM_PREFETCH": "0"}
 
 
@@ -29,7 +29,7 @@ class Shim:
     def environment(self) -> dict[str, str]:
         chosen = {"CUBESHIM_RAM": self.ram, "CUBESHIM_MODE": self.mode}
         return {"LD_PRELOAD": str(self.library), "CUBESHIM_PREFIXES": str(self.prefix), "CUBESHIM_NAME": self.name,
-                "CUBESHIM_STATS": str(self.stats) if self.stats else "off", "CUBESHIM_STATS_FORMAT": "json",
+                "CUBESHIM_ANNOUNCE": "0", "CUBESHIM_STATS": str(self.stats) if self.stats else "off", "CUBESHIM_STATS_FORMAT": "json",
                 **{name: value for name, value in chosen.items() if value is not None}, **dict(self.more)}
 
 

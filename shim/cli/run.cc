@@ -10,6 +10,7 @@
 #include "shim/cli/commands.h"
 #include "shim/cli/library.h"
 #include "shim/cli/settings.h"
+#include "shim/python_site.h"
 
 namespace cube::cli {
 namespace {
@@ -20,14 +21,6 @@ struct Run {
   std::vector<std::string> program;
   bool is_not_announced = false;
 };
-
-// So that the data loaders of every Python of the job tell what they will read. If the package is not found, or has a name that
-// the variable cannot hold, the job goes without.
-void announce() {
-  const std::string installed = own_folder() + "../" CUBESHIM_DATA_FOLDER "/cubeshim/python";
-  const std::string package = first_found({installed, own_folder() + CUBESHIM_PYTHON_FROM_BUILD});
-  if (!package.empty() && package.find(':') == std::string::npos) put_in_front("PYTHONPATH", package + "/site:" + package);
-}
 
 int run(const Run& run) {
   if (run.program.empty()) {
@@ -59,7 +52,12 @@ int run(const Run& run) {
   // A job of its own, also where this command runs inside another.
   unsetenv("CUBESHIM_JOB");
   put_in_front("LD_PRELOAD", library);
-  if (!run.is_not_announced) announce();
+  if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
+  if (parsed.config.announce && !run.is_not_announced) {
+    // The library does so itself where the program is a Python; a program that embeds one needs it from here.
+    const std::string site = shim::python_site::find_beside(library.c_str());
+    if (!site.empty()) shim::python_site::add(site);
+  }
 
   std::vector<char*> arguments;
   arguments.reserve(run.program.size() + 1);
@@ -91,8 +89,7 @@ void add_run(CLI::App& app, int& status) {
   options->settings.add_to(*command, Settings::Which::all);
   command->add_option("--library", options->library, "libcubeshim.so, if it is not the one that came with this command")
       ->type_name("PATH");
-  command->add_flag("--no-announce", options->is_not_announced,
-                    "Python's data loaders do not tell what they will read (PYTHONPATH stays as it is)");
+  command->add_flag("--no-announce", options->is_not_announced, "The same as --announce 0");
   command->footer("Usage: cubeshim run [OPTIONS] [--] PROGRAM [ARGUMENTS]");
   // From the first word that is no option of ours, everything is the program's.
   command->prefix_command();

@@ -1,9 +1,11 @@
 """Tells cubeshim which files the program will read next, so that they are there before it asks.
 
 `import cubeshim` is all that a program with torch's (or PaddlePaddle's) DataLoader needs: the order of its sampler is
-announced as it is drawn. Nothing is imported until a DataLoader is, and batches, their order and random generators are as
-without it. Other programs say their order themselves: announce().
+announced as it is drawn, unless CUBESHIM_ANNOUNCE is 0. Nothing is imported until a DataLoader is, and batches, their order
+and random generators are as without it. Other programs say their order themselves: announce().
 """
+import os
+
 from cubeshim import _hook
 
 __all__ = ["announce"]
@@ -18,4 +20,5 @@ def announce(paths, epoch=0):
     return Announcement(paths, epoch)
 
 
-_hook.install()
+if os.environ.get("CUBESHIM_ANNOUNCE") != "0":
+    _hook.install()

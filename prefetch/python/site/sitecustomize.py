@@ -1,21 +1,31 @@
-# Put before all others on PYTHONPATH by `cubeshim run`: every Python of the job announces what its data loaders will
-# read. The sitecustomize that would have run instead, if there is one, runs too.
+# Put in front of PYTHONPATH by the library, in every Python, and by `cubeshim run`: the job announces what its data loaders
+# will read. The sitecustomize that would have run instead, if there is one, runs too.
+import os
 import sys
+
+HERE = os.path.realpath(os.path.dirname(__file__))
 
 
 def announce():
     if sys.version_info < (3, 7):
         return
+    above = os.path.dirname(HERE)
+    # In a wheel this directory is a part of the package. The package comes by its place, for PYTHONPATH does not name it.
+    parent = above if os.path.isdir(os.path.join(above, "cubeshim")) else os.path.dirname(above)
+    sys.path.insert(0, parent)
     try:
         import cubeshim
     except Exception:
         pass
+    finally:
+        sys.path.remove(parent)
 
 
 def run_shadowed():
-    import os
-    here = os.path.dirname(os.path.realpath(__file__))
-    places = [place for place in sys.path if os.path.realpath(place or ".") != here]
+    # Places before this one are another sitecustomize's of ours, which has been run.
+    found_here = [os.path.realpath(place or ".") == HERE for place in sys.path]
+    first = found_here.index(True) + 1 if True in found_here else 0
+    places = [place for place, is_here in list(zip(sys.path, found_here))[first:] if not is_here]
     if sys.version_info < (3, 5):
         import imp
         try:

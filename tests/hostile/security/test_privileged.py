@@ -59,6 +59,18 @@ class WithMoreRights(Case):
         subprocess.run(["setcap", "cap_dac_read_search+ep", self.program], check=True)
         self.expect_nothing()
 
+    def test_pythonpath_of_a_setuid_python_stays(self):
+        self.program = shutil.copy("/usr/bin/printenv", self.job.path("python3"))
+        self.job.file = "PYTHONPATH"
+        site = os.path.join(os.path.dirname(self.job.library), "site")
+        os.makedirs(site)
+        open(os.path.join(site, "sitecustomize.py"), "w").close()
+        os.chmod(self.program, 0o755)
+        self.assertEqual(self.run_program().stdout, f"{os.path.realpath(site)}\n")
+        os.chown(self.program, NOBODY, NOBODY)
+        os.chmod(self.program, 0o4755)
+        self.assertEqual(self.run_program().stdout, "")
+
     def test_settings_of_the_caller_do_not_reach_a_setuid_program_by_ld_preload(self):
         os.chmod(self.program, 0o4755)
         done = self.job.run([self.program, self.job.file], as_user(USER))

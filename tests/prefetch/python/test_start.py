@@ -1,6 +1,7 @@
-"""How the package comes into a program: by import, before or after torch, or by `cubeshim run`, and what it costs then."""
+"""How the package comes into a program: by import, before or after torch, by its sitecustomize, or by `cubeshim run`."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -127,7 +128,7 @@ class Import(Case):
 class Site(Case):
     def setUp(self):
         super().setUp()
-        self.path = {"PYTHONPATH": f"{PACKAGE / 'site'}:{PACKAGE}"}
+        self.path = {"PYTHONPATH": str(PACKAGE / "site")}
 
     def test_no_import_is_needed(self):
         self.check_loop("", env=self.path)
@@ -145,6 +146,32 @@ class Site(Case):
         expected = plain.stdout if plain.stdout != "None\n" else f"{PACKAGE}/site/sitecustomize.py\n"
         self.assertEqual(done.stdout, expected)
 
+    def test_two_of_ours_run_once_each(self):
+        """Of two versions, of one that is spelled in two ways, and of one whose files are links."""
+        copy, linked, other = (self.dir / name for name in ("copy", "linked", "other"))
+        shutil.copytree(PACKAGE, copy)
+        (linked / "site").mkdir(parents=True)
+        (linked / "site" / "sitecustomize.py").symlink_to(PACKAGE / "site" / "sitecustomize.py")
+        (linked / "cubeshim").symlink_to(PACKAGE / "cubeshim")
+        (self.dir / "alias").symlink_to(PACKAGE / "site")
+        other.mkdir()
+        (other / "sitecustomize.py").write_text("print('ran')\n")
+        for places in ((copy / "site", PACKAGE / "site"), (PACKAGE / "site", self.dir / "alias", PACKAGE / "site"), (linked / "site",)):
+            done = self.python("import sys, cubeshim\nprint(cubeshim.__file__)",
+                               env={"PYTHONPATH": ":".join(map(str, [*places, other]))})
+            self.assertEqual((done.stdout, done.stderr), (f"ran\n{places[0].parent}/cubeshim/__init__.py\n", ""))
+
+    def test_an_old_python_is_left_alone(self):
+        done = self.python(f"import runpy, sys\nsys.version_info = (3, 6, 15)\nbefore = list(sys.path)\n"
+                           f"runpy.run_path({str(PACKAGE / 'site' / 'sitecustomize.py')!r})\n"
+                           f"print('cubeshim' in sys.modules, sys.path == before)")
+        self.assertEqual((done.stdout, done.stderr), ("False True\n", ""))
+
+    def test_not_if_the_user_says_so(self):
+        code = "import sys\nprint([type(finder).__name__ for finder in sys.meta_path if type(finder).__module__ == 'cubeshim._hook'])"
+        self.assertEqual(self.python(code, env=self.path).stdout, "['Finder']\n")
+        self.assertEqual(self.python(code, env=self.path | {"CUBESHIM_ANNOUNCE": "0"}).stdout, "[]\n")
+
     def test_the_trouble_of_the_other_is_its_own(self):
         other = self.dir / "other"
         other.mkdir()
@@ -159,19 +186,28 @@ class Run(Case):
     PRINT = "import os, sys\nprint(os.environ.get('PYTHONPATH'), 'cubeshim' in sys.modules)"
 
     def run_command(self, code, *options, env=None):
-        command = [os.environ["CUBESHIM_COMMAND"], "run", "-p", self.dir, "--ram-dir", "/dev/shm", "--name",
-                   f"python-{os.getpid()}", *options, "--"]
-        return self.python(code, before=command, env=env)
+        return self.python(code, before=self.command(*options), env=env)
+
+    def command(self, *options):
+        return [os.environ["CUBESHIM_COMMAND"], "run", "-p", self.dir, "--ram-dir", "/dev/shm", "--name",
+                f"python-{os.getpid()}", *options, "--"]
 
     def test_puts_the_package_in_front(self):
         done = self.run_command(self.PRINT, env={"PYTHONPATH": "/mine:/too"})
-        self.assertEqual(done.stdout, f"{PACKAGE}/site:{PACKAGE}:/mine:/too True\n", done.stderr)
+        self.assertEqual(done.stdout, f"{PACKAGE}/site:/mine:/too True\n", done.stderr)
         self.env.pop("PYTHONPATH", None)
-        self.assertEqual(self.run_command(self.PRINT).stdout, f"{PACKAGE}/site:{PACKAGE} True\n")
+        self.assertEqual(self.run_command(self.PRINT).stdout, f"{PACKAGE}/site True\n")
 
     def test_or_does_not(self):
-        done = self.run_command(self.PRINT, "--no-announce", env={"PYTHONPATH": "/mine"})
-        self.assertEqual(done.stdout, "/mine False\n", done.stderr)
+        for words in (["--no-announce"], ["--announce", "0"], ["--announce", "1", "--no-announce"]):
+            done = self.run_command(self.PRINT, *words, env={"PYTHONPATH": "/mine"})
+            self.assertEqual(done.stdout, "/mine False\n", done.stderr)
+
+    def test_a_program_that_embeds_python_has_it_too(self):
+        program = self.dir / "trainer"
+        shutil.copy("/usr/bin/printenv", program)
+        done = subprocess.run([*self.command(), program, "PYTHONPATH"], env=self.env, stdout=subprocess.PIPE, text=True, timeout=100)
+        self.assertEqual(done.stdout, f"{PACKAGE}/site\n")
 
     def test_an_installed_command_finds_the_installed_package(self):
         to = self.dir / "prefix"
@@ -179,7 +215,7 @@ class Run(Case):
         os.environ["CUBESHIM_COMMAND"], before = str(to / "bin" / "cubeshim"), os.environ["CUBESHIM_COMMAND"]
         self.addCleanup(os.environ.update, CUBESHIM_COMMAND=before)
         package = to / "share" / "cubeshim" / "python"
-        self.assertEqual(self.run_command(self.PRINT).stdout, f"{package}/site:{package} True\n")
+        self.assertEqual(self.run_command(self.PRINT).stdout, f"{package}/site True\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,89 @@
+#include "shim/python_site.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+
+#include "cache/base/proc_fd_name.h"
+#include "cache/base/sys.h"
+#include "cache/base/unique_fd.h"
+
+namespace cube::shim::python_site {
+namespace {
+
+namespace sys = base::sys;
+
+constexpr const char* k_python_path = "PYTHONPATH";
+
+// As seen from the directory of the library: PREFIX/lib or lib64 (also of a wheel's prefix), PREFIX/lib/MACHINE as Debian has it,
+// a build directory, and beside the library.
+constexpr const char* k_places[] = {"../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site",
+                                    "../../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site", CUBESHIM_SITE_FROM_BUILD, "site"};
+
+std::string link_target(const char* path) {
+  char text[PATH_MAX];
+  const long n = sys::readlink(path, text, sizeof text);
+  return sys::failed(n) ? std::string() : std::string(text, static_cast<std::size_t>(n));
+}
+
+// Empty: it is no directory that holds a sitecustomize.
+std::string real_site(const std::string& place) {
+  const long number = sys::open(place.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (sys::failed(number)) return {};
+  const base::UniqueFd fd(static_cast<int>(number));
+  struct ::stat st {};
+  if (sys::failed(sys::fstatat(fd.get(), "sitecustomize.py", &st, 0))) return {};
+  return link_target(base::ProcFdName(fd.get()).c_str());
+}
+
+bool holds(std::string_view list, std::string_view entry) {
+  while (true) {
+    const std::size_t end = std::min(list.find(':'), list.size());
+    if (list.substr(0, end) == entry) return true;
+    if (end == list.size()) return false;
+    list.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
+std::string find_beside(const char* library) {
+  const std::string_view path = library;
+  const std::string folder(path.substr(0, path.rfind('/') + 1));
+  for (const char* const place : k_places) {
+    const std::string site = real_site(folder + place);
+    if (!site.empty()) return site.find(':') == std::string::npos ? site : std::string();
+  }
+  return {};
+}
+
+bool is_interpreter(std::string_view name) {
+  const std::string_view head = name.starts_with("pypy") ? "pypy" : "python";
+  if (!name.starts_with(head)) return false;
+  name.remove_prefix(head.size());
+  const auto drop = [&name](std::string_view set) { name.remove_prefix(std::min(name.find_first_not_of(set), name.size())); };
+  drop("0123456789.");
+  drop("dmtu");  // the flags of its ABI: debug, pymalloc, no GIL, wide Unicode
+  return name.empty() || name == "-dbg" || name == "-debug" || name == "-c";
+}
+
+void add(const std::string& site) {
+  const char* const others = std::getenv(k_python_path);
+  const std::string_view list = others != nullptr ? others : "";
+  if (holds(list, site)) return;
+  // An empty entry at the end would be the working directory.
+  setenv(k_python_path, list.empty() ? site.c_str() : (site + ":").append(list).c_str(), 1);
+}
+
+void start() {
+  const std::string program = link_target("/proc/self/exe");
+  if (!is_interpreter(std::string_view(program).substr(program.rfind('/') + 1))) return;
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<const void*>(&start), &library) == 0 || library.dli_fname == nullptr) return;
+  const std::string site = find_beside(library.dli_fname);
+  if (!site.empty()) add(site);
+}
+
+}  // namespace cube::shim::python_site

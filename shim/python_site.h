@@ -1,0 +1,24 @@
+// The directory `site` of the Python package. Its sitecustomize has a Python's data loaders announce what they will read, and
+// runs if PYTHONPATH names the directory.
+// Thread safety: find_beside and is_interpreter are pure but for the file system; add and start change the environment.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace cube::shim::python_site {
+
+// The site directory that belongs to the library at this path, by its real path. Empty: there is none, or PYTHONPATH cannot
+// hold its name.
+std::string find_beside(const char* library);
+
+// Is a program of this file name a Python: python3.11, python3.13t, python3-dbg, pypy3.10?
+bool is_interpreter(std::string_view name);
+
+// Puts `site` in front of PYTHONPATH, unless an entry of it is that directory already.
+void add(const std::string& site);
+
+// Before main, in the library: if this program is a Python and the package lies beside the library, add().
+void start();
+
+}  // namespace cube::shim::python_site

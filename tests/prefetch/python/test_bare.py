@@ -1,0 +1,111 @@
+"""`LD_PRELOAD=libcubeshim.so python train.py`, without the command: which programs get the package, and which do not."""
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+
+from test_start import Case, PACKAGE, Path
+
+LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
+SITE = PACKAGE / "site"
+PRINT = "import os, sys; print(os.environ.get('PYTHONPATH'), 'cubeshim' in sys.modules)"
+
+
+class Bare(Case):
+    def setUp(self):
+        super().setUp()
+        self.env.pop("PYTHONPATH", None)
+        self.env.update(LD_PRELOAD=str(LIBRARY), CUBESHIM_PREFIXES=str(self.dir), CUBESHIM_STATS="off")
+
+    def of(self, program, *words, **env):
+        done = subprocess.run([program, *words], env=self.env | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
+        self.assertEqual((done.returncode > 0, done.stderr), (done.stdout == "", ""))
+        return done.stdout
+
+    def print_of(self, *words, **env):
+        return self.of("/usr/bin/python3", *words, "-c", PRINT, **env)
+
+    def test_the_loop_announces(self):
+        self.check_loop("")
+
+    def test_workers_by_spawn_and_children_have_it_once(self):
+        self.check_loop("", "dict(num_workers=2, multiprocessing_context='spawn')")
+        chain = "import os, sys; os.execv(sys.executable, [sys.executable, '-c', sys.argv[1], *sys.argv[2:]])"
+        self.assertEqual(self.of("/usr/bin/python3", "-c", chain, chain, PRINT), f"{SITE} True\n")
+        shell = f"/usr/bin/python3 -c \"{PRINT}\""
+        self.assertEqual(self.of("/usr/bin/python3", "-c", "import os, sys; os.system(sys.argv[1])", shell, PYTHONPATH="/mine"),
+                         f"{SITE}:/mine True\n")
+
+    def test_in_front_of_what_is_there(self):
+        self.assertEqual(self.print_of(PYTHONPATH="/mine:/too"), f"{SITE}:/mine:/too True\n")
+        self.assertEqual(self.print_of(PYTHONPATH=""), f"{SITE} True\n")
+        # A user who has put something before it, or a path that only begins as it does.
+        self.assertEqual(self.print_of(PYTHONPATH=f"/mine:{SITE}"), f"/mine:{SITE} True\n")
+        self.assertEqual(self.print_of(PYTHONPATH=f"{SITE}s:/mine"), f"{SITE}:{SITE}s:/mine True\n")
+
+    def test_not_where_the_user_says_so(self):
+        for env in ({"CUBESHIM_ANNOUNCE": "0"}, {"CUBESHIM_PREFETCH": "0"}, {"CUBESHIM_MODE": "off"}, {"CUBESHIM_PREFIXES": ""}):
+            self.assertEqual(self.print_of(**env), "None False\n")
+        # Python does not read the variable.
+        for word in ("-I", "-E"):
+            self.assertEqual(self.print_of(word), f"{SITE} False\n")
+
+    def test_python_by_its_name(self):
+        pythons = ("python", "python2.7", "python3", "python3.13t", "python3.11d", "python3.11-dbg", "python3.7m", "pypy3", "pypy3.10-c")
+        others = ("printenv", "trainer", "pythonic", "python3-config", "bpython", "pypyjit", "blender")
+        for name in pythons + others:
+            shutil.copy("/usr/bin/printenv", self.dir / name)
+            with self.subTest(name):
+                self.assertEqual(self.of(self.dir / name, "PYTHONPATH"), f"{SITE}\n" if name in pythons else "")
+        # By the program's own file, and not the name by which it was called.
+        (self.dir / "train").symlink_to(self.dir / "python3")
+        self.assertEqual(self.of(self.dir / "train", "PYTHONPATH"), f"{SITE}\n")
+
+    def test_a_venv(self):
+        place = self.dir / "venv"
+        for more in ((), ("--copies",)):
+            subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", "--clear", *more, place], check=True, timeout=100)
+            code = PRINT + "; print(sys.prefix)"
+            self.assertEqual(self.of(place / "bin" / "python", "-c", code), f"{SITE} True\n{place}\n")
+
+    def test_the_sitecustomize_that_would_have_run_runs(self):
+        """The venv's; or the distribution's, where that comes first."""
+        place = self.dir / "venv"
+        subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", place], check=True, timeout=100)
+        packages, = place.glob("lib/python*/site-packages")
+        (packages / "sitecustomize.py").write_text("")
+        for program in (place / "bin" / "python", "/usr/bin/python3"):
+            words = (program, "-c", "import sitecustomize; print(sitecustomize.__file__)")
+            self.assertEqual(self.of(*words), self.of(*words, LD_PRELOAD=""))
+
+    def test_where_the_package_lies(self):
+        """A wheel's, an installed one's, and none."""
+        wheel, alone, odd = (self.dir / name for name in ("wheel/cubeshim", "alone", "o:dd"))
+        shutil.copytree(PACKAGE / "cubeshim", wheel)
+        shutil.copytree(SITE, wheel / "site")
+        (wheel.parent / "other.py").write_text("")  # beside it, of another Python perhaps: not to be found by this one
+        shutil.copytree(wheel, odd)
+        alone.mkdir()
+        for place in (wheel, alone, odd):
+            shutil.copy(LIBRARY, place)
+        code = PRINT + "; import importlib.util; print(importlib.util.find_spec('other'))"
+        self.assertEqual(self.of("/usr/bin/python3", "-c", code, LD_PRELOAD=str(wheel / LIBRARY.name)), f"{wheel}/site True\nNone\n")
+        self.assertEqual(self.print_of(LD_PRELOAD=str(alone / LIBRARY.name)), "None False\n")
+        # Neither the loader nor PYTHONPATH can hold a colon; a link leads there.
+        (self.dir / "link").symlink_to(odd)
+        self.assertEqual(self.print_of(LD_PRELOAD=str(self.dir / "link" / LIBRARY.name)), "None False\n")
+        # A library in PREFIX/lib/MACHINE, as Debian has it.
+        shutil.copytree(PACKAGE, self.dir / "usr" / "share" / "cubeshim" / "python")
+        shutil.copytree(alone, self.dir / "usr" / "lib" / "x86_64-linux-gnu")
+        library = self.dir / "usr" / "lib" / "x86_64-linux-gnu" / LIBRARY.name
+        self.assertEqual(self.print_of(LD_PRELOAD=str(library)), f"{self.dir}/usr/share/cubeshim/python/site True\n")
+        to = self.dir / "prefix"
+        subprocess.run(["cmake", "--install", os.environ["CUBESHIM_BUILD"], "--prefix", to], check=True, capture_output=True)
+        library, = itertools.chain(to.glob("lib/*.so"), to.glob("lib/*/*.so"), to.glob("lib64/*.so"))
+        self.assertEqual(self.print_of(LD_PRELOAD=str(library)), f"{to}/share/cubeshim/python/site True\n")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
