@@ -3,64 +3,73 @@ import bisect
 import os
 import sys
 
+from cubeshim._lists import is_absolute, is_list, is_path, of_lists, own, resolve_below
 
-def is_path(value):
-    return isinstance(value, (str, bytes, os.PathLike))
-
-
-def path_of(entry):
-    """A path, or the first of a tuple."""
-    return entry[0] if isinstance(entry, (tuple, list)) and entry else entry
+MOST_NESTED = 8
 
 
-def is_list(value, length):
-    """One that holds something that is, or begins with, a path for each index."""
-    return (hasattr(value, "__getitem__") and hasattr(value, "__len__") and not isinstance(value, (str, bytes, dict))
-            and len(value) == length and length > 0 and is_path(path_of(value[0])))
+def is_of(dataset, module, name):
+    known = getattr(sys.modules.get(module), name, None)
+    return isinstance(known, type) and issubclass(type(dataset), known)
 
 
-def side_by_side(lists):
-    return lambda index: [path_of(entries[index]) for entries in lists]
+def kind_of(dataset):
+    for module in ("torch.utils.data", "paddle.io"):
+        for name in ("IterableDataset", "Subset", "ConcatDataset"):
+            if is_of(dataset, module, name):
+                return name
+    return None
 
 
-def plain(dataset, name):
-    """An attribute that costs nothing and changes nothing to look at: a property may do anything."""
-    value = getattr(dataset, "__dict__", {}).get(name)
-    if value is None and not isinstance(getattr(type(dataset), name, None), property):
-        value = getattr(type(dataset), name, None)
-    return value
-
-
-def of_named_lists(dataset, length):
-    method = getattr(dataset, "train_data_list", None)
-    if callable(method):
-        lists = method()
-        if is_list(lists, length):
-            lists = [lists]
-        if lists and all(is_list(entries, length) for entries in lists):
-            return side_by_side(list(lists))
-    for name in ("samples", "imgs"):
-        entries = plain(dataset, name)
-        if is_list(entries, length):
-            return side_by_side([entries])
-    lists = [plain(dataset, name) for name in ("images", "targets")]  # VOC: a picture and its annotation
-    return side_by_side(lists) if all(is_list(entries, length) for entries in lists) else None
+def of_method(dataset, length):
+    """A data set that has this method says itself what it reads."""
+    method = getattr(dataset, "train_data_list", None) if hasattr(type(dataset), "train_data_list") else None
+    if not callable(method):
+        return None
+    lists = method()
+    if is_list(lists, length):
+        lists = [lists]
+    return resolve_below(list(lists), "") if lists and all(is_list(entries, length) for entries in lists) else None
 
 
 def of_coco(dataset):
-    coco, root, ids = (plain(dataset, name) for name in ("coco", "root", "ids"))
+    coco, root, ids = (own(dataset).get(name) for name in ("coco", "root", "ids"))
     if not is_path(root) or not hasattr(coco, "loadImgs") or not hasattr(ids, "__getitem__"):
         return None
     return lambda index: [os.path.join(root, coco.loadImgs(ids[index])[0]["file_name"])]
 
 
-def of_parts(dataset, kind):
+def of_hugging_face(dataset):
+    """Columns of pictures and the like that hold a path and no bytes."""
+    if not is_of(dataset, "datasets", "Dataset"):
+        return None
+    table, indices, wanted = own(own(dataset)["_data"])["table"], own(dataset)["_indices"], own(dataset)["_format_columns"]
+    compute = sys.modules["pyarrow.compute"]
+    columns = []
+    for field in table.schema:
+        parts = {field.type.field(i).name for i in range(field.type.num_fields)}
+        if {"bytes", "path"} <= parts and (wanted is None or field.name in wanted):
+            column = table.column(field.name)
+            if compute.struct_field(column, "bytes").null_count == len(column):
+                columns.append(compute.struct_field(column, "path"))
+    if not columns:
+        return None
+    rows = None if indices is None else own(indices)["table"].column(0)
+
+    def resolve(index):
+        row = index if rows is None else rows[index].as_py()
+        # The columns hold bare names where the bytes were elsewhere.
+        return [path for path in (column[row].as_py() for column in columns) if is_absolute(path)]
+    return resolve
+
+
+def of_parts(dataset, kind, depth):
     """Subset and ConcatDataset of torch or paddle."""
     if kind == "Subset":
-        inner, indices = resolver(dataset.dataset), dataset.indices
+        inner, indices = resolver(own(dataset).get("dataset"), depth), own(dataset).get("indices")
         return inner and (lambda index: inner(indices[index]))
-    parts = [resolver(part) for part in dataset.datasets]
-    ends = list(dataset.cumulative_sizes)
+    parts = [resolver(part, depth) for part in own(dataset)["datasets"]]
+    ends = list(own(dataset)["cumulative_sizes"])
     if not any(parts):
         return None
 
@@ -72,19 +81,33 @@ def of_parts(dataset, kind):
     return resolve
 
 
-def kind_of(dataset):
-    for module in ("torch.utils.data", "paddle.io"):
-        for name in ("IterableDataset", "Subset", "ConcatDataset"):
-            known = getattr(sys.modules.get(module), name, None)
-            if isinstance(known, type) and isinstance(dataset, known):
-                return name
+def of_wrapped(dataset, length, depth):
+    """One that hands its index on: to another data set of the same length, or to a reader (timm)."""
+    for name in ("reader", "parser"):
+        reader = own(dataset).get(name)
+        found = None if reader is None else of_lists(reader, length)
+        if found is not None:
+            return found
+    for name in ("dataset", "base_dataset", "base", "ds", "data"):
+        inner = own(dataset).get(name, own(dataset).get("_" + name))
+        is_known = any(is_of(inner, *known) for known in (("torch.utils.data", "Dataset"), ("datasets", "Dataset")))
+        if is_known and kind_of(inner) != "IterableDataset" and hasattr(type(inner), "__len__") and len(inner) == length:
+            found = resolver(inner, depth)
+            if found is not None:
+                return found
     return None
 
 
-def resolver(dataset):
+def resolver(dataset, depth=MOST_NESTED):
     kind = kind_of(dataset)
-    if kind == "IterableDataset" or not hasattr(dataset, "__getitem__") or not hasattr(type(dataset), "__len__"):
+    can_be_asked = hasattr(type(dataset), "__getitem__") and hasattr(type(dataset), "__len__")
+    if depth == 0 or kind == "IterableDataset" or not can_be_asked:
         return None
     if kind is not None:
-        return of_parts(dataset, kind)
-    return of_named_lists(dataset, len(dataset)) or of_coco(dataset)
+        return of_parts(dataset, kind, depth - 1)
+    if is_of(dataset, "datasets", "Dataset"):
+        return of_hugging_face(dataset)
+    length = len(dataset)
+    if type(dataset) in (list, tuple):
+        return resolve_below([dataset], "") if is_list(dataset, length) else None
+    return of_method(dataset, length) or of_lists(dataset, length) or of_coco(dataset) or of_wrapped(dataset, length, depth - 1)

@@ -6,20 +6,34 @@ from cubeshim._loaders import ahead
 from cubeshim._log import trouble
 
 
-def policy_for(sampler, batch=1):
-    """What is known of the order of torch's own samplers; a subclass may do anything."""
+def is_of(kind, packages, *names):
+    return kind.__module__.split(".")[0] in packages and kind.__name__ in names
+
+
+def policy_for(sampler, batch=1, share=1):
+    """What is known of the order of torch's own samplers, accelerate's and lightning's; a subclass may do anything. A draw takes
+    `batch` indices, or if the sampler makes batches, `share` of them."""
     from torch.utils.data import distributed, sampler as torchs
     kind = type(sampler)
     if kind is torchs.BatchSampler:
         if batch > 1:
             return Never()
-        inner = policy_for(sampler.sampler, sampler.batch_size)
+        inner = policy_for(sampler.sampler, sampler.batch_size * share)
+        return Watched(sampler) if type(inner) is Watched else inner
+    if is_of(kind, ("accelerate",), "BatchSamplerShard") and batch == share == 1:
+        inner = policy_for(sampler.batch_sampler, 1, 1 if sampler.split_batches else sampler.num_processes)
         return Watched(sampler) if type(inner) is Watched else inner
     if kind in (torchs.SequentialSampler, torchs.SubsetRandomSampler, torchs.WeightedRandomSampler,
                 distributed.DistributedSampler, list, tuple, range):
         return Fixed()
-    if kind is torchs.RandomSampler:
-        if sampler.generator is None:
+    # They take their whole order at the first draw.
+    if is_of(kind, ("lightning", "lightning_fabric", "pytorch_lightning"), "DistributedSamplerWrapper", "UnrepeatedDistributedSampler",
+             "UnrepeatedDistributedSamplerWrapper"):
+        return Fixed()
+    # accelerate's seeds a generator that the program sees when it begins, and counts its epoch when it ends.
+    is_seedable = is_of(kind, ("accelerate",), "SeedableRandomSampler")
+    if kind is torchs.RandomSampler or is_seedable:
+        if sampler.generator is None and not is_seedable:
             return Fixed()  # from a generator of its own, seeded at the first draw
         if sampler.replacement:
             return Never()

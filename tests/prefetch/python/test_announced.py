@@ -1,16 +1,13 @@
 """What the server hears while a loop runs: paths in the sampler's order, epochs, ranks; and what servers may do to us."""
-import ctypes
 import itertools
 import os
 import socket
-import sys
 import threading
-import types
 import unittest
 
 from support import *  # noqa: F403
 from cubeshim import _channel
-from torch.utils.data import ConcatDataset, DistributedSampler, Subset
+from torch.utils.data import DistributedSampler
 
 
 def connections_of_channels():
@@ -124,97 +121,6 @@ class Heard(Case):
         iterator, _ = begun(DataLoader(Files(10), collate_fn=as_is))
         client = server.wait_for_order(2)[1]
         self.assertEqual((client.rank, client.world), (0, 1))
-
-
-class DataSets(Case):
-    def heard(self, dataset, **more):
-        """Announced for the whole of it, in order."""
-        server = self.serve()
-        iterator, _ = begun(DataLoader(dataset, collate_fn=as_is, **more))
-        heard = server.wait_for_order()[0].paths()
-        server.stop()
-        return heard
-
-    def make(self, names):
-        names = list(names)
-        for name in names:
-            path = self.dir / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(PICTURE)
-        return [str(self.dir / name) for name in names]
-
-    def test_folders_of_torchvision(self):
-        from torchvision.datasets import DatasetFolder, ImageFolder
-        names = self.make(f"{kind}/{i}.jpg" for kind in ("a", "b") for i in range(5))
-        self.assertEqual(self.heard(ImageFolder(str(self.dir), is_valid_file=lambda p: p.endswith(".jpg"))), names)
-        self.assertEqual(self.heard(DatasetFolder(str(self.dir), lambda path: path, (".jpg",))), names)
-
-    def test_voc(self):
-        from torchvision.datasets import VOCDetection
-        base = self.dir / "VOCdevkit" / "VOC2007"
-        names = [f"{i:06}" for i in range(4)]
-        (base / "ImageSets" / "Main").mkdir(parents=True)
-        (base / "ImageSets" / "Main" / "train.txt").write_text("\n".join(names) + "\n")
-        (base / "JPEGImages").mkdir()
-        (base / "Annotations").mkdir()
-        for name in names:
-            (base / "JPEGImages" / f"{name}.jpg").write_bytes(PICTURE)
-            (base / "Annotations" / f"{name}.xml").write_text("<annotation><object/></annotation>")
-        heard = self.heard(VOCDetection(str(self.dir), "2007", "train"))
-        self.assertEqual(heard, [str(base / f) for n in names for f in (f"JPEGImages/{n}.jpg", f"Annotations/{n}.xml")])
-
-    def test_coco(self):
-        from torchvision.datasets import CocoDetection
-        names = self.make(f"{i}.jpg" for i in range(4))
-        dataset = CocoDetection.__new__(CocoDetection)  # its constructor needs pycocotools, which reads such an index
-        dataset.root, dataset.ids = str(self.dir), [30, 10, 20, 0]
-        dataset.transforms = None
-        dataset.coco = types.SimpleNamespace(loadImgs=lambda i: [{"file_name": f"{i // 10}.jpg"}], getAnnIds=lambda i: [],
-                                             loadAnns=lambda ids: [])
-        self.assertEqual(self.heard(dataset), [names[i] for i in (3, 1, 2, 0)])
-
-    def test_lists_side_by_side(self):
-        class Lists(torch.utils.data.Dataset):
-            def train_data_list(self):
-                random.random()  # which the loop must not see
-                return [[f"/data/x{i}" for i in range(6)], [f"/data/y{i}" for i in range(6)]]
-
-            def __len__(self):
-                return 6
-
-            def __getitem__(self, index):
-                return index
-        before = random.getstate()
-        self.assertEqual(self.heard(Lists(), sampler=[4, 0]), ["/data/x4", "/data/y4", "/data/x0", "/data/y0"])
-        self.assertEqual(random.getstate(), before)
-
-    def test_imgs_and_parts(self):
-        class Imgs(torch.utils.data.Dataset):
-            def __init__(self, name):
-                self.imgs = [f"/data/{name}{i}" for i in range(4)]
-
-            def __len__(self):
-                return 4
-
-            def __getitem__(self, index):
-                return index
-
-        class Nothing(Imgs):
-            def __init__(self):
-                pass
-        a, b = Imgs("a"), Imgs("b")
-        self.assertEqual(self.heard(a), a.imgs)
-        self.assertEqual(self.heard(Subset(a, [3, 1])), ["/data/a3", "/data/a1"])
-        both = ConcatDataset([a, Nothing(), Subset(b, torch.tensor([2, 0]))])
-        self.assertEqual(self.heard(both, sampler=[8, 0, 5, -1, 3]), ["/data/b2", "/data/a0", "/data/b0", "/data/a3"])
-
-    def test_what_is_no_file_is_left_out(self):
-        class Odd(Files):
-            def __init__(self):
-                self.draws = False
-                self.samples = ["rel/a", "/data/b", "s3://bucket/c", "", "/x\0y", b"/data/d", "/data/" + "x" * 5000]
-        heard = self.heard(Odd())
-        self.assertEqual(heard, [os.path.join(os.getcwd(), "rel/a"), "/data/b", "/data/d"])
 
 
 class Servers(Case):
@@ -361,10 +267,6 @@ class Plain(Case):
     def test_without_a_server(self):
         self.assertEqual(list(cubeshim.announce(["/data/a"])), ["/data/a"])
 
-
-PICTURE = bytes.fromhex(
-    "ffd8ffdb004300" + "01" * 64 + "ffc0000b080001000101011100ffc40014000100000000000000000000000000000003ffc4001410010000000000"
-    "0000000000000000000000ffda0008010100003f0037ffd9")
 
 if __name__ == "__main__":
     unittest.main()

@@ -88,6 +88,34 @@ class Steered(Shuffling):
             yield (index + self.offset) % self.count
 
 
+class SeedableRandomSampler(RandomSampler):
+    """As accelerate has it: seeds the generator that it was given, and counts its epochs."""
+    __module__ = "accelerate.data_loader"
+    epoch = 0
+
+    def __iter__(self):
+        self.generator.manual_seed(42 + self.epoch)
+        yield from super().__iter__()
+        self.epoch += 1
+
+
+class BatchSamplerShard(BatchSampler):
+    """As accelerate has it: every second batch is this process's."""
+    __module__ = "accelerate.data_loader"
+    split_batches, num_processes = False, 2
+
+    def __init__(self, batch_sampler):
+        self.batch_sampler = batch_sampler
+
+    def __iter__(self):
+        for number, batch in enumerate(self.batch_sampler):
+            if number % 2:
+                yield batch
+
+    def __len__(self):
+        return len(self.batch_sampler) // 2
+
+
 class Endless(Sampler):
     def __init__(self):
         self.drawn = 0
@@ -196,6 +224,18 @@ class Same(Case):
                     if kind != "shuffle" and "drop_last" in more:
                         continue
                     self.check(make)
+
+    def test_accelerates_samplers(self):
+        for count in (200, 203, 7):
+            for is_shard in (False, True):
+                def make():
+                    generator = torch.Generator()
+                    sampler = SeedableRandomSampler(range(count), generator=generator)
+                    batches = BatchSampler(sampler, 4, False)
+                    return self.loader(count=count, looked_at=[lambda: of(generator), lambda: sampler.epoch],
+                                       batch_sampler=BatchSamplerShard(batches) if is_shard else batches)
+                with self.subTest(count=count, is_shard=is_shard):
+                    self.check(make, ahead=count > 7)
 
     def test_workers(self):
         for more in (dict(), dict(persistent_workers=True), dict(multiprocessing_context="forkserver")):
