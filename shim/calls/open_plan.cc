@@ -11,6 +11,7 @@
 #include "shim/fd_path.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
+#include "shim/noted_opens.h"
 #include "shim/spelling.h"
 
 namespace cube::shim {
@@ -135,6 +136,7 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   // A file that cannot be opened by its whole path may be by the program's own name, or fails with its own error.
   const bool is_kernels = names_ == nullptr || (result_ == -ENOENT && !served_directory::is_below(dir_, program_path_));
   if (result_ < 0 && result_ != -EINTR && path_.key() != program_path_ && is_kernels) answered_ = false;
+  if (answered_ && result_ >= 0) noted_opens::note(path_.key());
   background::offer(cache);
   if (was_fetched) listings::note_miss(cache, path_.key(), fetched_bytes);
   process::report_if_due(cache);

@@ -2,6 +2,7 @@
 
 #include "shim/background.h"
 #include "shim/cubeshim.h"
+#include "shim/noted_opens.h"
 #include "shim/process.h"
 
 using namespace cube::shim;
@@ -9,4 +10,8 @@ using namespace cube::shim;
 __attribute__((visibility("default"))) int cubeshim_start_sidecar(void) {
   if (!process::is_active() || !process::config().prefetch) return ENOTSUP;
   return background::start() ? 0 : EAGAIN;
+}
+
+__attribute__((visibility("default"))) void* cubeshim_noted_opens(size_t* size) {
+  return process::is_active() ? noted_opens::claim(size) : nullptr;
 }

@@ -2,24 +2,29 @@
 import weakref
 
 from cubeshim import _plain
-from cubeshim._ahead import Ahead
+from cubeshim._ahead import Ahead, Never
 from cubeshim._channel import Channel
 from cubeshim._datasets import resolver
 from cubeshim._generators import State
+from cubeshim._learned import Known
 from cubeshim._log import trouble
+
+
+def resolver_of(dataset):
+    # train_data_list() and the like are the program's own code, which is not to move a generator for our sake.
+    before = State()
+    try:
+        return resolver(dataset)
+    finally:
+        if State() != before:
+            before.restore()
 
 
 class Loader:
     """What is kept for a loader, from one epoch to the next."""
 
-    def __init__(self, dataset, rank, world):
-        # train_data_list() and the like are the program's own code, which is not to move a generator for our sake.
-        before = State()
-        try:
-            self.resolve = resolver(dataset)
-        finally:
-            if State() != before:
-                before.restore()
+    def __init__(self, dataset, rank, world, learned):
+        self.resolve = resolver_of(dataset) or learned(dataset)
         self.channel = Channel(rank, world)
         self.epoch = 0
 
@@ -27,12 +32,16 @@ class Loader:
 _loaders = {}  # id of a loader's sampler: its Loader, while the sampler lives
 
 
-def loader_of(sampler, dataset, rank_and_world):
+def nothing(dataset):
+    return None
+
+
+def loader_of(sampler, dataset, rank_and_world, learned):
     loader = _loaders.get(id(sampler))
     if loader is not None and not loader.channel.is_closed:
         return loader
     rank, world = rank_and_world() or (_plain.number("RANK", 0), _plain.number("WORLD_SIZE", 1))
-    loader = Loader(dataset, rank, world)
+    loader = Loader(dataset, rank, world, learned)
     if loader.resolve is None:
         return None
     try:
@@ -48,12 +57,15 @@ def forget(key, channel):
     channel.close()
 
 
-def ahead(iterator, sampler, dataset, policy, rank_and_world, in_use=0):
-    """What takes the iterator's place, or None where it stays. Never fails."""
+def ahead(iterator, sampler, dataset, policy, rank_and_world, in_use=0, learned=nothing):
+    """What takes the iterator's place, or None where it stays. Never fails. `learned` is asked about an unknown data set."""
     try:
-        loader = loader_of(sampler, dataset, rank_and_world)
+        loader = loader_of(sampler, dataset, rank_and_world, learned)
         if loader is None:
             return None
+        # Its one path is told in the midst of it: not all may be drawn before.
+        if isinstance(loader.resolve, Known) and not loader.resolve.begin():
+            policy = Never()
         order = loader.channel.begin(loader.epoch, loader.resolve)
         loader.epoch += 1
         return order and Ahead(iterator, policy, order, in_use)

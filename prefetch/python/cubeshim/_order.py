@@ -3,6 +3,7 @@ import collections
 import os
 
 from cubeshim import _protocol
+from cubeshim._learned import Known
 
 MOST_WAITING = 4096
 
@@ -33,7 +34,7 @@ class Order:
 
     def __init__(self, epoch, resolve, channel):
         self.epoch = epoch
-        self.resolve = resolve  # an index to the paths that it needs
+        self.resolve = resolve  # an index to the paths that it needs; Known takes several
         self.base = os.fsencode(os.getcwd())
         self.channel = channel
         self.is_finished = self.is_over = False
@@ -90,12 +91,7 @@ class Order:
                 return None
             if batch.number >= self.passed_number:
                 break
-        names = []
-        for index in batch.indices:
-            try:
-                names.extend(self.resolve(index))
-            except Exception:
-                continue  # the data set will say so itself
+        names = self.names_of(batch.indices)
         names = [name for name in map(encode, names) if name is not None]
         if batch.first is None:
             batch.first = self.sequence
@@ -105,6 +101,16 @@ class Order:
         skipped = min(max(self.taken - batch.first, 0), len(names))
         self.sent.append(batch)
         return batch.first + skipped, names[skipped:]
+
+    def names_of(self, indices):
+        names = []
+        # Those that were learned lie in files, which are opened once for a batch.
+        for index in [indices] if isinstance(self.resolve, Known) else indices:
+            try:
+                names.extend(self.resolve(index))
+            except Exception:
+                continue  # the data set will say so itself
+        return names
 
     def messages(self):
         """Of the next batches, about as much as goes into one message; none if there is nothing now."""

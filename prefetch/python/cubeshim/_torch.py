@@ -1,6 +1,7 @@
 """torch.utils.data: the one place where a loader asks its sampler, _BaseDataLoaderIter._next_index."""
 import sys
 
+from cubeshim import _learning
 from cubeshim._ahead import Ahead, Fixed, Never, UpToAPermutation, Watched
 from cubeshim._loaders import ahead
 from cubeshim._log import trouble
@@ -54,10 +55,13 @@ def begin(loader, iterator):
         return None
     sampler = loader._index_sampler
     in_use = getattr(loader, "_num_workers", 0) * (getattr(loader, "_prefetch_factor", None) or 0)
-    return ahead(iterator, sampler, loader._dataset, policy_for(sampler), rank_and_world, in_use)
+    return ahead(iterator, sampler, loader._dataset, policy_for(sampler), rank_and_world, in_use, _learning.known)
 
 
 def wrap(module):
+    fetchers = getattr(getattr(module, "_utils", None), "fetch", None)
+    if hasattr(fetchers, "_MapDatasetFetcher"):
+        _learning.wrap(fetchers._MapDatasetFetcher)
     real = module._BaseDataLoaderIter._next_index
 
     def _next_index(self):

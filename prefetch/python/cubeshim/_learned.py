@@ -1,0 +1,262 @@
+"""Which files a data set read for an index, as its workers saw it: for data sets of which nothing is known otherwise.
+
+What was learned lies in two files that all processes of the node share. KEY.index has 8 bytes for each index: where its record
+begins in KEY.paths, plus one; 0 is unknown. A record is the index, the number of bytes, and paths with a NUL between them. With
+CUBESHIM_DISK_DIR they stay there for jobs to come, otherwise they go with the last process that asks them. Nothing relies on
+them: a record that is torn or out of date costs a fetch that nobody needs. They are opened for each batch and closed again, for
+the program may close any fd and get its number for a file of its own.
+"""
+import atexit
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+import struct
+
+from cubeshim._datasets import is_of
+from cubeshim._lists import is_path, is_sequence, own
+
+MOST_INDICES = 1 << 24
+MOST_BYTES = 256 << 20
+SHARE_OF_FREE = 16
+MOST_PATHS = 16  # of an index
+LONGEST = 32 << 10  # bytes of a record's paths
+_ENTRY = struct.Struct("=Q")
+_HEAD = struct.Struct("=II")
+_READ = 512
+
+
+def describe(dataset, depth=4):
+    """What tells data sets apart and is the same in a worker and in the next job."""
+    length = len(dataset)
+    parts = [type(dataset).__qualname__, length]
+    for name, value in sorted(own(dataset).items()):
+        if is_path(value):
+            parts.append((name, os.fsencode(value)))
+        elif is_sequence(value):
+            if len(value) == length > 0:
+                parts.append((name, [str(value[at]) for at in (0, length // 2, -1) if is_path(value[at]) or isinstance(value[at], int)]))
+        elif depth > 0 and is_of(value, "torch.utils.data", "Dataset") and hasattr(type(value), "__len__"):
+            parts.append((name, describe(value, depth - 1)))
+    return parts
+
+
+def key_of(dataset):
+    """None for one that is not worth it."""
+    length = len(dataset)
+    if not 0 < length <= MOST_INDICES:
+        return None
+    return hashlib.sha1(repr(describe(dataset)).encode()).hexdigest()[:16]
+
+
+def directory():
+    """Where they lie, and whether they stay."""
+    disk = os.environ.get("CUBESHIM_DISK_DIR")
+    parent = disk or os.environ.get("CUBESHIM_RAM_DIR") or "/dev/shm"
+    name = os.environ.get("CUBESHIM_NAME") or "default"
+    return "%s/cubeshim-learned-%d-%s" % (parent.rstrip("/"), os.geteuid(), name), bool(disk)
+
+
+def open_own(path, flags):
+    """An OSError unless it is a file of this user."""
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    found = os.fstat(fd)
+    if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise OSError("%s is no file of this user" % path)
+    return fd
+
+
+# Files that go with the last process that asks them: the fd of each KEY.index, on which such processes have a shared lock.
+_held = {}
+_pid = None
+
+
+def _hold(base, fd, stays):
+    global _pid
+    if stays:
+        os.close(fd)
+        fd = None
+    else:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if _pid != os.getpid():
+            _pid = os.getpid()
+            atexit.register(_leave)
+    _held[base] = fd
+
+
+def _remove_if_last(base, fd):
+    """The program may have closed the fd and have another file there."""
+    same = os.path.samestat(os.fstat(fd), os.stat(base + ".index"))
+    if same:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(base + ".index")
+        os.unlink(base + ".paths")
+
+
+def _leave():
+    # A forked child has its parent's lock.
+    if _pid != os.getpid():
+        return
+    for base, fd in _held.items():
+        try:
+            if fd is not None:
+                _remove_if_last(base, fd)
+            os.rmdir(os.path.dirname(base))
+        except OSError:
+            pass
+
+
+def sweep(parent):
+    """What killed processes have left."""
+    for name in os.listdir(parent):
+        base, kind = os.path.splitext(os.path.join(parent, name))
+        if kind != ".index" or base in _held:
+            continue
+        try:
+            fd = open_own(base + kind, os.O_RDWR)
+            try:
+                _remove_if_last(base, fd)
+            finally:
+                os.close(fd)
+        except OSError:
+            pass
+
+
+class Store:
+    """The two files of a data set. Every failure is an OSError."""
+
+    def __init__(self, key, length):
+        self.base, self.length = "%s/%s" % (directory()[0], key), length
+
+    def make(self):
+        """Both files are there from now on."""
+        parent, stays = directory()
+        os.makedirs(parent, 0o700, exist_ok=True)
+        if os.lstat(parent).st_uid != os.geteuid() or not os.path.isdir(parent) or os.path.islink(parent):
+            raise OSError("%s is no directory of this user" % parent)
+        if self.base not in _held:
+            if not stays:
+                sweep(parent)
+            os.close(self.open(os.O_RDWR | os.O_CREAT, "paths"))
+            _hold(self.base, self.open(os.O_RDWR | os.O_CREAT, "index"), stays)
+
+    def is_there(self):
+        return os.path.exists(self.base + ".index")
+
+    def open(self, flags, kind, more=0):
+        return open_own("%s.%s" % (self.base, kind), flags | more)
+
+    def read(self, index, files):
+        """The paths of an index, as bytes; none if they are not known."""
+        if not 0 <= index < self.length:
+            return []
+        entry = os.pread(files.index, _ENTRY.size, index * _ENTRY.size)
+        at = _ENTRY.unpack(entry)[0] - 1 if len(entry) == _ENTRY.size else -1
+        if not 0 <= at < MOST_BYTES:
+            return []
+        written_for, paths = self.read_at(at, files)
+        return paths if written_for == index else []
+
+    def read_at(self, at, files):
+        found = os.pread(files.paths, _READ, at)
+        if len(found) < _HEAD.size:
+            return None, []
+        index, size = _HEAD.unpack_from(found)
+        if not 0 < size <= LONGEST:
+            return None, []
+        if len(found) < _HEAD.size + size:
+            found = os.pread(files.paths, _HEAD.size + size, at)
+        text = found[_HEAD.size:_HEAD.size + size]
+        return index, text.split(b"\0") if len(text) == size else []
+
+    def resolve(self, indices):
+        """The paths of these indices, one after the other."""
+        found = []
+        with Files(self, os.O_RDONLY) as files:
+            for index in indices:
+                index = index.__index__()
+                found += self.read(index if index >= 0 else index + self.length, files)
+        return found
+
+    def first(self):
+        """The paths that were learned first."""
+        with Files(self, os.O_RDONLY) as files:
+            return self.read_at(0, files)[1]
+
+    def is_empty(self):
+        try:
+            return os.stat(self.base + ".paths").st_size == 0
+        except OSError:
+            return True
+
+    def write(self, learned):
+        """`learned`: indices and their paths. Of an index that has read other files before, those stay that it read both times:
+        the others were drawn at random, as for a mosaic of pictures. How many were news; an OSError if there is no more room."""
+        with Files(self, os.O_RDWR) as files:
+            news = []
+            for index, paths in learned:
+                before = self.read(index, files)
+                if before and set(before) != set(paths):
+                    paths = [path for path in before if path in paths] or paths
+                text = b"\0".join(paths)
+                if paths != before and len(text) <= LONGEST:
+                    news.append((index, text))
+            if not news:
+                return 0
+            record = b"".join(_HEAD.pack(index, len(text)) + text for index, text in news)
+            room = os.fstatvfs(files.paths)
+            size = os.fstat(files.paths).st_size
+            if size + len(record) > min(MOST_BYTES, room.f_bavail * room.f_frsize // SHARE_OF_FREE):
+                raise OSError(errno.ENOSPC, "there is no more room", self.base)
+            if os.write(files.paths, record) != len(record):
+                raise OSError(errno.ENOSPC, "there is no more room", self.base)
+            at = os.lseek(files.paths, 0, os.SEEK_CUR) - len(record)
+            for index, text in news:
+                os.pwrite(files.index, _ENTRY.pack(at + 1), index * _ENTRY.size)
+                at += _HEAD.size + len(text)
+        return len(news)
+
+
+class Files:
+    """Both, opened for a moment."""
+
+    def __init__(self, store, flags):
+        self.index = store.open(flags, "index")
+        try:
+            self.paths = store.open(flags, "paths", os.O_APPEND if flags == os.O_RDWR else 0)
+        except OSError:
+            os.close(self.index)
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.index)
+        os.close(self.paths)
+
+
+class Known:
+    """From indices to their paths, for the epochs of one data loader.
+
+    An epoch that begins with nothing learned tells one path, as soon as there is one. It has been read by then. But the leader makes
+    its ring when it is told the first path, and later there may be no room for a ring.
+    """
+
+    def __init__(self, store):
+        self.store = store
+        self.is_first = self.has_told = False
+
+    def begin(self):
+        """False: of this epoch nothing is known."""
+        self.is_first, self.has_told = self.store.is_empty(), False
+        return not self.is_first
+
+    def __call__(self, indices):
+        if not self.is_first:
+            return self.store.resolve(indices)
+        paths = [] if self.has_told else self.store.first()
+        self.has_told = self.has_told or bool(paths)
+        return paths

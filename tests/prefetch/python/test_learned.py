@@ -1,0 +1,374 @@
+"""Data sets of which nothing is known: their workers learn under the library which files an index needs."""
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import types
+import unittest
+import unittest.mock
+
+from support import *  # noqa: F403
+from cubeshim import _learned, _learning
+from cubeshim._learned import Known, Store, key_of
+from pathlib import Path
+
+LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
+COUNT = 60
+
+# The library keeps to the name that it began with; this side looks for its server, and for what was learned, by another.
+JOB = """
+import json, os, sys
+os.environ.update(CUBESHIM_NAME="test", **eval(sys.argv[2]))
+import numpy
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+DATA, COUNT = os.environ["CUBESHIM_PREFIXES"], 60
+class Items(Dataset):
+    def __init__(self, root):
+        self.root = root
+    def __len__(self):
+        return COUNT
+    def __getitem__(self, index):
+        assert type(self) is Items
+        if index % 2:
+            open(f"{self.root}/../{os.path.basename(self.root)}/label{index * 7 % COUNT}").close()
+        assert numpy.fromfile(f"{self.root}/f{index * 7 % COUNT}", "u1").size == 100
+        return index
+def collate(batch):
+    open(DATA + "/other").close()
+    return batch
+def wait():
+    print("ready", flush=True)
+    sys.stdin.readline()
+if __name__ == "__main__":
+    data = Items(DATA)
+    more = eval(sys.argv[1])
+    data = more.pop("of", lambda data: data)(data)
+    loader = DataLoader(data, batch_size=more.pop("batch_size", 6), shuffle=True, collate_fn=collate, **more)
+    for epoch in range(2):
+        iterator = iter(loader)
+        order = [next(iterator)]
+        wait()
+        order += list(iterator)
+        print(json.dumps(order), flush=True)
+"""
+
+
+def paths_of(data, index):
+    """As JOB opens them."""
+    return [f"{data}/label{index * 7 % COUNT}"] * (index % 2) + [f"{data}/f{index * 7 % COUNT}"]
+
+
+class Jobs(Case):
+    def setUp(self):
+        super().setUp()
+        self.data = self.dir / "data"
+        self.data.mkdir()
+        for i in range(COUNT):
+            (self.data / f"f{i}").write_bytes(bytes(100))
+            (self.data / f"label{i}").write_bytes(b"x")
+        (self.data / "other").write_bytes(b"x")
+        (self.dir / "job.py").write_text(JOB)
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
+        self.env.update(LD_PRELOAD=str(LIBRARY), CUBESHIM_PREFIXES=str(self.data), CUBESHIM_NAME="library", CUBESHIM_STATS="off",
+                        CUBESHIM_RAM="16M", CUBESHIM_RAM_DIR=str(self.dir))
+
+    def job(self, more="{}", **env):
+        job = subprocess.Popen(["/usr/bin/python3", self.dir / "job.py", more, repr(env)], env=self.env, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(job.communicate)
+        self.addCleanup(job.kill)
+        return job
+
+    def go_on(self, job):
+        job.stdin.write("\n")
+        job.stdin.flush()
+        return [index for batch in json.loads(job.stdout.readline()) for index in (batch if isinstance(batch, list) else [batch])]
+
+    def ready(self, job):
+        line = job.stdout.readline()
+        self.assertEqual(line, "ready\n", job.stderr.read() if not line else "")
+
+    def end(self, job):
+        self.assertEqual(job.communicate(timeout=100)[1], "")
+        self.assertEqual(job.returncode, 0)
+
+    def check(self, more, name=lambda index: index, **env):
+        """The second epoch's order is told as the first has shown it."""
+        with Server(self.dir, "test") as server:
+            job = self.job(more, **env)
+            self.ready(job)
+            first = self.go_on(job)
+            self.ready(job)
+            heard = server.wait_for_order(epoch=1)[-1].paths(1)
+            order = self.go_on(job)
+            self.end(job)
+        self.assertEqual(sorted(first), sorted(order))
+        self.assertEqual(heard, [path for index in order for path in paths_of(self.data, name(index))])
+        # Of the first epoch one path is told, which has been read.
+        self.assertLessEqual(len([path for client in server.clients for path in client.paths(0)]), 2)
+
+    def test_workers(self):
+        for more in ("{}", "dict(num_workers=2)", "dict(num_workers=2, persistent_workers=True)", "dict(batch_size=None)",
+                     "dict(num_workers=2, multiprocessing_context='spawn')", "dict(of=lambda data: Subset(data, range(COUNT)))"):
+            with self.subTest(more):
+                self.check(more)
+
+    def test_it_goes_with_the_job_or_stays_on_the_disk(self):
+        disk = self.dir / "disk"
+        disk.mkdir()
+        learned = f"cubeshim-learned-{os.geteuid()}-test"
+        self.check("{}")
+        self.assertFalse((self.dir / learned).exists())
+        self.check("{}", CUBESHIM_DISK_DIR=str(disk))
+        self.assertEqual(sorted(path.suffix for path in (disk / learned).iterdir()), [".index", ".paths"])
+        # A job to come knows it from the first epoch on.
+        with Server(self.dir, "test") as server:
+            job = self.job(CUBESHIM_DISK_DIR=str(disk))
+            self.ready(job)
+            heard = server.wait_for_order()[0].paths()
+            order = self.go_on(job)
+            self.assertEqual(heard, [path for index in order for path in paths_of(self.data, index)])
+
+    def test_not_without_the_library_or_prefetching(self):
+        for change in ({"LD_PRELOAD": ""}, {"CUBESHIM_PREFETCH": "0"}, {"CUBESHIM_MODE": "off"}, {"CUBESHIM_ANNOUNCE": "0"}):
+            self.env.update(CUBESHIM_RAM_DIR=str(self.dir), PYTHONPATH=f"{PACKAGE / 'site'}")
+            before = dict(self.env)
+            self.env |= change
+            job = self.job()
+            self.ready(job)
+            self.assertFalse(list(self.dir.glob("cubeshim-learned-*")), change)
+            self.go_on(job)
+            self.ready(job)
+            self.go_on(job)
+            self.end(job)
+            self.env = before
+
+    def test_what_the_library_notes(self):
+        code = """
+import ctypes, os, sys, threading
+note = ctypes.CDLL(None).cubeshim_noted_opens
+note.restype, note.argtypes = ctypes.c_void_p, [ctypes.POINTER(ctypes.c_size_t)]
+size = ctypes.c_size_t()
+def claim():
+    return note(ctypes.byref(size))
+data = os.environ["CUBESHIM_PREFIXES"]
+room = claim()
+def noted():
+    return ctypes.string_at(room + 4, ctypes.c_uint32.from_address(room).value).split(b"\\0")[:-1]
+os.chdir(data)
+open("f1").close(); open(data + "/./f2").close(); open("/dev/null").close(); open("made", "w").close()
+try: open("none")
+except OSError: pass
+print([os.path.basename(path.decode()) for path in noted()], all(os.path.isabs(path) for path in noted()))
+of_others = []
+thread = threading.Thread(target=lambda: (of_others.append(claim()), open("f3").close()))
+thread.start(); thread.join()
+print(of_others, len(noted()))
+sys.stdout.flush()
+child = os.fork()
+if child == 0:
+    thread = threading.Thread(target=lambda: (claim(), open("f4").close()))
+    thread.start(); thread.join()
+    print([os.path.basename(path.decode()) for path in noted()], flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+for _ in range(20000): open("f5").close()
+print(len(noted()) < 20000, set(noted()[2:]) == {(data + "/f5").encode()}, ctypes.c_uint32.from_address(room).value < size.value)
+ctypes.c_uint32.from_address(room).value = 0xffffffff
+open("f6").close()
+print(ctypes.c_uint32.from_address(room).value == 0xffffffff, claim() == room, noted())
+"""
+        done = subprocess.run(["/usr/bin/python3", "-c", code], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("['f1', 'f2'] True\n[None] 2\n['f4']\nTrue True True\nTrue True []\n", ""))
+
+
+class Stores(Case):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(_learned._held.clear)
+        self.store = self.made("0123")
+
+    def made(self, key, length=100):
+        store = Store(key, length)
+        store.make()
+        return store
+
+    def file(self, kind):
+        return Path(f"{self.store.base}.{kind}")
+
+    def test_what_was_written_is_read(self):
+        self.assertTrue(self.store.is_empty())
+        self.assertEqual(2, self.store.write([(3, [b"/a", b"/b"]), (99, [b"/" + b"c" * 9000])]))
+        self.assertEqual(1, self.store.write([(0, [b"/d"])]))
+        self.assertEqual([self.store.resolve([i]) for i in (0, 3, 99, -1, 5)],
+                         [[b"/d"], [b"/a", b"/b"], [b"/" + b"c" * 9000], [b"/" + b"c" * 9000], []])
+        self.assertEqual(self.store.resolve([3, 5, 100, -101, 0]), [b"/a", b"/b", b"/d"])
+        self.assertEqual(self.store.first(), [b"/a", b"/b"])
+        self.assertFalse(self.store.is_empty())
+
+    def test_what_is_drawn_at_random_is_not_kept(self):
+        for paths, kept in (([b"/a", b"/x", b"/y"], [b"/a", b"/x", b"/y"]), ([b"/z", b"/a"], [b"/a"]), ([b"/a", b"/w"], [b"/a"]),
+                            ([b"/other"], [b"/other"])):
+            self.store.write([(7, paths)])
+            self.assertEqual(self.store.resolve([7]), kept)
+        size = self.file("paths").stat().st_size
+        self.assertEqual(self.store.write([(7, [b"/other"])]), 0)
+        self.assertEqual(self.file("paths").stat().st_size, size)
+
+    def test_torn_files_are_no_answer(self):
+        self.store.write([(i, [b"/a%d" % i]) for i in range(100)])
+        whole = {kind: self.file(kind).read_bytes() for kind in ("index", "paths")}
+        numbers = random.Random(5)
+        for _ in range(300):
+            kind = numbers.choice(list(whole))
+            torn = bytearray(whole[kind])
+            at = numbers.randrange(len(torn))
+            torn[at:at + 8] = numbers.randbytes(8)
+            self.file(kind).write_bytes(torn[:numbers.choice((len(torn), at))])
+            self.assertIsInstance(self.store.resolve(range(100)), list)
+            self.file(kind).write_bytes(whole[kind])
+        # Of another index.
+        self.file("index").write_bytes(whole["index"][8:])
+        self.assertEqual(self.store.resolve([3]), [])
+
+    def test_a_bound(self):
+        _learned.MOST_BYTES, before = 100, _learned.MOST_BYTES
+        self.addCleanup(setattr, _learned, "MOST_BYTES", before)
+        self.store.write([(1, [b"/" + b"a" * 80])])
+        self.assertRaises(OSError, self.store.write, [(2, [b"/" + b"a" * 80])])
+        self.assertEqual(self.store.resolve([2]), [])
+
+    def test_others_files_are_refused(self):
+        self.file("index").unlink()
+        self.file("index").symlink_to(self.dir / "victim")
+        (self.dir / "victim").write_bytes(b"")
+        self.assertRaises(OSError, self.store.write, [(1, [b"/a"])])
+        self.assertEqual((self.dir / "victim").read_bytes(), b"")
+        self.file("paths").unlink()
+        os.mkfifo(self.file("paths"))
+        self.assertRaises(OSError, Store.open, self.store, os.O_RDONLY, "paths")
+
+    def test_files_that_killed_processes_left_go(self):
+        left, used = self.made("left"), self.made("used")
+        _learned._held.clear()  # whose locks go with their fds, but for one
+        holder = os.open(used.base + ".index", os.O_RDONLY)
+        self.addCleanup(os.close, holder)
+        for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
+            if fd != holder and os.path.realpath(f"/proc/self/fd/{fd}").endswith(".index"):
+                os.close(fd)
+        fcntl.flock(holder, fcntl.LOCK_SH)
+        self.made("new")
+        self.assertEqual([store.is_there() for store in (left, used)], [False, True])
+
+    def test_the_key(self):
+        def key(count=10, kind=Files, **attributes):
+            dataset = kind(count)
+            vars(dataset).update(attributes)
+            return key_of(dataset)
+
+        class Others(Files):
+            pass
+        self.assertEqual(key(root="/a", calls=1), key(root="/a", calls=2))
+        different = [key(root="/a"), key(root="/b"), key(11, root="/a"), key(kind=Others, root="/a"), key(root="/a", ids=list(range(10))),
+                     key(root="/a", ids=list(range(1, 11))), key(root="/a", inner=Files(4)), key(root="/a", inner=Files(5))]
+        self.assertEqual(len(set(different)), len(different))
+        self.assertIsNone(key(0))
+
+    def test_an_epoch_that_begins_with_nothing_tells_one_path(self):
+        known = Known(self.store)
+        self.assertFalse(known.begin())
+        self.assertEqual(known([3]), [])
+        self.store.write([(8, [b"/a"]), (9, [b"/b"])])
+        self.assertEqual([known([3]), known([8]), known([9])], [[b"/a"], [], []])
+        self.assertTrue(known.begin())
+        self.assertEqual([known([3]), known([8]), known([9])], [[], [b"/a"], [b"/b"]])
+
+
+class Learners(Case):
+    def setUp(self):
+        super().setUp()
+        self.store = types.SimpleNamespace(length=10, base="x", written=[], write=lambda learned: self.store.written.extend(learned) or self.news)
+        self.learner = _learning.Learner.__new__(_learning.Learner)
+        vars(self.learner).update(store=self.store, learned=[], looked_at=0, found=0, without_news=0, batches=0, is_over=False,
+                                  notes=types.SimpleNamespace(clear=lambda: None, paths=lambda: self.opened))
+        self.opened, self.news = [], 1
+
+    def test_several_at_once_share_evenly(self):
+        for index, paths, learned in (([4, 2], [b"a", b"b", b"c", b"d"], [(4, [b"a", b"b"]), (2, [b"c", b"d"])]),
+                                      ([4, 2], [b"a", b"b", b"c"], []), (torch.tensor(3), [b"a", b"a"], [(3, [b"a"])]), (12, [b"a"], []),
+                                      ([], [], []), (1, [], []), (1, [b"%d" % i for i in range(17)], [])):
+            self.learner.learned = []
+            self.learner.learn(index, paths)
+            self.assertEqual(self.learner.learned, learned)
+
+    def fetcher(self, dataset):
+        kind = torch.utils.data._utils.fetch._MapDatasetFetcher
+        return kind(dataset, True, as_is, False), kind.fetch.__closure__[[*kind.fetch.__code__.co_freevars].index("real")].cell_contents
+
+    def test_a_data_set_that_is_asked_for_batches(self):
+        """As newer torch asks it, whose fetcher this stands for."""
+        class Batches(Files):
+            def __getitems__(this, indices):
+                self.opened = [b"/%d" % i for i in indices]
+                return list(indices)
+
+        def real(fetcher, indices):
+            items = fetcher.dataset.__getitems__(indices) if hasattr(fetcher.dataset, "__getitems__") else [fetcher.dataset[i] for i in indices]
+            self.opened += [b"/other"]
+            return items
+        inner = Batches(10)
+        self.learner.fetch(real, types.SimpleNamespace(dataset=inner), [3, 1])
+        self.assertEqual(self.store.written, [(3, [b"/3"]), (1, [b"/1"])])
+        self.store.written.clear()
+        # Each of its own item, though the subset could be asked for a batch.
+        subset = torch.utils.data.Subset(Files(10), [5, 6])
+        with unittest.mock.patch.object(torch.utils.data.Subset, "__getitems__", create=True, new=lambda *_: self.fail("asked for a batch")):
+            self.ask_subset(real, subset)
+
+    def ask_subset(self, real, subset):
+        self.opened = [b"/x"]
+        self.learner.fetch(real, types.SimpleNamespace(dataset=torch.utils.data.Subset(subset, [0, 1])), [1, 0])
+        self.assertEqual(len(self.store.written), 2)
+
+    def test_what_is_known_is_seldom_looked_at(self):
+        fetcher, real = self.fetcher(Files(10))
+        self.opened, self.news = [b"/a"], 0
+        for _ in range(400):
+            self.learner.fetch(real, fetcher, list(range(10)))
+        self.assertLess(len(self.store.written), 256 + 10 + 400 * 10 / 16 + 10)
+        seen, self.news = len(self.store.written), 1
+        for _ in range(32):
+            self.learner.fetch(real, fetcher, list(range(10)))
+        self.assertGreater(len(self.store.written) - seen, 100)
+
+    def test_trouble_of_the_data_set_is_its_own(self):
+        class Failing(Files):
+            def __getitem__(self, index):
+                raise ValueError(type(self).__name__)
+        dataset = Failing(10)
+        fetcher, real = self.fetcher(dataset)
+        self.assertRaisesRegex(ValueError, "Failing", self.learner.fetch, real, fetcher, [1])
+        self.assertIs(fetcher.dataset, dataset)
+
+    def test_ours_is_nobodys(self):
+        fetcher, real = self.fetcher(Files(10))
+
+        def fail(learned):
+            raise OSError("no room")
+        self.store.write, self.opened = fail, [b"/a"]
+        self.assertEqual(self.learner.fetch(real, fetcher, [1, 2]), [1, 2])
+        self.assertTrue(self.learner.is_over)
+        fetcher._cubeshim_learner = self.learner
+        self.assertEqual(fetcher.fetch([3]), [3])
+
+    def test_items_without_files_are_soon_left_alone(self):
+        fetcher, real = self.fetcher(Files(10))
+        while not self.learner.is_over:
+            self.learner.fetch(real, fetcher, list(range(10)))
+            self.assertLess(self.learner.looked_at, 300)
+        self.assertEqual(self.store.written, [])
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
