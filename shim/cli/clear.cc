@@ -1,4 +1,6 @@
-// cubeshim clear: takes away what a cache has left: its region, its socket, its directory on disk.
+// cubeshim clear: takes away what a cache has left: its region, its socket, its directory on disk, what was learned.
+#include <dirent.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -104,6 +106,26 @@ Done clear_disk(const base::Config& config, bool force) {
   return Done::removed;
 }
 
+// The files of which Python's workers know what a data set reads (prefetch/python/cubeshim/_learned.py). Nothing relies on them,
+// so they go even while they are used.
+Done clear_learned(const std::string& parent, const std::string& name) {
+  const std::string path = fmt::format("{}/cubeshim-learned-{}-{}", parent, geteuid(), name);
+  const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct ::stat st {};
+  if (!fd || fstat(fd.get(), &st) != 0 || st.st_uid != geteuid()) return Done::nothing;
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(fdopendir(dup(fd.get())), closedir);
+  while (const dirent* const entry = listing != nullptr ? readdir(listing.get()) : nullptr) {
+    const std::string_view file = entry->d_name;
+    if (file.ends_with(".index") || file.ends_with(".paths")) unlinkat(fd.get(), entry->d_name, 0);
+  }
+  if (rmdir(path.c_str()) != 0) {
+    fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
+    return Done::failed;
+  }
+  fmt::print("removed {}, what was learned of data sets\n", path);
+  return Done::removed;
+}
+
 int clear(const Clear& clear) {
   const auto parsed = clear.settings.parse();
   for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
@@ -112,7 +134,8 @@ int clear(const Clear& clear) {
   // A user of the region may use the disk, too: nothing goes if the region may not.
   const Done region = clear_region(config, clear.force);
   if (region == Done::failed) return 1;
-  const Done rest[] = {clear_socket(config), clear_disk(config, clear.force)};
+  const Done rest[] = {clear_socket(config), clear_disk(config, clear.force), clear_learned(config.ram_dir, config.name),
+                       config.disk_dir.empty() ? Done::nothing : clear_learned(config.disk_dir, config.name)};
   if (std::find(std::begin(rest), std::end(rest), Done::failed) != std::end(rest)) return 1;
   const bool is_any = region == Done::removed || std::find(std::begin(rest), std::end(rest), Done::removed) != std::end(rest);
   if (!is_any)

@@ -156,6 +156,25 @@ class Clear(Case):
         self.assertFalse(path.exists())
 
 
+    def test_takes_away_what_was_learned_of_data_sets(self):
+        disk, ram = (self.data.parent / name for name in ("disk", "ram"))
+        learned = [place / f"cubeshim-learned-{os.geteuid()}-{self.name}" for place in (ram, disk)]
+        for path in learned:
+            path.mkdir(parents=True)
+            for kind in ("index", "paths"):
+                (path / f"0123.{kind}").write_bytes(b"x")
+        words = ("clear", "--name", self.name, "--ram-dir", ram, "--disk-dir", disk)
+        done = self.command(*words)
+        self.assertEqual(done.stdout.decode(), "".join(f"removed {path}, what was learned of data sets\n" for path in learned), done.stderr)
+        self.assertFalse(any(path.exists() for path in learned))
+        self.assertIn(b"nothing to clear", self.command(*words).stdout)
+        learned[0].mkdir()
+        (learned[0] / "mine").write_bytes(b"x")
+        done = self.command(*words)
+        self.assertEqual((done.returncode, done.stderr.decode()), (1, f"cubeshim: cannot remove {learned[0]}: Directory not empty\n"))
+        self.assertTrue((learned[0] / "mine").exists())
+
+
 class Disk(Case):
     """What a job has left on a disk, under a name of its own."""
 

@@ -104,7 +104,7 @@ class Order:
 
     def names_of(self, indices):
         names = []
-        # Those that were learned lie in files, which are opened once for a batch.
+        # Learned paths lie in files, which are opened once for a batch.
         for index in [indices] if isinstance(self.resolve, Known) else indices:
             try:
                 names.extend(self.resolve(index))

@@ -105,7 +105,7 @@ class Jobs(Case):
             self.end(job)
         self.assertEqual(sorted(first), sorted(order))
         self.assertEqual(heard, [path for index in order for path in paths_of(self.data, name(index))])
-        # Of the first epoch one path is told, which has been read.
+        # The first epoch tells one path, which has been read.
         self.assertLessEqual(len([path for client in server.clients for path in client.paths(0)]), 2)
 
     def test_workers(self):
@@ -228,7 +228,7 @@ class Stores(Case):
             self.file(kind).write_bytes(torn[:numbers.choice((len(torn), at))])
             self.assertIsInstance(self.store.resolve(range(100)), list)
             self.file(kind).write_bytes(whole[kind])
-        # Of another index.
+        # A record of another index.
         self.file("index").write_bytes(whole["index"][8:])
         self.assertEqual(self.store.resolve([3]), [])
 
