@@ -1,9 +1,13 @@
 #include "shim/cli/library.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <climits>
 #include <cstdlib>
+
+#include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
 
 namespace cube::cli {
 
@@ -32,6 +36,19 @@ std::string find_library() {
 void put_in_front(const char* variable, const std::string& value) {
   const char* const others = std::getenv(variable);
   setenv(variable, others != nullptr && *others != '\0' ? (value + ":" + others).c_str() : value.c_str(), 1);
+}
+
+void add_library(CLI::App& app, int& status) {
+  CLI::App* const command = app.add_subcommand("library", "Print where libcubeshim.so is, for LD_PRELOAD");
+  command->footer("Usage: CUBESHIM_PREFIXES=DIRECTORY LD_PRELOAD=$(cubeshim library) PROGRAM");
+  command->callback([&status] {
+    const std::string library = find_library();
+    if (library.empty()) {
+      status = complain(1, "libcubeshim.so did not come with this command: it is neither beside it nor in ../lib");
+      return;
+    }
+    fmt::print("{}\n", library);
+  });
 }
 
 }  // namespace cube::cli

@@ -1,7 +1,9 @@
 """The `cubeshim` command, as a user types it."""
 import json
 import os
+import shutil
 import socket
+import subprocess
 import unittest
 from pathlib import Path
 
@@ -30,6 +32,20 @@ class Run(Case):
             self.assertEqual(done.returncode, status)
             self.assertIn(f"cubeshim: cannot run {program}: ".encode(), done.stderr)
 
+    def test_tells_where_the_library_is(self):
+        library = self.command("library").stdout.decode().strip()
+        env = {"CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "32M", "LD_PRELOAD": library}
+        done = subprocess.run(["cat", self.file, self.file], env=os.environ | env, capture_output=True, timeout=60)
+        self.assertEqual(done.stdout, CONTENT * 2)
+        self.assertIn(b"hit_count:1 ", done.stderr)
+
+    def test_a_command_without_its_library_says_so(self):
+        alone = self.data / "cubeshim"
+        shutil.copy(COMMAND, alone)
+        done = subprocess.run([alone, "library"], capture_output=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (1, b""))
+        self.assertIn(b"cubeshim: libcubeshim.so did not come with this command", done.stderr)
+
     def test_wrong_use_is_one_line(self):
         for words, text in (
             (["run", "-p", self.data], b"no program to run"),
@@ -38,10 +54,10 @@ class Run(Case):
             (["run", "-p", self.data, "--ram", "12Q", "true"], b'--ram "12Q" is not usable: it takes a size'),
             (["run", "-p", self.data, "--library", "/no/such.so", "true"], b"cannot read the library /no/such.so"),
             (["run", "--frob", "x", "true"], b"--frob is not an option"),
-            (["frob"], b"frob is no command; the commands are run, warmup, "),
+            (["frob"], b"frob is no command; the commands are run, library, warmup, "),
             (["frob", "-x", "doctor"], b"frob is no command; "),
             (["--name", "x", "doctor"], b"--name is no option of cubeshim; the options of a command stand after its name; "),
-            ([], b"a command is missing; the commands are run, warmup, "),
+            ([], b"a command is missing; the commands are run, library, warmup, "),
             (["top", "extra", "more"], b"extra is one word too many for cubeshim top; see cubeshim top --help"),
             (["doctor", "--frob", "x"], b"--frob is no option of cubeshim doctor; see cubeshim doctor --help"),
             (["top", "--interval"], b"--interval needs a value: --interval SECONDS; "),
