@@ -112,8 +112,9 @@ FILE* export_popen(const char* command, const char* mode) {
   return stream;
 }
 
-// Runs no pthread_atfork handlers.
+// Runs no pthread_atfork handlers. A libc without it (before 2.34) has fork for the same use, which does.
 pid_t export__Fork() {
+  if (!real::_Fork.is_there()) return ::fork();
   process::prepare_child();
   const pid_t child = real::_Fork();
   if (child == 0) {
