@@ -176,7 +176,7 @@ PARITY(Stream, ThoseThatAreNoFiles) {
   FILE* const stream = STDIO(nullptr, fmemopen(memory, sizeof memory, "r+"));
   CALL(fileno(stream));
   CALL(fgetc(stream));
-  CALL(fseek(stream, 0, SEEK_END));
+  CALL(fseek(stream, 9, SEEK_SET));  // not from the end, of which glibc before 2.22 has another idea
   CALL(fputs("more", stream));
   CALL(fclose(stream));
   char* text = nullptr;
