@@ -78,7 +78,10 @@ FILE* make_stream(int fd) {
   FILE* const stream = fopencookie(reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), "r", functions);
   if (stream == nullptr) return nullptr;
   stream->_fileno = fd;
-  stream->_mode = -1;  // of bytes: a cookie stream has no room for wide characters (exports/wide.cc)
+  // A stream of bytes: a cookie stream has no room for wide characters (exports/wide.cc). Old glibcs leave that pointer as malloc
+  // gave it.
+  stream->_mode = -1;
+  stream->_wide_data = reinterpret_cast<_IO_wide_data*>(-1);
   g_cookie_functions.store(functions_of(stream), std::memory_order_relaxed);
   return stream;
 }
