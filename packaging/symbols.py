@@ -7,7 +7,8 @@ from pathlib import Path
 
 # Symbols without a version are somebody else's, or may be missing (weak).
 IMPORT = re.compile(r"\s(?P<bind>GLOBAL|WEAK)\s+\w+\s+UND\s+(?P<name>[^@\s]+)(?:@+(?P<version>\S+))?")
-LIBRARIES = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6", "libutil.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+LIBRARIES = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6", "libutil.so.1", "libgcc_s.so.1",
+             "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 
 
 def number(version: str) -> tuple[int, ...]:

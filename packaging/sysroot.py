@@ -10,6 +10,13 @@ from pathlib import Path
 # Only their headers are used, so that one architecture's package serves all.
 HEADER_PACKAGES = ["libfmt-dev", "libxxhash-dev", "libexpected-dev", "nlohmann-json3-dev", "libcli11-dev"]
 SOURCE_PACKAGE = "liburing"
+# The unwinder's part of libgcc_s.so.1 is the same for all architectures.
+UNWINDER = {
+    "GCC_3.0": [f"_Unwind_{name}" for name in ("DeleteException", "ForcedUnwind", "GetDataRelBase", "GetGR", "GetIP", "GetLanguageSpecificData",
+                                                "GetRegionStart", "GetTextRelBase", "RaiseException", "Resume", "SetGR", "SetIP")],
+    "GCC_3.3": [f"_Unwind_{name}" for name in ("Backtrace", "FindEnclosingFunction", "GetCFA", "Resume_or_Rethrow")],
+    "GCC_4.2.0": ["_Unwind_GetIPInfo"],
+}
 
 
 def package_version(name: str) -> str:
@@ -65,11 +72,22 @@ def build_liburing(source: Path, tools: Path, to: Path) -> None:
     shutil.copy2(work / "liburing.pc", pkgconfig)
 
 
+def make_libgcc(to: Path, tools: Path) -> None:
+    """Names to link with: what the unwinder of the system exports, with its versions."""
+    work = to / "usr/lib"
+    source, versions = work / "libgcc_s.c", work / "libgcc_s.map"
+    work.mkdir(parents=True, exist_ok=True)
+    source.write_text("".join(f"void {name}(void) {{}}\n" for names in UNWINDER.values() for name in names))
+    versions.write_text("".join(f"{version} {{ {'; '.join(names)}; }};\n" for version, names in UNWINDER.items()))
+    subprocess.run([tools / "cc", "-shared", "-nostdlib", "-fno-sanitize=all", source, "-o", work / "libgcc_s.so.1", "-Wl,-soname,libgcc_s.so.1",
+                    f"-Wl,--version-script={versions}"], check=True)
+
+
 def make(to: Path, tools: Path, work: Path) -> None:
-    if (to / "made").exists():
-        return
-    shutil.rmtree(to, ignore_errors=True)
-    to.mkdir(parents=True)
-    copy_packages(to)
-    build_liburing(unpack_source(work), tools, to)
-    (to / "made").touch()
+    if not (to / "made").exists():
+        shutil.rmtree(to, ignore_errors=True)
+        to.mkdir(parents=True)
+        copy_packages(to)
+        build_liburing(unpack_source(work), tools, to)
+        (to / "made").touch()
+    make_libgcc(to, tools)

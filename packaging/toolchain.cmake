@@ -24,5 +24,7 @@ set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${CUBESHIM_DIST_SYSROOT}/usr/include)
 # The command writes its own man page and completion.
 set(CMAKE_CROSSCOMPILING_EMULATOR ${CUBESHIM_DIST_TOOLS}/run)
 
-set(CMAKE_SHARED_LINKER_FLAGS_INIT -s)
+# libgcc_s: a thread that is cancelled, and an exception of the program, unwind the library's frames by the system's unwinder. zig's own, linked
+# into the library, cannot read the state of another. glibc needs libgcc_s for pthread_cancel, so systems have it.
+set(CMAKE_SHARED_LINKER_FLAGS_INIT "-s ${CUBESHIM_DIST_SYSROOT}/usr/lib/libgcc_s.so.1")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-s -pie")
