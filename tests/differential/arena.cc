@@ -135,7 +135,8 @@ bool Arena::make_pack() {
   const pid_t child = fork();
   if (child == 0) {
     dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
-    execl(CUBESHIM_COMMAND, "cubeshim", "pack", "-q", pack_source(base_).c_str(), pack_.c_str(), nullptr);
+    const char* const command = getenv("DIFFER_COMMAND");
+    execl(command != nullptr ? command : CUBESHIM_COMMAND, "cubeshim", "pack", "-q", pack_source(base_).c_str(), pack_.c_str(), nullptr);
     _exit(127);
   }
   int status = 0;

@@ -121,7 +121,7 @@ PARITY(Mapping, OldAddressStaysWithDontUnmap) {
   const std::size_t size = 70000;
   char* const map = mapped(t, "a", size, PROT_READ | PROT_WRITE, MAP_PRIVATE);
   map[0] = 'M';
-  char* const moved = CALL(static_cast<char*>(mremap(map, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP)));
+  char* const moved = CALL(static_cast<char*>(mremap(map, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr)));
   if (moved != MAP_FAILED) {
     t.bytes("moved", moved, pages(size));
     t.bytes("old place", map, pages(size));

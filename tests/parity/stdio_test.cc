@@ -145,7 +145,8 @@ PARITY(Stdio, FdAndStreamShareOneOffset) {
   CALL(ftell(stream));
   CALL(lseek(fd, 0, SEEK_CUR));
   CALL(fseek(stream, 0, SEEK_CUR));
-  CALL(lseek(fd, 0, SEEK_CUR));
+  // Old glibcs leave the offset (SEMANTICS, Limits).
+  if (cube::parity::is_libc_from("2.28")) CALL(lseek(fd, 0, SEEK_CUR));
   CALL(fflush(stream));
   CALL(lseek(fd, 0, SEEK_CUR));
   CALL(lseek(fd, 7000, SEEK_SET));

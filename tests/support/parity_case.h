@@ -12,6 +12,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <gnu/libc-version.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -119,6 +120,8 @@ bool is_preloaded();
 bool is_virtual();
 // Each open looks at the origin (CUBESHIM_CONSISTENCY=open), so that what others change is seen.
 bool asks_the_origin();
+// Is the libc of this version or younger?
+inline bool is_libc_from(const char* version) { return strverscmp(gnu_get_libc_version(), version) >= 0; }
 // libc's function (or the shim's) by name; ends the test process where there is none.
 void* symbol(const char* name);
 template <typename F>
