@@ -1,0 +1,102 @@
+"""Where a libc is, and how a program runs with it."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+
+class Libc:
+    """`work`: a folder for copies of programs and for data, while entered."""
+
+    MARK = ""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder, self.work = name, folder, Path()
+        self.settings: dict[str, str] = {}
+
+    @classmethod
+    def is_at(cls, folder: Path) -> bool:
+        return (folder / cls.MARK).exists()
+
+    @contextmanager
+    def entered(self, files: list[Path]) -> Iterator[None]:
+        with ExitStack() as stack:
+            self.work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cubeshim-libc-", dir=self.temporary())))
+            self.work.chmod(0o755)
+            for file in files:
+                shutil.copy(file, self.work)
+            self.prepare(stack)
+            yield
+
+    def temporary(self) -> Path:
+        return Path("/tmp")
+
+    def prepare(self, stack: ExitStack) -> None:
+        """Makes the copies in `work` run with this libc."""
+
+    def inside(self, path: Path) -> str:
+        """The path as the programs see it."""
+        return str(path)
+
+    def program(self, name: str) -> str:
+        return self.inside(self.work / name)
+
+    def run(self, words: list[str], settings: dict[str, str], timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, env={**os.environ, **self.settings, **settings}, capture_output=True, text=True, errors="replace", timeout=timeout,
+                              stdin=subprocess.DEVNULL)
+
+    def wrapped(self, name: str) -> Path:
+        """A program that runs from outside like any other."""
+        return self.work / name
+
+    def version(self) -> str:
+        empty = self.work / "empty"
+        empty.write_text("\n")
+        return self.run([self.program("single"), self.inside(empty), "0"], {}).stdout.split()[1]
+
+
+class Installed(Libc):
+    """A folder that glibc was installed to. Programs started by the tests (sh, cat) keep the machine's own libc."""
+
+    MARK = "lib/ld-linux-x86-64.so.2"
+
+    def prepare(self, stack: ExitStack) -> None:
+        for file in self.work.iterdir():
+            with file.open("rb") as opened:
+                is_program = opened.read(4) == b"\x7fELF" and not file.name.endswith(".so")
+            if is_program:
+                subprocess.run(["patchelf", "--set-interpreter", self.folder / self.MARK, "--force-rpath", "--set-rpath", self.folder / "lib", file],
+                               check=True)
+
+
+class System(Libc):
+    """The root of a system."""
+
+    MARK = "bin/sh"
+
+    def temporary(self) -> Path:
+        return self.folder / "tmp"
+
+    def prepare(self, stack: ExitStack) -> None:
+        for name in ("dev", "dev/shm", "proc"):
+            target = self.folder / name
+            subprocess.run(["mount", "--bind", f"/{name}", target], check=True)
+            stack.callback(subprocess.run, ["umount", "-l", target], check=True)
+
+    def inside(self, path: Path) -> str:
+        return f"/{path.relative_to(self.folder)}"
+
+    def run(self, words: list[str], settings: dict[str, str], timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        # The library is for the program, not for chroot itself.
+        return super().run(["chroot", str(self.folder), "env", *(f"{name}={value}" for name, value in settings.items()), *words], {}, timeout)
+
+    def wrapped(self, name: str) -> Path:
+        script = self.work / f"{name}.sh"
+        script.write_text(f'#!/bin/sh\nexec chroot {self.folder} {self.program(name)} "$@"\n')
+        script.chmod(0o755)
+        return script
