@@ -20,7 +20,7 @@ namespace {
 // Before 2.36 RTLD_NEXT finds the oldest of several versions (glibc's bug 14932): a realpath that takes no null, a posix_spawn
 // that gives what it cannot execute to a shell.
 bool finds_the_oldest() {
-  static const bool result = strverscmp(gnu_get_libc_version(), "2.36") < 0;
+  static const bool result = !is_libc_from("2.36");
   return result;
 }
 
@@ -63,6 +63,8 @@ bool is_anothers(const char* name) {
 }
 
 }  // namespace
+
+bool is_libc_from(const char* version) { return strverscmp(gnu_get_libc_version(), version) >= 0; }
 
 void resolve_all() {
 #define CUBE_HOOK(result, name, parameters) name.resolve();

@@ -57,6 +57,9 @@ class Function {
 
 void resolve_all();
 
+// Is libc of this version ("2.36") or younger?
+bool is_libc_from(const char* version);
+
 // Another preloaded library behind ours answers stat in its own way (libfakeroot: other owners), so it must be asked. The
 // interceptors of sanitizers only look on.
 inline constinit std::atomic<bool> g_stat_is_anothers{false};

@@ -123,6 +123,8 @@ FILE* reopen_ours(const char* path, int flags, FILE* stream) {
     }
     path = own_path.c_str();
   }
+  // Before glibc 2.41 the "e" of the mode before stays.
+  if (real::is_libc_from("2.41")) stream->_flags2 &= ~k_close_on_exec_stream;
   if ((flags & O_CLOEXEC) != 0) stream->_flags2 |= k_close_on_exec_stream;
   if ((stream->_flags2 & k_close_on_exec_stream) != 0) flags |= O_CLOEXEC;
   fflush(stream);
