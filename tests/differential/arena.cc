@@ -136,7 +136,8 @@ bool Arena::make_pack() {
   if (child == 0) {
     dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
     const char* const command = getenv("DIFFER_COMMAND");
-    execl(command != nullptr ? command : CUBESHIM_COMMAND, "cubeshim", "pack", "-q", pack_source(base_).c_str(), pack_.c_str(), nullptr);
+    execl(command != nullptr ? command : CUBESHIM_COMMAND, "cubeshim", "pack", "-q", pack_source(base_).c_str(), pack_.c_str(),
+          nullptr);
     _exit(127);
   }
   int status = 0;
