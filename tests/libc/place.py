@@ -1,7 +1,6 @@
 """Where a libc is, and how a program runs with it."""
 
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -83,9 +82,10 @@ class System(Libc):
         return self.folder / "tmp"
 
     def prepare(self, stack: ExitStack) -> None:
-        for name in ("dev", "dev/shm", "proc"):
-            target = self.folder / name
-            subprocess.run(["mount", "--bind", f"/{name}", target], check=True)
+        # The root is a mount of its own, so that the tests can make a mount namespace in it.
+        places = [(self.folder, self.folder), *((Path("/", name), self.folder / name) for name in ("dev", "dev/shm", "proc"))]
+        for source, target in places:
+            subprocess.run(["mount", "--bind", source, target], check=True)
             stack.callback(subprocess.run, ["umount", "-l", target], check=True)
 
     def inside(self, path: Path) -> str:
