@@ -24,10 +24,16 @@ vfork:
         .type   vfork, %function
 vfork:
         .cfi_startproc
+        hint    #34                       // bti c
         stp     x29, x30, [sp, #-16]!
         .cfi_adjust_cfa_offset 16
+        .cfi_offset x29, -16
+        .cfi_offset x30, -8
+        mov     x29, sp
         bl      cube_shim_before_vfork
         ldp     x29, x30, [sp], #16
+        .cfi_restore x29
+        .cfi_restore x30
         .cfi_adjust_cfa_offset -16
         adrp    x16, cube_shim_real_vfork
         ldr     x16, [x16, #:lo12:cube_shim_real_vfork]

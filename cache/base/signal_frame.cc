@@ -1,11 +1,13 @@
 #include "cache/base/signal_frame.h"
 
 #include <sys/auxv.h>
+#include <ucontext.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 
 #include "cache/base/sys.h"
@@ -15,13 +17,11 @@ namespace {
 
 constexpr int k_signals = 64;
 
-// As the kernel has it, without libc's changes.
+// As the kernel has it, without libc's changes; on aarch64 there is a restorer, too, though libc sets none.
 struct KernelAction {
   std::uintptr_t handler;
   unsigned long flags;
-#if defined(__x86_64__)
   std::uintptr_t restorer;
-#endif
   std::uint64_t mask;
 };
 
@@ -37,10 +37,14 @@ std::uintptr_t stack_begin() {
 // The signals whose handlers may be running, as bits; and the addresses to which they return.
 struct Candidates {
   std::uint64_t signals = 0;
+#if defined(__aarch64__)
+  std::uintptr_t vdso = getauxval(AT_SYSINFO_EHDR);
+#else
   std::uintptr_t returns[k_signals] = {};
   int count = 0;
 
   bool holds(std::uintptr_t word) const { return std::find(returns, returns + count, word) != returns + count; }
+#endif
 };
 
 Candidates find_candidates() {
@@ -62,22 +66,35 @@ Candidates find_candidates() {
   return found;
 }
 
-// Does a frame of one of them begin at this word? `end`: behind the last word that can be read.
-__attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at, const std::uintptr_t* end,
-                                                      const Candidates& candidates) {
+// The stack, from this call's frame on. `end`: behind the last word that can be read.
+struct StackWords {
+  const std::uintptr_t *begin = nullptr, *end = nullptr;
+};
+
+// Is this word the mark of a frame of one of them?
 #if defined(__x86_64__)
+__attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at, const StackWords& stack,
+                                                      const Candidates& candidates) {
   // A frame: the address to return to, and the context, which ends with the mask before the signal came.
   constexpr std::ptrdiff_t k_mask_at = 38;
   if (!candidates.holds(*at)) return false;
-  return end - at <= k_mask_at || (candidates.signals & ~at[k_mask_at]) != 0;
-#else
-  // The address to return to lies in the vdso.
-  static_cast<void>(end);
-  static_cast<void>(candidates);
-  const std::uintptr_t vdso = getauxval(AT_SYSINFO_EHDR);
-  return vdso == 0 || (*at >= vdso && *at < vdso + 0x4000);
-#endif
+  return stack.end - at <= k_mask_at || (candidates.signals & ~at[k_mask_at]) != 0;
 }
+#else
+// The return address is in a register, and the handler may store it signed (PAC). So a frame is known by the registers of SIMD,
+// which the kernel puts first behind the context. The mask before the signal came stands in front of them.
+__attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at, const StackWords& stack,
+                                                      const Candidates& candidates) {
+  constexpr std::uintptr_t k_simd = std::uintptr_t{sizeof(fpsimd_context)} << 32 | FPSIMD_MAGIC;
+  constexpr std::ptrdiff_t k_mask_before =
+      (offsetof(ucontext_t, uc_mcontext) + offsetof(mcontext_t, __reserved) - offsetof(ucontext_t, uc_sigmask)) / sizeof *at;
+  if (*at == k_simd && at - stack.begin >= k_mask_before) return (candidates.signals & ~at[-k_mask_before]) != 0;
+  // gVisor leaves that mark out. A return address into the vdso, behind its header, whose address every stack of a program holds.
+  constexpr std::uintptr_t k_not_signed = (1ULL << 48) - 1, k_header = 64, k_most = 0x4000;
+  const std::uintptr_t address = *at & k_not_signed, vdso = candidates.vdso;
+  return vdso != 0 && address > vdso + k_header && address < vdso + k_most;
+}
+#endif
 
 // The kernel looks at the new mask before it finds that it is not told what to do with it.
 bool is_readable(std::uintptr_t at) {
@@ -104,14 +121,15 @@ __attribute__((no_sanitize("address"))) bool may_be_in_handler() {
   if (at >= end) return true;
   // On another stack below the thread's own, what lies in between may not be readable.
   std::uintptr_t known = at;
+  StackWords stack{.begin = reinterpret_cast<const std::uintptr_t*>(at)};
   while (at < end) {
     const std::uintptr_t next = std::min(end, (at / k_page + 1) * k_page);
     for (; known < std::min(end, next + k_page); known = (known / k_page + 1) * k_page) {
       if (!is_readable(known)) return true;
     }
-    const auto* const last = reinterpret_cast<const std::uintptr_t*>(std::min(end, known));
+    stack.end = reinterpret_cast<const std::uintptr_t*>(std::min(end, known));
     for (; at < next; at += sizeof(std::uintptr_t)) {
-      if (is_frame(reinterpret_cast<const std::uintptr_t*>(at), last, candidates)) return true;
+      if (is_frame(reinterpret_cast<const std::uintptr_t*>(at), stack, candidates)) return true;
     }
   }
   return false;
