@@ -28,7 +28,7 @@ inline bool covers_served(int dir, const char* path, CoveredPath& covered, Care 
 bool covers_changed(int dir, const char* path, CoveredPath& covered);
 // A null or non-canonical pointer is the kernel's to refuse.
 inline bool is_readable_pointer(const char* path) {
-  const auto address = reinterpret_cast<std::uintptr_t>(path);
+  const std::uintptr_t address = address_of(path);
   return address >= 4096 && address < k_user_end;
 }
 // Takes any pointer that a program may give.

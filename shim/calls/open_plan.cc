@@ -26,7 +26,12 @@ constexpr int k_may_change = O_CREAT | O_TRUNC;
 
 // The flags that fcntl(F_GETFL) gives later.
 int status_flags(int flags) {
-  constexpr int k_large_file = 0100000;  // the kernel sets it on every open of a 64-bit process
+  // The kernel sets it on every open of a 64-bit process. libc's O_LARGEFILE is 0 there.
+#if defined(__aarch64__)
+  constexpr int k_large_file = 0400000;
+#else
+  constexpr int k_large_file = 0100000;
+#endif
   constexpr int k_kept = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW;
   return (flags & k_kept) | k_large_file;
 }

@@ -9,13 +9,15 @@
 namespace cube::shim {
 
 #if defined(__x86_64__)
-inline constexpr std::uintptr_t k_user_end = 0x7ffffffff000;
+inline constexpr std::uintptr_t k_user_end = 0x7ffffffff000, k_address_bits = ~std::uintptr_t{0};
 #else
-inline constexpr std::uintptr_t k_user_end = 1ULL << 52;
+// The processor ignores the top byte, where a program may keep a tag: that of an allocator (MTE) or of HWASan.
+inline constexpr std::uintptr_t k_user_end = 1ULL << 52, k_address_bits = (1ULL << 56) - 1;
 #endif
 
+inline std::uintptr_t address_of(const void* at) { return reinterpret_cast<std::uintptr_t>(at) & k_address_bits; }
 inline bool is_bad_range(const void* at, std::size_t n) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(at);
+  const std::uintptr_t begin = address_of(at);
   return n > k_user_end || begin > k_user_end - n;
 }
 inline bool is_bad_pointer(const void* at, std::size_t n) { return at == nullptr || is_bad_range(at, n); }
