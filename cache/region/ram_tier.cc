@@ -6,7 +6,9 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/base/kernel_page.h"
 #include "cache/base/path.h"
+#include "cache/base/round.h"
 #include "cache/region/ram_window.h"
 #include "cache/region/segments.h"
 
@@ -220,9 +222,9 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
 template <typename Change>
 bool RamTier::change_marks(const Record& record, Change&& change) const {
   const std::uint64_t at = region_->offset_in_data(&record);
-  const std::uint64_t page = at / k_page * k_page;
   // The marks lie in the record's first line, which no page divides.
-  const auto mapping = region_->window(page, k_page);
+  const std::uint64_t page_bytes = base::kernel_page(), page = base::round_down(at, page_bytes);
+  const auto mapping = region_->window(page, page_bytes);
   if (!mapping) return false;
   change(*reinterpret_cast<Record*>(mapping->data() + (at - page)));
   return true;

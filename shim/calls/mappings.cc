@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "cache/base/kernel_page.h"
 #include "shim/attachment.h"
 #include "shim/calls/mapped_copy.h"
 #include "shim/materialize.h"
@@ -198,6 +199,8 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
   if ((!is_private && !is_shared) || !plain || (request.protection & ~(PROT_READ | PROT_WRITE)) != 0) return MapResult::not_here;
   if (request.length == 0 || request.offset < 0 || request.offset % static_cast<std::int64_t>(k_page) != 0)
     return MapResult::not_here;
+  // The data of a record begins and ends on 4 KiB. On a larger page the next record would show behind it.
+  if (base::kernel_page() != k_page) return MapResult::not_here;
   const auto offset = static_cast<std::uint64_t>(request.offset);
   if (offset >= file.size || round_up(request.length) > round_up(file.size - offset)) return MapResult::not_here;
   if (is_shared && (request.protection & PROT_WRITE) != 0) return MapResult::not_here;

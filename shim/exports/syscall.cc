@@ -9,6 +9,7 @@
 #include <cstdarg>
 #include <optional>
 
+#include "cache/base/kernel_page.h"
 #include "shim/calls/c_result.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name_change.h"
@@ -147,12 +148,12 @@ long cache_of_file(const long (&a)[6]) {
   if (shim::is_bad_pointer(range, sizeof *range)) return shim::to_c(-EFAULT);
   if (a[3] != 0) return shim::to_c(-EINVAL);
   if (shim::is_bad_pointer(pages, sizeof *pages)) return shim::to_c(-EFAULT);
-  constexpr std::uint64_t k_page_bytes = 4096;
-  const std::uint64_t in_file = (file->size + k_page_bytes - 1) / k_page_bytes;
-  const std::uint64_t first = range->at / k_page_bytes;
+  const std::uint64_t page_bytes = cube::base::kernel_page();
+  const std::uint64_t in_file = (file->size + page_bytes - 1) / page_bytes;
+  const std::uint64_t first = range->at / page_bytes;
   std::uint64_t end = 0;
   if (range->length == 0 || __builtin_add_overflow(range->at, range->length - 1, &end)) end = UINT64_MAX;
-  const std::uint64_t last = std::min(end / k_page_bytes + 1, in_file);
+  const std::uint64_t last = std::min(end / page_bytes + 1, in_file);
   *pages = {.cached = first < last ? last - first : 0};
   errno = before;
   file->count(0);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cache/base/can_read.h"
+#include "cache/base/kernel_page.h"
 #include "cache/base/rlimit_fsize.h"
 #include "cache/tier/disk/disk_directory.h"
 
@@ -196,8 +197,9 @@ bool DiskIndex::can_read(const void* at) { return base::can_read(at); }
 
 bool DiskIndex::can_write(const void* at) {
   if (g_cannot_ask.load(std::memory_order_relaxed)) return can_read(at);
-  auto* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(at) / k_page * k_page);
-  const long error = sys::madvise(page, k_page, k_madv_populate_write);
+  const std::uint64_t page_bytes = base::kernel_page();
+  auto* const page = reinterpret_cast<void*>(base::round_down(reinterpret_cast<std::uintptr_t>(at), page_bytes));
+  const long error = sys::madvise(page, page_bytes, k_madv_populate_write);
   if (!sys::failed(error) || error == -EAGAIN || error == -EINTR) return true;
   if (error != -EINVAL && error != -ENOSYS) return false;
   g_cannot_ask.store(true, std::memory_order_relaxed);
