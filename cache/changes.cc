@@ -1,19 +1,33 @@
 #include "cache/changes.h"
 
+#include <atomic>
+
 namespace cube::cache {
+namespace {
+
+// A change is told first - a count, a stripe, a mark - and looked for in an index then. A fetch enters its record in the index
+// first (Index::insert) and looks for changes then (ChangeWatch). Without the fence the loads of the index, which are no more
+// than acquire, could come before the telling, and neither side would see the other.
+void look_after_telling() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+}  // namespace
 
 void Changes::content_changed(std::string_view key, const FileStat* stat) {
   if (!key.empty()) parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   // The epoch first: a fetch that has read the old bytes and publishes them now sees that it must not.
   if (stat != nullptr) writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
+  look_after_telling();
   std::size_t marked = key.empty() ? 0 : parts_.ram.mark_stale(key);
   if (stat != nullptr) marked += parts_.ram.mark_stale_inode(*stat);
   parts_.stats().count(base::Counter::stale_marked, marked);
+  // The marks before the look into the tiers' indices; pairs with the fence in DiskStore::publish.
+  look_after_telling();
   for (Tier* const tier : parts_.tiers) tier->content_changed(key, stat);
 }
 
 void Changes::tree_changed(std::string_view directory) {
   parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
+  look_after_telling();
   if (!is_empty()) parts_.stats().count(base::Counter::stale_marked, parts_.ram.mark_stale_tree(directory));
   for (Tier* const tier : parts_.tiers) tier->tree_changed();
 }

@@ -109,6 +109,9 @@ void put_over(int kernel_fd, int number, int flags) {
   sys::dup3(kernel_fd, number, flags);
 }
 
+// Between telling that a file moves and the look at the rows of its other numbers; pairs with the fence in follow_if_moved.
+void tell_before_rows() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
 // Calls that began to move a copy's offset before k_moved was set come to their end. None of them waits for anything but memory,
 // so one that takes longer is the call that our own signal handler has interrupted, or its thread is gone.
 void await_users_of_copy(const OpenFile& file) {
@@ -162,6 +165,7 @@ void hand_over(OpenFile& file, int fd, std::uint64_t row) {
     FdTable::reference_in(own).reset();
   };
   give(fd, row);
+  tell_before_rows();
   for (int other = 0; other < g_fds.end() && file.refs.load(std::memory_order_acquire) > 1; ++other) {
     std::uint64_t own = 0;
     if (!g_fds.lock_if(other, &file, own)) continue;
@@ -201,6 +205,7 @@ void show_origin(int fd) {
     g_fds.unlock(number, row);
   };
   replace(fd, own_row);
+  tell_before_rows();
   for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 2; ++other) {
     std::uint64_t row = 0;
     if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
@@ -281,6 +286,7 @@ int materialize_accepting(int fd, Accept accept, const char* call) {
     FdTable::reference_in(row).reset();
   };
   replace(fd, own_row);
+  tell_before_rows();
   // Dups of the same file; with fd's own reference and ours gone, none is left in the common case.
   for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 1; ++other) {
     std::uint64_t row = 0;

@@ -54,6 +54,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool leader) 
   g_owner.store(sys::getpid(), std::memory_order_relaxed);
   base::remember_first_thread();
   make_fork_mark();
+  // Release: pairs with the acquire in is_active.
   g_active.store(config.mode != base::Mode::off && !config.prefixes.empty(), std::memory_order_release);
 }
 

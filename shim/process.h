@@ -22,13 +22,15 @@ extern constinit std::atomic<const std::uint32_t*> g_fork_mark;
 bool owns_table_slow();
 
 // Prefixes are set, the mode is not off, and nothing has happened that changes what a path means (setuid, chroot ...).
-inline bool is_active() { return g_active.load(std::memory_order_relaxed); }
+// Acquire: a thread that another library has started before our constructor finds the settings; pairs with start().
+inline bool is_active() { return g_active.load(std::memory_order_acquire); }
 void disable(const char* why);
 // Before a sandbox is put on from inside (seccomp): it may kill for any call that the program itself does not make. Served
 // files become real, what is to be said is said, the cache is let go, and from then on every call is libc's alone.
 void seal();
 
 [[gnu::always_inline]] inline bool owns_table() {
+  // Relaxed: the look at the page needs the pointer, and so comes after it; pairs with the release in make_fork_mark.
   const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
   if (t_vforked || g_memory_is_shared.load(std::memory_order_relaxed) || (mark != nullptr && *mark == 0)) [[unlikely]] {
     return owns_table_slow();

@@ -157,7 +157,8 @@ bool RamTier::knows_device(std::uint64_t device) const {
 
 void RamTier::note_device(std::uint64_t device) {
   for (auto& known : region_->header().devices) {
-    std::uint64_t word = known.load(std::memory_order_relaxed);
+    // seq_cst, as the swap: it may stand in the place of one that another process has made (knows_device).
+    std::uint64_t word = known.load(std::memory_order_seq_cst);
     if (word == 0 && known.compare_exchange_strong(word, device + 1, std::memory_order_seq_cst)) return;
     if (word == device + 1) return;
   }

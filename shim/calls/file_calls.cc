@@ -61,6 +61,9 @@ void materialize_named_fds(unsigned long request, const void* argument) {
 }  // namespace
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
+  // The copy has its row, then we look whether the file has moved. The mover tells first and looks at the rows then
+  // (tell_before_rows in materialize.cc): one of the two sees the other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (file.is_origin()) [[unlikely]]
     follow_origin(from, copy);
   if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
