@@ -26,8 +26,8 @@ class Changes {
 
   // Has a file of this device ever been cached? Says yes rather too often.
   bool knows_device(std::uint64_t device) const { return parts_.ram.knows_device(device); }
-  // Nothing is cached, so no change matters.
-  bool is_empty() const { return parts_.region.header().records.load(std::memory_order_relaxed) == 0; }
+  // Nothing is cached or on its way, so no change that has been made matters. One that is yet to be made may.
+  bool is_empty() const { return parts_.region.header().has_fetched.load(std::memory_order_seq_cst) == 0; }
 
  private:
   CacheParts& parts_;

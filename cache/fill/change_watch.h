@@ -10,7 +10,11 @@ namespace cube::cache {
 class ChangeWatch {
  public:
   // Made before the name is followed: one that changes from here on may no longer be that of what is found.
-  explicit ChangeWatch(Region& region) : region_(&region), names_(region.header().name_changes.load(std::memory_order_seq_cst)) {}
+  explicit ChangeWatch(Region& region) : region_(&region) {
+    auto& has_fetched = region.header().has_fetched;
+    if (has_fetched.load(std::memory_order_acquire) == 0) has_fetched.store(1, std::memory_order_seq_cst);
+    names_ = region.header().name_changes.load(std::memory_order_seq_cst);
+  }
 
   // Before the bytes are read. `fd`: the file, open for reading, or -1. False: somebody may have the file open for writing.
   bool watch(const FileStat& stat, int fd = -1) {
@@ -34,7 +38,7 @@ class ChangeWatch {
  private:
   Region* region_;
   WriterStripe* stripe_ = nullptr;
-  std::uint64_t names_;
+  std::uint64_t names_ = 0;
   std::uint32_t epoch_ = 0;
   bool is_stat_in_doubt_ = false;
 };

@@ -16,7 +16,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 10;
+inline constexpr std::uint32_t k_layout_version = 11;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -79,6 +79,7 @@ struct RegionHeader {
   std::atomic<std::uint64_t> devices[8];     // of cached files, plus one; when all are taken, any device counts as known
   std::atomic<std::uint32_t> index_full;  // k_for_good: the last table is; else until when no memory is asked for, as above; or 0
   std::atomic<std::uint64_t> name_changes;  // renames, removals and the like so far
+  std::atomic<std::uint32_t> has_fetched;   // 0: no fetch has begun yet, so there is nothing that a change matters to
   std::atomic<std::uint32_t> left_writers;  // rows in use; more than there are, where a process ended in between
   std::atomic<std::uint32_t> left_order;    // the number of the newest of these rows
   // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.

@@ -32,7 +32,8 @@ NameChange::NameChange(int dir, const char* path, Of of) : of_(of), dir_(dir) {
   by_fd_ = dir >= 0 && (path == nullptr || (path_filter::is_readable_pointer(path) && *path == '\0'));
   if (by_fd_) materialize(dir, "fchownat");
   auto* const cache = attachment::existing_cache();
-  if (cache == nullptr || cache->changes().is_empty()) return;
+  was_empty_ = cache == nullptr || cache->changes().is_empty();
+  if (was_empty_) return;
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
   // By another name it may be what is covered, and a link under a covered name is not what it leads to.
   if (of == Of::file) followed_ = path;
@@ -74,6 +75,7 @@ bool NameChange::changes_tree(const Passage& before) const {
 
 void NameChange::commit(const Passage& before) {
   path_filter::forget_found_directories();
+  if (was_empty_) return commit_of_unlooked();
   auto* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;
@@ -89,6 +91,13 @@ void NameChange::commit(const Passage& before) {
   cache->changes().content_changed(has_key ? path_.key() : std::string_view(), before_ ? &*before_ : nullptr);
   // All there is, if it is not known which.
   if (is_tree_ && changes_tree(before)) cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
+}
+
+// A process may have begun the first fetch of all since, of the file that the name led to before.
+void NameChange::commit_of_unlooked() const {
+  const KeepErrno keep;
+  auto* const cache = attachment::existing_cache();
+  if (cache != nullptr && !cache->changes().is_empty()) cache->changes().tree_changed("/");
 }
 
 Passage passage_of(int dir, const char* path) {

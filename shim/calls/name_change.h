@@ -35,8 +35,10 @@ class NameChange {
  private:
   bool take_real_path(int dir, const char* path);
   bool changes_tree(const Passage& before) const;
+  void commit_of_unlooked() const;
 
   Of of_;
+  bool was_empty_ = false;  // nothing was cached when it began, so it was not looked at
   bool covered_ = false;
   bool by_fd_ = false;              // AT_EMPTY_PATH
   const char* followed_ = nullptr;  // the path, where the call follows a link at its end
