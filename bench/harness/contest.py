@@ -72,13 +72,15 @@ class Contender:
         self.passes.files = first["files"] * self._processes * self._loops
         self._ready = True
 
-    def run(self) -> None:
+    def run(self) -> dict:
+        """One pass; returns all that the child says of it."""
         self.wait_until_ready()
         self._child.stdin.write("go\n")
         self._child.stdin.flush()
         line = self._line()
         self.passes.wall_ns.append(line["wall_ns"])
         self.passes.cpu_ns.append(line["cpu_ns"])
+        return line
 
     def finish(self) -> None:
         if self._child.stdin.closed:

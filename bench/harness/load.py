@@ -32,6 +32,16 @@ def process_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def tree_seconds(pid: int) -> float:
+    """CPU seconds of a running process, of its descendants, and of those that they have waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / TICKS + sum(map(tree_seconds, children))
+
+
 def own_seconds() -> float:
     """CPU seconds of this process and of all its descendants that ended and were waited for."""
     usages = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,0 +1,25 @@
+"""accelerate launch with two processes on the CPU; accelerate shards the loader."""
+
+import torch
+from accelerate import Accelerator
+from imagefolder import add_batches, pictures_of
+from ranks import add_up, turns  # noqa: F401
+
+TITLE = "accelerate launch, 2 processes on the CPU"
+VENV = "torch2"
+PACKAGES = ("accelerate", "torch")
+LAUNCH = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no",
+          "--dynamo_backend=no")
+
+
+def reader(data):
+    torch.set_num_threads(1)
+    accelerator = Accelerator(cpu=True)
+    # 600 pictures are 2 x 10 batches of 30, so that none is read twice to fill the last batch.
+    loader = torch.utils.data.DataLoader(pictures_of(data), batch_size=30, shuffle=True, num_workers=1)
+    loader = accelerator.prepare(loader)
+
+    def read(epoch):
+        add_batches(epoch, loader)
+        add_up(epoch)
+    return read

@@ -1,0 +1,52 @@
+"""The venvs of the cases, made from PyPI by the pinned versions of venvs/NAME.txt, and used again while these stay the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+from plan import HERE
+
+DEFAULT_PYTHON = "python3.11"
+STAMP = "ecosystem.txt"
+VERSIONS = ("import importlib.metadata as m, json, sys; "
+            "print(json.dumps([f'{n} {m.version(n)}' for n in sys.argv[1:]]))")
+
+
+class NotInstalled(Exception):
+    """The installer's own line."""
+
+
+def python_of(venv: Path) -> Path:
+    return venv / "bin" / "python"
+
+
+def python_for(wanted: str) -> str:
+    """A first line `# python3.10` names the last Python that has the wheels."""
+    name = wanted.partition("\n")[0][2:] if wanted.startswith("# python") else DEFAULT_PYTHON
+    if not shutil.which(name):
+        raise NotInstalled(f"{name} is not in PATH")
+    return name
+
+
+def ready_venv(name: str, venvs: Path) -> Path:
+    wanted, venv = (HERE / "venvs" / f"{name}.txt").read_text(), venvs / name
+    stamp = venv / STAMP
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return venv
+    print(f"installing the venv {name}", flush=True)
+    for command in ([python_for(wanted), "-m", "venv", "--clear", venv],
+                    [python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", "-r", HERE / "venvs" / f"{name}.txt"]):
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        if done.returncode:
+            lines = [line for line in (done.stderr or done.stdout).splitlines() if "ERROR" in line] or ["no word of the installer"]
+            raise NotInstalled(lines[-1])
+    stamp.write_text(wanted)
+    return venv
+
+
+def versions(venv: Path, packages: tuple[str, ...]) -> list[str]:
+    done = subprocess.run([python_of(venv), "-c", VERSIONS, *packages], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
