@@ -59,12 +59,13 @@ CUBE_LSEEK(lseek)
 CUBE_LSEEK(lseek64)
 CUBE_LSEEK(__lseek)
 
-// posix_fadvise returns the error itself.
+// posix_fadvise returns the error itself. A number that is the origin's file stays as it is: the kernel takes the advice, and a
+// fetch that goes on by this number (cache/fill/partial_fill.h) has its use of it, too.
 #define CUBE_FADVISE(name)                                                                    \
   int export_##name(int fd, off_t at, off_t n, int advice) {                                  \
     const bool known = advice >= POSIX_FADV_NORMAL && advice <= POSIX_FADV_NOREUSE && n >= 0; \
     if (known && calls::advise(fd)) return 0;                                                 \
-    shim::materialize(fd);                                                                    \
+    if (!known) shim::materialize(fd);                                                        \
     return real::name(fd, at, n, advice);                                                     \
   }
 CUBE_FADVISE(posix_fadvise)
