@@ -11,6 +11,7 @@ import json
 import statistics
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -75,8 +76,10 @@ class Contender:
     def run(self) -> dict:
         """One pass; returns all that the child says of it."""
         self.wait_until_ready()
-        self._child.stdin.write("go\n")
-        self._child.stdin.flush()
+        # A child that has ended is told of by _line.
+        with suppress(BrokenPipeError):
+            self._child.stdin.write("go\n")
+            self._child.stdin.flush()
         line = self._line()
         self.passes.wall_ns.append(line["wall_ns"])
         self.passes.cpu_ns.append(line["cpu_ns"])
@@ -85,7 +88,8 @@ class Contender:
     def finish(self) -> None:
         if self._child.stdin.closed:
             return
-        self._child.stdin.close()
+        with suppress(BrokenPipeError):
+            self._child.stdin.close()
         for text in self._child.stdout:
             self.digest = json.loads(text).get("digest") or self.digest
         if self._child.wait():

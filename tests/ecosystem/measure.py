@@ -81,7 +81,7 @@ def job_command(tools: Tools, case: Case, venv: Path, scratch: Path, words: list
     """TMPDIR and the caches of the frameworks lie on the local disk, and are fresh for each run."""
     settings = {"PYTHONPATH": CASES, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": scratch, "HOME": scratch,
                 "HF_HOME": scratch / "hf", "HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "RAY_USAGE_STATS_ENABLED": "0",
-                "TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore"}
+                "TORCH_EXTENSIONS_DIR": tools.work / "extensions", "TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore"}
     return ["timeout", "--kill-after=10", SECONDS, "nice", "-n", tools.nice, "env", *(f"{k}={v}" for k, v in settings.items()),
             *wrap, python_of(venv), *case.launch, CASES / "job.py", case.name, *words]
 

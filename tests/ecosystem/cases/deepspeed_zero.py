@@ -11,7 +11,7 @@ from imagefolder import add_batches, pictures_of  # noqa: E402
 from ranks import add_up, turns  # noqa: E402,F401
 
 TITLE = "deepspeed initialize(training_data), 2 ranks on the CPU"
-VENV = "deepspeed"
+VENV = "torch2"
 PACKAGES = ("deepspeed", "torch")
 LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 

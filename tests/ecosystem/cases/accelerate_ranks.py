@@ -1,15 +1,14 @@
-"""accelerate launch with two processes on the CPU; accelerate shards the loader."""
+"""accelerate shards the loader among two ranks. On CPUs `accelerate launch` wants MPI, so torchrun starts them."""
 
 import torch
 from accelerate import Accelerator
 from imagefolder import add_batches, pictures_of
 from ranks import add_up, turns  # noqa: F401
 
-TITLE = "accelerate launch, 2 processes on the CPU"
+TITLE = "accelerate prepare(DataLoader), 2 ranks (gloo)"
 VENV = "torch2"
 PACKAGES = ("accelerate", "torch")
-LAUNCH = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no",
-          "--dynamo_backend=no")
+LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 def reader(data):
