@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench.harness.errors import BenchError
+from bench.harness.mount import end
 from bench.harness.shim import Shim, child_environment
 
 Item = TypeVar("Item")
@@ -62,8 +63,12 @@ class Contender:
     def __enter__(self) -> Contender:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.finish()
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        # Why it ends is what is to be told: not how the child takes it.
+        if kind is None:
+            self.finish()
+        else:
+            end(self._child, first_wait=0.0)
 
     def wait_until_ready(self) -> None:
         if self._ready:

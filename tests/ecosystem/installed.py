@@ -11,8 +11,8 @@ from plan import HERE
 
 DEFAULT_PYTHON = "python3.11"
 STAMP = "ecosystem.txt"
-VERSIONS = ("import importlib.metadata as m, json, sys; "
-            "print(json.dumps([f'{n} {m.version(n)}' for n in sys.argv[1:]]))")
+VERSIONS = ("import importlib.metadata as m, json, platform, sys; "
+            "print(json.dumps([f'{n} {m.version(n)}' for n in sys.argv[1:]] or [f'Python {platform.python_version()}']))")
 
 
 class NotInstalled(Exception):
@@ -31,17 +31,25 @@ def python_for(wanted: str) -> str:
     return name
 
 
+def is_plain(wanted: str) -> bool:
+    return all(line.startswith("#") for line in wanted.splitlines())
+
+
 def ready_venv(name: str, venvs: Path) -> Path:
     wanted, venv = (HERE / "venvs" / f"{name}.txt").read_text(), venvs / name
     stamp = venv / STAMP
     if stamp.is_file() and stamp.read_text() == wanted:
         return venv
     print(f"installing the venv {name}", flush=True)
-    for command in ([python_for(wanted), "-m", "venv", "--clear", venv],
-                    [python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", "-r", HERE / "venvs" / f"{name}.txt"]):
+    make = [python_for(wanted), "-m", "venv", "--clear", venv]
+    install = [python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", "-r", HERE / "venvs" / f"{name}.txt"]
+    # A Python without ensurepip can make the plain one.
+    commands = [[*make, "--without-pip"]] if is_plain(wanted) else [make, install]
+    for command in commands:
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode:
-            lines = [line for line in (done.stderr or done.stdout).splitlines() if "ERROR" in line] or ["no word of the installer"]
+            text = (done.stderr or done.stdout).strip() or f"status {done.returncode}"
+            lines = [line for line in text.splitlines() if "ERROR" in line] or text.splitlines()
             raise NotInstalled(lines[-1])
     stamp.write_text(wanted)
     return venv

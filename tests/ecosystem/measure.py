@@ -22,7 +22,7 @@ from plan import CASES, Case
 from installed import python_of
 
 EPOCHS = 3
-SECONDS = 300
+SECONDS = 900
 PAST_S = 3600
 NATIVE, SHIM, LOCAL = WAYS = ("native", "shim", "local")
 

@@ -27,7 +27,6 @@ from plan import Case, chosen  # noqa: E402
 from tables import faults, origin_table, speed_table, verdict  # noqa: E402
 from installed import NotInstalled, ready_venv, versions  # noqa: E402
 
-PICTURES = 600
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -37,6 +36,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--command", type=Path, metavar="PATH", help="another cubeshim than that of the build")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these cases (files of cases/, without .py)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each kind (default 3)")
+    parser.add_argument("--pictures", type=int, default=600, metavar="N", help="pictures of the data sets (default 600)")
     parser.add_argument("--venvs", type=Path, metavar="DIR", help="for the venvs (default: BUILD/ecosystem/venvs)")
     parser.add_argument("--work", type=Path, metavar="DIR", help="for data, on a local disk (default: BUILD/ecosystem)")
     parser.add_argument("--nice", type=int, default=0, metavar="N", help="niceness of the jobs (default 0)")
@@ -44,6 +44,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds} is not accepted; give a number from 1")
+    if options.pictures < 60 or options.pictures % 60:
+        parser.error(f"--pictures {options.pictures} is not accepted; give a multiple of 60, so that ranks get as many each")
     return options
 
 
@@ -80,7 +82,7 @@ def run(options: argparse.Namespace, command: str) -> int:
     work = (options.work or options.build / "ecosystem").resolve()
     (work / "data").mkdir(parents=True, exist_ok=True)
     cases, tools, load = chosen(options.only), tools_of(options, work), Load()
-    pictures = make_mix(work / "data", PICTURES).path
+    pictures = make_mix(work / "data", options.pictures).path
     venvs = (options.venvs or work / "venvs").resolve()
     rows = [measured(tools, case, options, venvs, pictures) for case in cases]
     text = page(describe_machine(command, work), rows, load.share_of_others())

@@ -14,6 +14,6 @@ def make(pictures, data):
 
 def reader(data):
     def read(epoch):
-        for sample in datasets.load_from_disk(str(data)).shuffle(seed=epoch.number):
+        for sample in datasets.load_from_disk(str(data)).shuffle(seed=epoch.number, keep_in_memory=True):
             epoch.add(sample["image"], sample["label"])
     return read

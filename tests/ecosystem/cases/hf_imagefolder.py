@@ -12,6 +12,6 @@ def reader(data):
     pictures = load_dataset("imagefolder", data_dir=str(data), split="train")
 
     def read(epoch):
-        for sample in pictures.shuffle(seed=epoch.number):
+        for sample in pictures.shuffle(seed=epoch.number, keep_in_memory=True):
             epoch.add(np.asarray(sample["image"].convert("RGB").resize((160, 160))), sample["label"])
     return read
