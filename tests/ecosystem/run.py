@@ -10,6 +10,7 @@ on such a mount, and natively on the local disk. The three take turns. The venvs
 from __future__ import annotations
 
 import argparse
+import pickle
 import shlex
 import signal
 import subprocess
@@ -23,8 +24,8 @@ from bench.harness.errors import BenchError  # noqa: E402
 from bench.harness.load import Load  # noqa: E402
 from bench.harness.machine import Machine, describe_machine  # noqa: E402
 from measure import Found, Tools, measure  # noqa: E402
-from plan import Case, chosen  # noqa: E402
-from tables import faults, origin_table, speed_table, verdict  # noqa: E402
+from plan import Case, all_cases, chosen  # noqa: E402
+from tables import MARK, faults, origin_table, speed_table, verdict  # noqa: E402
 from installed import NotInstalled, ready_venv, versions  # noqa: E402
 
 
@@ -39,6 +40,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--pictures", type=int, default=600, metavar="N", help="pictures of the data sets (default 600)")
     parser.add_argument("--venvs", type=Path, metavar="DIR", help="for the venvs (default: BUILD/ecosystem/venvs)")
     parser.add_argument("--work", type=Path, metavar="DIR", help="for data, on a local disk (default: BUILD/ecosystem)")
+    parser.add_argument("--add", action="store_true", help="the page has the rows of earlier runs in --work, too")
     parser.add_argument("--nice", type=int, default=0, metavar="N", help="niceness of the jobs (default 0)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the page there")
     options = parser.parse_args(arguments)
@@ -72,6 +74,23 @@ def measured(tools: Tools, case: Case, options: argparse.Namespace, venvs: Path,
     return found
 
 
+def keep(work: Path, found: Found) -> Found:
+    (work / "found").mkdir(exist_ok=True)
+    (work / "found" / f"{found.case.name}.pickle").write_bytes(pickle.dumps(found))
+    return found
+
+
+def earlier(work: Path) -> list[Found]:
+    files = {file.stem: file for file in (work / "found").glob("*.pickle")}
+    return [pickle.loads(files[name].read_bytes()) for name in all_cases() if name in files]
+
+
+def write(out: Path, text: str) -> None:
+    """A document keeps all that stands in front of the mark."""
+    head = out.read_text().partition(MARK)[0] if out.exists() else ""
+    out.write_text(f"{head}{MARK}\n\n{text}")
+
+
 def page(machine: Machine, rows: list[Found], others: float) -> str:
     parts = [f"Machine: {machine.line()}; others took {others:.0%} of the cores.\nCommand: `{machine.command}`.", verdict(rows)]
     parts += [f"## {table.title}\n\n{table.markdown()}" for table in (speed_table(rows), origin_table(rows))]
@@ -84,12 +103,13 @@ def run(options: argparse.Namespace, command: str) -> int:
     cases, tools, load = chosen(options.only), tools_of(options, work), Load()
     pictures = make_mix(work / "data", options.pictures).path
     venvs = (options.venvs or work / "venvs").resolve()
-    rows = [measured(tools, case, options, venvs, pictures) for case in cases]
+    done = [keep(work, measured(tools, case, options, venvs, pictures)) for case in cases]
+    rows = earlier(work) if options.add else done
     text = page(describe_machine(command, work), rows, load.share_of_others())
     print(text)
     if options.out:
-        options.out.write_text(text)
-    return int(any(map(faults, rows)))
+        write(options.out, text)
+    return int(any(map(faults, done)))
 
 
 def main(arguments: list[str]) -> int:
