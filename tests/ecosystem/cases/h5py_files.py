@@ -17,13 +17,13 @@ def make(_, data):
             file["labels"] = np.arange(ROWS)
 
 
-def reader(data):
+def reader(data, **options):
     paths = sorted(data.glob("*.h5"))
 
     def read(epoch):
         order = np.random.default_rng(epoch.number)
         for which in order.permutation(len(paths)):
-            with h5py.File(paths[which], "r") as file:
+            with h5py.File(paths[which], "r", **options) as file:
                 for first in order.permutation(ROWS // PIECE) * PIECE:
                     epoch.add(file["pictures"][first:first + PIECE], file["labels"][first:first + PIECE])
     return read
