@@ -12,12 +12,12 @@ set(CPACK_STRIP_FILES OFF)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.17)")
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.17), libgcc-s1 | libgcc1")
 
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
 set(CPACK_RPM_PACKAGE_AUTOREQ OFF)
-set(CPACK_RPM_PACKAGE_REQUIRES "glibc >= 2.17")
+set(CPACK_RPM_PACKAGE_REQUIRES "glibc >= 2.17, libgcc_s.so.1()(64bit)")
 set(CPACK_RPM_SPEC_MORE_DEFINE "%define __strip /bin/true\n%define _build_id_links none")
 
 # Documents of both, and those that Debian asks of every package.
