@@ -64,7 +64,7 @@ class Shimmed(ScratchTest):
         shim = Shim(Path("/lib.so"), Path("/data"), "name", ram=None, mode=None)
         self.assertNotIn("CUBESHIM_DISK", child_environment(None))
         self.assertEqual({name for name in child_environment(shim) if name.startswith("CUBESHIM_")},
-                         {"CUBESHIM_PREFIXES", "CUBESHIM_NAME", "CUBESHIM_STATS", "CUBESHIM_STATS_FORMAT"})
+                         {"CUBESHIM_PREFIXES", "CUBESHIM_NAME", "CUBESHIM_ANNOUNCE", "CUBESHIM_STATS", "CUBESHIM_STATS_FORMAT"})
 
     def test_the_last_report_is_read_and_its_file_goes(self) -> None:
         stats = self.scratch / "stats"
