@@ -59,7 +59,7 @@ class Changes(unittest.TestCase):
     def test_every_call_of_the_table_is_there(self):
         text = Path(HOOKS).read_text()
         sections = "\n".join(text.split(heading + "\n")[1].split("\n\n")[0] for heading in ("names that change", "temporary files"))
-        self.assertEqual(sorted(re.findall(r"^CUBE_HOOK\([^,]+, (\w+),", sections, re.M)), sorted(CHANGES))
+        self.assertEqual(sorted(re.findall(r"^CUBE_(?:RAW_)?HOOK\([^,]+, (\w+),", sections, re.M)), sorted(CHANGES))
 
     def check_errors(self, table, error):
         self.run_python(f"""
