@@ -34,10 +34,12 @@ from bench.harness.report import Section, as_json, markdown, section_text, targe
 from bench.harness.suite import Bench  # noqa: E402
 from bench.jobs.data_loader import measure_data_loader  # noqa: E402
 from bench.jobs.real_loaders import measure_loaders  # noqa: E402
+from bench.large.large import measure_large_files  # noqa: E402
 from bench.origin.epochs import measure_first_epoch, measure_second_epoch, measure_unannounced  # noqa: E402
 from bench.packs.packs import measure_packs  # noqa: E402
 from bench.prefetch.engines import measure_prefetch  # noqa: E402
 from bench.prefetch.node.demand import measure_demand  # noqa: E402
+from bench.prefetch.node.full_memory import measure_full_memory  # noqa: E402
 from bench.prefetch.node.leader import measure_exit, measure_takeover  # noqa: E402
 from bench.prefetch.node.long_list import measure_memory_of_list  # noqa: E402
 from bench.prefetch.node.ranks import measure_ranks  # noqa: E402
@@ -70,8 +72,9 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "prefetch": measure_prefetch,
     "packs": measure_packs,
     "sidecar": of_parts("the sidecar", measure_first_epochs, measure_large_data),
-    "node": of_parts("the sidecar on a node", measure_demand, measure_ranks, measure_takeover, measure_exit,
-                     measure_memory_of_list),
+    "node": of_parts("the sidecar on a node", measure_demand, measure_ranks, measure_full_memory, measure_takeover,
+                     measure_exit, measure_memory_of_list),
+    "large": measure_large_files,
     "disk": of_parts("the disk tier", measure_hits, measure_larger_than_memory, measure_second_job),
 }
 

@@ -62,7 +62,8 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
     base::log(base::LogLevel::info, "CUBESHIM_RAM is too small for a ring: the disk serves and gets what fits into memory");
 }
 
-FileCache::FileCache(Region& region, const base::Config& config) : parts_(region, config), changes_(parts_), ahead_(parts_) {}
+FileCache::FileCache(Region& region, const base::Config& config)
+    : parts_(region, config), changes_(parts_), ahead_(parts_), large_(parts_) {}
 
 Pin FileCache::find(const OpenRequest& request) {
   Pin pin = parts_.ram.find(request.key, base::hash_path(request.key));

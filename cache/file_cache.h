@@ -11,6 +11,7 @@
 #include "cache/changes.h"
 #include "cache/fetch_ahead.h"
 #include "cache/fill/open_request.h"
+#include "cache/large_files.h"
 #include "cache/tier/tier_writer.h"
 
 namespace cube::cache {
@@ -29,6 +30,7 @@ class FileCache {
 
   Changes& changes() { return changes_; }
   FetchAhead& ahead() { return ahead_; }
+  LargeFiles& large() { return large_; }
   const Tiers& tiers() const { return parts_.tiers; }
   // For a cache that has tiers.
   TierWriter tier_writer() { return {parts_.ram, parts_.tiers}; }
@@ -55,6 +57,7 @@ class FileCache {
   CacheParts parts_;
   Changes changes_;
   FetchAhead ahead_;
+  LargeFiles large_;
 };
 
 }  // namespace cube::cache

@@ -18,7 +18,7 @@ set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
 set(CPACK_RPM_PACKAGE_AUTOREQ OFF)
 set(CPACK_RPM_PACKAGE_REQUIRES "glibc >= 2.17, libgcc_s.so.1()(64bit)")
-set(CPACK_RPM_SPEC_MORE_DEFINE "%define __strip /bin/true\n%define _build_id_links none")
+set(CPACK_RPM_SPEC_MORE_DEFINE "%define __strip /bin/true\n%define _build_id_links none\n%define use_source_date_epoch_as_buildtime 1\n%define clamp_mtime_to_source_date_epoch 1\n%define _buildhost localhost")
 
 # Documents of both, and those that Debian asks of every package.
 set(documents ${CMAKE_INSTALL_DATADIR}/doc/cubeshim)

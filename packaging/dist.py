@@ -97,12 +97,16 @@ def main() -> int:
         if old.is_file():
             old.unlink()
     programs = make_venv(out / "venv")
-    for target in sorted((TARGETS[cpu] for cpu in options.target or TARGETS), key=lambda target: target.cpu != OWN_CPU):
+    wanted = options.target or list(TARGETS)
+    # This machine's own first, also where it is not wanted: its command writes the man page and the completions of all.
+    for target in sorted((TARGETS[cpu] for cpu in {OWN_CPU, *wanted}), key=lambda target: target.cpu != OWN_CPU):
         say(f"{target.cpu}: library and command for glibc {GLIBC} and later")
         tools, deps = out / f"tools-{target.cpu}", out / f"sysroot-{target.cpu}"
         make_tools(tools, programs / "python", target, out)
         sysroot.make(deps, tools, out)
         built = build(out, tools, deps, target, options.jobs)
+        if target.cpu not in wanted:
+            continue
         name = f"cubeshim-{version()}-linux-{target.cpu}"
         stage = out / "stage" / name
         subprocess.run(["rm", "-rf", stage], check=True)

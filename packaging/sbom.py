@@ -1,7 +1,10 @@
 """The components that end up in the binaries of a release, as CycloneDX."""
 
+import datetime
+import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 from sysroot import HEADER_PACKAGES, SOURCE_PACKAGE, package_version
@@ -36,6 +39,10 @@ def document() -> str:
     for part in parts:
         bom.components.add(part)
     bom.register_dependency(bom.metadata.component, parts)
+    # The same components and the same commit give the same bytes.
+    epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    bom.metadata.timestamp = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc)
+    bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, " ".join([str(epoch), *sorted(str(part.purl) for part in parts)]))
     text = JsonV1Dot5(bom).output_as_string(indent=2)
     if (error := JsonStrictValidator(SchemaVersion.V1_5).validate_str(text)) is not None:
         raise SystemExit(f"sbom: {error}")

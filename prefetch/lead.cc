@@ -83,7 +83,8 @@ void Lead::make_ring() {
   cache_.ahead().prepare_ring();
   if (cache_.ahead().is_full() && cache_.ahead().ring().came_too_late())
     base::log(base::LogLevel::info,
-              "files that are not in memory are not prefetched: the region was full before; `cubeshim clear` makes room");
+              "files that are not in memory are not prefetched: the region was full before, and all of it is mapped or in use; "
+              "`cubeshim clear` makes room");
 }
 
 bool Lead::begin() {

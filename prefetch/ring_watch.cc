@@ -109,7 +109,7 @@ std::uint32_t RingWatch::give_up(PathSource& order, bool is_stuck, std::vector<S
 
 std::uint32_t RingWatch::give_up_unknown() {
   const std::lock_guard lock(mutex_);
-  for (std::uint32_t segment = ring_.first_segment(); segment < ring_.end_segment(); ++segment) {
+  for (std::uint32_t segment = ring_.lowest_segment(); segment < ring_.end_segment(); ++segment) {
     if (!ring_.owns(segment) || segments_.contains(segment) || ring_.is_being_filled(segment) || ring_.unread(segment) == 0)
       continue;
     if (ring_.settle_count(segment)) continue;

@@ -4,6 +4,7 @@
 
 #include "cache/base/log.h"
 #include "cache/base/signal_frame.h"
+#include "prefetch/block_reader.h"
 #include "prefetch/sidecar.h"
 #include "prefetch/threads/background_thread.h"
 #include "shim/attachment.h"
@@ -18,6 +19,25 @@ namespace {
 
 constinit prefetch::Sidecar* g_sidecar = nullptr;
 constinit prefetch::Sidecar* g_former_sidecar = nullptr;
+
+// The threads that read large files ahead: none, being made or ended, or there.
+constinit std::atomic<prefetch::BlockReader*> g_block_reader{nullptr};
+constinit std::atomic<bool> g_block_reader_is_tried{false};
+constinit prefetch::BlockReader* g_former_block_reader = nullptr;
+
+void keep_reachable(prefetch::BlockReader* reader) {
+  reader->former = g_former_block_reader;
+  g_former_block_reader = reader;
+}
+
+void end_block_reader() {
+  constexpr unsigned k_patience_ms = 15;
+  prefetch::BlockReader* const reader = g_block_reader.exchange(nullptr, std::memory_order_acq_rel);
+  if (reader == nullptr) return;
+  const KeepErrno keep;
+  reader->stop(k_patience_ms);
+  keep_reachable(reader);
+}
 
 void keep_sidecar_reachable() {
   g_sidecar->former = g_former_sidecar;
@@ -43,11 +63,14 @@ namespace {
 
 // Ends it, if there is one, and lets it be in `next` state. Whether there was one.
 bool end(State next) {
+  // Nobody makes them anew before the state is none again.
+  const bool had_reader = g_block_reader_is_tried.exchange(true, std::memory_order_acq_rel);
+  end_block_reader();
   auto running = State::running;
   if (!g_state.compare_exchange_strong(running, next, std::memory_order_acq_rel)) {
     auto none = State::none;
     g_state.compare_exchange_strong(none, next, std::memory_order_acq_rel);
-    return false;
+    return had_reader;
   }
   const KeepErrno keep;
   g_sidecar->stop();
@@ -68,7 +91,8 @@ bool pause() {
 
 void resume() {
   auto busy = State::busy;
-  g_state.compare_exchange_strong(busy, State::none, std::memory_order_acq_rel);
+  if (g_state.compare_exchange_strong(busy, State::none, std::memory_order_acq_rel))
+    g_block_reader_is_tried.store(false, std::memory_order_release);
 }
 
 void offer_slow(cache::FileCache& cache) {
@@ -84,6 +108,35 @@ void offer_slow(cache::FileCache& cache) {
   if (is_due && !base::may_be_in_handler()) start();
 }
 
+void offer_to_read_ahead(cache::FileCache& cache) {
+  const BlockSignals block;
+  if (g_block_reader_is_tried.load(std::memory_order_relaxed) || base::may_be_in_handler()) return;
+  if (g_state.load(std::memory_order_acquire) == State::over) return;
+  if (g_block_reader_is_tried.exchange(true, std::memory_order_acq_rel)) return;
+  const KeepErrno keep;
+  g_block_reader.store(process::config().prefetch ? prefetch::BlockReader::start(cache) : nullptr, std::memory_order_release);
+}
+
+void read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range) {
+  if (auto* const reader = g_block_reader.load(std::memory_order_acquire); reader != nullptr)
+    reader->submit(file, fd, numbers, range);
+}
+
+bool may_keep_mapped() { return g_block_reader.load(std::memory_order_acquire) != nullptr; }
+
+bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has) {
+  auto* const reader = g_block_reader.load(std::memory_order_acquire);
+  return reader != nullptr && reader->keep_mapped(file, std::move(own), begin, program_has);
+}
+
+void let_go_of(cache::LargeFile& file) {
+  if (auto* const reader = g_block_reader.load(std::memory_order_acquire); reader != nullptr) reader->let_go_of(file);
+}
+
+void unmapped(const void* at, std::size_t length) {
+  if (auto* const reader = g_block_reader.load(std::memory_order_acquire); reader != nullptr) reader->unmapped(at, length);
+}
+
 void end_for_good() {
   pause();
   g_state.store(State::over, std::memory_order_release);
@@ -91,8 +144,16 @@ void end_for_good() {
 
 void become_child() {
   if (g_sidecar != nullptr) keep_sidecar_reachable();
+  if (auto* const reader = g_block_reader.exchange(nullptr, std::memory_order_relaxed); reader != nullptr) {
+    reader->forget();
+    keep_reachable(reader);
+  }
+  // Its users among them: a thread of the parent may be at a file.
+  cache::LargeFile::forget_users();
   prefetch::forget_background_threads();
-  if (g_state.load(std::memory_order_relaxed) != State::over) g_state.store(State::none, std::memory_order_relaxed);
+  if (g_state.load(std::memory_order_relaxed) == State::over) return;
+  g_state.store(State::none, std::memory_order_relaxed);
+  g_block_reader_is_tried.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace cube::shim::background

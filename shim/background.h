@@ -20,6 +20,15 @@ void offer_slow(cache::FileCache& cache);
 inline void offer(cache::FileCache& cache) {
   if (g_state.load(std::memory_order_relaxed) == State::none) offer_slow(cache);
 }
+// The same for the threads that read large files ahead: such a file has been opened.
+void offer_to_read_ahead(cache::FileCache& cache);
+// Without effect where there are none.
+void read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
+bool may_keep_mapped();
+// False: nobody has taken it.
+bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has);
+void let_go_of(cache::LargeFile& file);
+void unmapped(const void* at, std::size_t length);
 // For good, and they have ended.
 void end_for_good();
 // In the child of a fork, which has none.

@@ -35,17 +35,22 @@ void FdTable::set_close_on_exec(int fd, bool on) {
 
 OpenFileRef FdTable::reference_in(std::uint64_t row) {
   const RowKind kind = kind_of(row);
-  if (kind != RowKind::served && kind != RowKind::writer && kind != RowKind::served_directory) return {};
+  if (kind != RowKind::served && !is_of_kernel(kind)) return {};
   return OpenFileRef::adopt(open_files::at(static_cast<std::uint32_t>(row)));
 }
 
 namespace {
 
-// The number of a served file is to be closed, or to become another file.
+// The number of a file is to be closed, or to become another file.
 void leave(std::uint64_t row) {
-  cache::PartialFill* const fill = open_files::at(static_cast<std::uint32_t>(row))->fill;
-  if (fill != nullptr) [[unlikely]]
-    fill->number_leaves();
+  const RowKind kind = FdTable::kind_of(row);
+  if (kind != RowKind::served && kind != RowKind::large) return;
+  OpenFile& file = *open_files::at(static_cast<std::uint32_t>(row));
+  if (kind == RowKind::large) [[unlikely]] {
+    file.large->number_leaves();
+  } else if (file.fill != nullptr) [[unlikely]] {
+    file.fill->number_leaves();
+  }
 }
 
 }  // namespace
@@ -60,10 +65,8 @@ OpenFileRef FdTable::take(int fd) {
       continue;
     }
     if (!rows_[fd].compare_exchange_weak(row, 0, std::memory_order_acq_rel)) continue;
-    if (kind_of(row) == RowKind::served) {
-      count_served(-1);
-      leave(row);
-    }
+    if (kind_of(row) == RowKind::served) count_served(-1);
+    leave(row);
     return reference_in(row);
   }
   return {};
@@ -76,7 +79,7 @@ std::uint64_t FdTable::lock(int fd) {
     if (kind_of(row) == RowKind::busy) {
       sched_yield();
     } else if (rows_[fd].compare_exchange_weak(row, busy, std::memory_order_acq_rel)) {
-      if (kind_of(row) == RowKind::served) leave(row);
+      leave(row);
       return row;
     }
   }

@@ -12,11 +12,11 @@
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
-#include "cache/base/unique_fd.h"
 #include "shim/near_look.h"
 #include "shim/process.h"
 #include "shim/python_site.h"
@@ -35,26 +35,16 @@ constexpr const char* k_job_variable = "CUBESHIM_JOB";
 
 // The settings say so, but the directory is not there: said once, by the first process. A server is asked only where the user
 // wants to know at any price: it may be gone, and the program may not need it.
-std::string complaint_about(const std::string& prefix, bool may_wait) {
-  struct ::stat st {};
-  long error = near_look::open_local(prefix.c_str());
-  if (error == -EREMOTE || error == -EXDEV) {
-    if (!may_wait) return {};
-    error = base::sys::fstatat(AT_FDCWD, prefix.c_str(), &st, AT_NO_AUTOMOUNT);
-  } else if (!base::sys::failed(error)) {
-    const base::UniqueFd fd(static_cast<int>(error));
-    error = base::sys::fstat(fd.get(), &st);
+std::string complaint_about(const std::string& prefix, const near_look::DirectoryLook& look, bool may_wait) {
+  int error = look.error;
+  if (look.place != near_look::DirectoryLook::Place::real && may_wait) {
+    struct ::stat st {};
+    error = static_cast<int>(-base::sys::fstatat(AT_FDCWD, prefix.c_str(), &st, AT_NO_AUTOMOUNT));
+    if (error == 0 && !S_ISDIR(st.st_mode)) error = ENOTDIR;
   }
-  const mode_t mode = st.st_mode;
-  const char* what = nullptr;
-  if (base::sys::failed(error)) {
-    what = base::text_of_error(static_cast<int>(-error));
-  } else if ((mode & S_IFMT) != S_IFDIR) {
-    what = "Not a directory";
-  }
-  if (what == nullptr) return {};
+  if (error == 0) return {};
   return fmt::format("CUBESHIM_PREFIXES holds \"{}\": {}; it takes absolute paths of directories, ':' between them", prefix,
-                     what);
+                     base::text_of_error(error));
 }
 
 // The job of this process: its own if it is the first, if the first is gone, or if that is of another pid namespace, where
@@ -98,16 +88,19 @@ void make_list_absolute(base::Config& config) {
   setenv("CUBESHIM_PREFETCH_LIST", config.prefetch_list.c_str(), 1);
 }
 
-void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_origins) {
+// `looks`: at the prefixes, in their order.
+void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_origins,
+              const std::vector<near_look::DirectoryLook>& looks) {
   bool wrong = !parsed.errors.empty() || !about_origins.empty();
   for (const auto& line : parsed.errors) base::log(base::LogLevel::error, "{}", line);
   for (const auto& line : about_origins) base::log(base::LogLevel::error, "{}", line);
   for (const auto& line : base::unknown_variables(environ)) base::log(base::LogLevel::warn, "{}", line);
-  for (const auto& prefix : parsed.config.prefixes) {
+  for (std::size_t i = 0; i < looks.size(); ++i) {
+    const std::string& prefix = parsed.config.prefixes[i];
     // Only a mount's prefix need exist.
     const auto& origins = parsed.config.origins;
     if (std::any_of(origins.begin(), origins.end(), [&](const auto& origin) { return origin.prefix == prefix; })) continue;
-    const std::string line = complaint_about(prefix, parsed.config.strict);
+    const std::string line = complaint_about(prefix, looks[i], parsed.config.strict);
     if (line.empty()) continue;
     base::log(base::LogLevel::error, "{}", line);
     wrong = true;
@@ -155,12 +148,15 @@ __attribute__((constructor)) void load() {
     bool leader = false;
     const base::ProcessId job = find_job(base::current_process(), leader);
     const auto about_origins = open_origins(parsed->config);
+    std::vector<near_look::DirectoryLook> looks;
     if (leader) {
-      complain(*parsed, about_origins);
+      for (const auto& prefix : parsed->config.prefixes) looks.push_back(near_look::look_at(prefix));
+      complain(*parsed, about_origins, looks);
       make_list_absolute(parsed->config);
     }
     if (parsed->config.mode != base::Mode::off && parsed->config.prefetch && parsed->config.announce) python_site::start();
-    if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off") spelling::start(parsed->config, leader);
+    if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off")
+      spelling::start(parsed->config, std::move(looks));
     process::start(parsed->config, job, leader);
     pthread_atfork(process::before_libc_fork, process::after_libc_fork, process::in_libc_fork_child);
     at_quick_exit(process::leave);

@@ -11,9 +11,13 @@
 #include "cache/base/path.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
+#include "shim/path_of_fd.h"
 
 namespace cube::shim::near_look {
 namespace {
+
+// Linux 5.12; older ones refuse it (EINVAL).
+constexpr std::uint64_t k_resolve_cached = 0x20;
 
 namespace sys = base::sys;
 
@@ -99,8 +103,8 @@ long open_by_how(int dir, const char* path, std::uint64_t flags, std::uint64_t r
   return sys::raw(SYS_openat2, dir, sys::arg(path), sys::arg(&how), sizeof how);
 }
 
-}  // namespace
-
+// An O_PATH fd of a path without "." and "..", which is opened if all file systems on its way are this machine's own. -EREMOTE:
+// it lies on one that a server holds. -EXDEV: a link leads to another file system, whichever.
 long open_local(const char* path) {
   const Way way = way_to(path);
   if (!way.is_local || way.mount_length == 0) return -EREMOTE;
@@ -119,10 +123,38 @@ long open_local(const char* path) {
   return fd == -ENOSYS || fd == -EPERM || fd == -EACCES ? sys::openat(top.get(), rest, O_PATH | O_CLOEXEC) : fd;
 }
 
-long open_known(const char* path) {
-  // Linux 5.12; older ones refuse it (EINVAL).
-  constexpr std::uint64_t k_cached = 0x20;
-  return open_by_how(AT_FDCWD, path, O_DIRECTORY, k_cached);
+// The same of a directory below no other mount than the root's, whose parts the kernel knows. A root of a mount may be asked for
+// at its server (NFS), known or not, so that none may be crossed.
+long open_on_root(const char* path) { return open_by_how(AT_FDCWD, path, O_DIRECTORY, k_resolve_cached | RESOLVE_NO_XDEV); }
+
+int error_of(int fd) {
+  struct ::stat st {};
+  const long error = sys::fstat(fd, &st);
+  if (sys::failed(error)) return static_cast<int>(-error);
+  return S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
 }
+
+}  // namespace
+
+DirectoryLook look_at(const std::string& path) {
+  DirectoryLook look{.path = path};
+  long opened = open_on_root(path.c_str());
+  const bool is_directory = !sys::failed(opened);
+  if (!is_directory) opened = open_local(path.c_str());
+  if (sys::failed(opened)) {
+    look.place = opened == -EREMOTE ? DirectoryLook::Place::on_a_server
+                 : opened == -EXDEV ? DirectoryLook::Place::behind_a_link
+                                    : DirectoryLook::Place::real;
+    if (look.place == DirectoryLook::Place::real) look.error = static_cast<int>(-opened);
+    return look;
+  }
+  const base::UniqueFd fd(static_cast<int>(opened));
+  if (!is_directory) look.error = error_of(fd.get());
+  char real[PATH_MAX];
+  if (const std::string_view found = path_of_fd(fd.get(), real); !found.empty()) look.path = found;
+  return look;
+}
+
+long open_known(const char* path) { return open_by_how(AT_FDCWD, path, O_DIRECTORY, k_resolve_cached); }
 
 }  // namespace cube::shim::near_look

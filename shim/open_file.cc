@@ -31,6 +31,7 @@ void end(OpenFile* file) {
     push_free(file);
     return;
   }
+  if (file->kind == OpenFile::Kind::large && file->large != nullptr) std::exchange(file->large, nullptr)->end();
   if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr) {
     if (file->kind == OpenFile::Kind::writer) {
       if (!file->sticky.load(std::memory_order_relaxed)) cache->changes().writing_ends(file->written);

@@ -1,5 +1,6 @@
 // One open file description of the program: what several fds share after dup. Either a served file (a pin, its bytes,
-// the offset), or a file under a prefix that is open for writing, which nobody may cache meanwhile, or a served directory.
+// the offset), or a file under a prefix that is open for writing, which nobody may cache meanwhile, or a served directory, or a
+// large file that is served in blocks.
 // Objects live in a static pool and are never freed, so that a stale reference finds a counter, not garbage.
 // Invariants: refs counts fds and calls in progress; the last one drops the pin. The offset holds k_moved once the file
 // is being materialised: whoever sees it lets go and looks at the fd again.
@@ -18,7 +19,7 @@ namespace cube::shim {
 
 struct alignas(64) OpenFile {
   static constexpr std::uint64_t k_moved = 1ULL << 63;
-  enum class Kind : std::uint8_t { served, writer, directory };
+  enum class Kind : std::uint8_t { served, writer, directory, large };
   // The kernel's file under the numbers. `copy`: a memfd, which keeps the offset and answers reads (mode real). `origin`: the
   // origin's own file, for locks; bytes and offset are still ours, and the kernel is told the offset.
   enum class Number : std::uint8_t { placeholder, copy, origin };
@@ -55,6 +56,7 @@ struct alignas(64) OpenFile {
   cache::Pin pin;
   cache::FileStat written;              // of a writer
   cache::Listing* directory = nullptr;  // of a directory
+  cache::LargeFile* large = nullptr;    // of a large file, whose number is the origin's own
 };
 
 // Mode real: a call that moves the offset of a copy, which the kernel keeps. While one lives, and was begun before k_moved was

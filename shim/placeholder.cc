@@ -46,7 +46,8 @@ int dup_model(int least) {
 }
 
 int open_fresh() {
-  const long fd = sys::open("/proc/self/exe", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  // Not `exe`: qemu-user and others that run programs of another architecture open the program itself by that name.
+  const long fd = sys::open("/proc/self/root", O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (!sys::failed(fd)) return static_cast<int>(fd);
   // Without /proc there is no symbolic link that is sure to exist. A directory answers EBADF and EISDIR.
   return static_cast<int>(sys::open("/", O_PATH | O_CLOEXEC));

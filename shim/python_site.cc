@@ -18,9 +18,9 @@ namespace sys = base::sys;
 constexpr const char* k_python_path = "PYTHONPATH";
 
 // As seen from the directory of the library: PREFIX/lib or lib64 (also of a wheel's prefix), PREFIX/lib/MACHINE as Debian has it,
-// a build directory, and beside the library.
+// beside the library, and a build directory, whose way to the sources may lead somewhere from another place, too.
 constexpr const char* k_places[] = {"../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site",
-                                    "../../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site", CUBESHIM_SITE_FROM_BUILD, "site"};
+                                    "../../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site", "site", CUBESHIM_SITE_FROM_BUILD};
 
 std::string link_target(const char* path) {
   char text[PATH_MAX];
@@ -28,13 +28,33 @@ std::string link_target(const char* path) {
   return sys::failed(n) ? std::string() : std::string(text, static_cast<std::size_t>(n));
 }
 
-// Empty: it is no directory that holds a sitecustomize.
-std::string real_site(const std::string& place) {
+// In a directory where all may write, such as /tmp, another user could have put the files beside the library that every Python
+// is to run. The owner of the library runs in it anyhow.
+class TrustedOwners {
+ public:
+  explicit TrustedOwners(const char* library) {
+    struct ::stat st {};
+    is_known_ = !sys::failed(sys::fstatat(AT_FDCWD, library, &st, 0));
+    owner_ = st.st_uid;
+  }
+  bool may_have_put(const struct ::stat& st) const {
+    return is_known_ && (st.st_mode & S_IWOTH) == 0 && (st.st_uid == owner_ || st.st_uid == 0 || st.st_uid == sys::geteuid());
+  }
+
+ private:
+  bool is_known_;
+  uid_t owner_;
+};
+
+// Empty: it is no directory that holds a sitecustomize, or another user may have made it.
+std::string real_site(const std::string& place, const TrustedOwners& owners) {
   const long number = sys::open(place.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (sys::failed(number)) return {};
   const base::UniqueFd fd(static_cast<int>(number));
-  struct ::stat st {};
-  if (sys::failed(sys::fstatat(fd.get(), "sitecustomize.py", &st, 0))) return {};
+  for (const char* const name : {"sitecustomize.py", ""}) {
+    struct ::stat st {};
+    if (sys::failed(sys::fstatat(fd.get(), name, &st, AT_EMPTY_PATH)) || !owners.may_have_put(st)) return {};
+  }
   return link_target(base::ProcFdName(fd.get()).c_str());
 }
 
@@ -52,8 +72,9 @@ bool holds(std::string_view list, std::string_view entry) {
 std::string find_beside(const char* library) {
   const std::string_view path = library;
   const std::string folder(path.substr(0, path.rfind('/') + 1));
+  const TrustedOwners owners(library);
   for (const char* const place : k_places) {
-    const std::string site = real_site(folder + place);
+    const std::string site = real_site(folder + place, owners);
     if (!site.empty()) return site.find(':') == std::string::npos ? site : std::string();
   }
   return {};
@@ -74,7 +95,10 @@ void add(const std::string& site) {
   const std::string_view list = others != nullptr ? others : "";
   if (holds(list, site)) return;
   // An empty entry at the end would be the working directory.
-  setenv(k_python_path, list.empty() ? site.c_str() : (site + ":").append(list).c_str(), 1);
+  const std::string value = list.empty() ? site : (site + ":").append(list);
+  // With a longer one the program could start no other: the kernel takes no string of more than 32 pages.
+  constexpr std::size_t k_longest = 32 * 4096 - sizeof "PYTHONPATH=";
+  if (value.size() <= k_longest) setenv(k_python_path, value.c_str(), 1);
 }
 
 void start() {

@@ -8,14 +8,15 @@
 
 namespace cube::shim::python_site {
 
-// The site directory that belongs to the library at this path, by its real path. Empty: there is none, or PYTHONPATH cannot
-// hold its name.
+// The site directory that belongs to the library at this path, by its real path. Empty: there is none, PYTHONPATH cannot hold its
+// name, or a user could have made it who is neither this one nor root nor the owner of the library.
 std::string find_beside(const char* library);
 
 // Is a program of this file name a Python: python3.11, python3.13t, python3-dbg, pypy3.10?
 bool is_interpreter(std::string_view name);
 
-// Puts `site` in front of PYTHONPATH, unless an entry of it is that directory already.
+// Puts `site` in front of PYTHONPATH, unless an entry of it is that directory already, or no program could be started with it
+// then.
 void add(const std::string& site);
 
 // Before main, in the library: if this program is a Python and the package lies beside the library, add().

@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
+#include <link.h>
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 
@@ -62,7 +64,55 @@ bool is_anothers(const char* name) {
   return std::strstr(slash != nullptr ? slash : found.dli_fname, "san") == nullptr;
 }
 
+// The memory of a library, from its first segment to its last.
+struct LoadedLibrary {
+  std::uintptr_t begin = 0, end = 0;
+  bool has(std::uintptr_t address) const { return address - begin < end - begin; }
+};
+
+LoadedLibrary library_of(const void* address) {
+  struct Search {
+    std::uintptr_t address;
+    LoadedLibrary found;
+  } wanted{reinterpret_cast<std::uintptr_t>(address), {}};
+  dl_iterate_phdr(
+      [](struct ::dl_phdr_info* info, size_t, void* data) {
+        LoadedLibrary library{UINTPTR_MAX, 0};
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto& segment = info->dlpi_phdr[i];
+          if (segment.p_type != PT_LOAD) continue;
+          library.begin = std::min<std::uintptr_t>(library.begin, info->dlpi_addr + segment.p_vaddr);
+          library.end = std::max<std::uintptr_t>(library.end, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
+        }
+        auto* const search = static_cast<Search*>(data);
+        if (library.end == 0 || !library.has(search->address)) return 0;
+        search->found = library;
+        return 1;
+      },
+      &wanted);
+  return wanted.found;
+}
+
+// The libraries whose functions stand behind ours, libc apart. Written before main, by one thread.
+constinit LoadedLibrary g_behind[8] = {};
+
+void note_behind(const void* function, const LoadedLibrary& libc) {
+  const auto address = reinterpret_cast<std::uintptr_t>(function);
+  if (function == nullptr || libc.has(address)) return;
+  for (auto& library : g_behind) {
+    if (library.has(address)) return;
+    if (library.end != 0) continue;
+    library = library_of(function);
+    return;
+  }
+}
+
 }  // namespace
+
+bool is_behind(const void* address) {
+  return std::any_of(std::begin(g_behind), std::end(g_behind),
+                     [&](const auto& library) { return library.has(reinterpret_cast<std::uintptr_t>(address)); });
+}
 
 bool is_libc_from(const char* version) { return strverscmp(gnu_get_libc_version(), version) >= 0; }
 
@@ -73,6 +123,9 @@ void resolve_all() {
                                  "__xstat", "__lxstat", "__fxstat", "__fxstatat"}) {
     if (is_anothers(name)) g_stat_is_anothers.store(true, std::memory_order_relaxed);
   }
+  const LoadedLibrary libc = library_of(reinterpret_cast<const void*>(&gnu_get_libc_version));
+#define CUBE_HOOK(result, name, parameters) note_behind(name.found(), libc);
+#include "shim/hooks.def"
 }
 
 }  // namespace cube::shim::real

@@ -34,7 +34,12 @@ class Function {
   void resolve() {
     if (void* const symbol = next_symbol(name_); symbol != nullptr) {
       function_.store(reinterpret_cast<Signature*>(symbol), std::memory_order_relaxed);
+      is_found_ = true;
     }
+  }
+  // Null: this library has none behind ours.
+  const void* found() const {
+    return is_found_ ? reinterpret_cast<const void*>(function_.load(std::memory_order_relaxed)) : nullptr;
   }
   bool is_there() const { return function_.load(std::memory_order_relaxed) != nullptr; }
 
@@ -49,6 +54,7 @@ class Function {
     }
   }
   std::atomic<Signature*> function_;
+  bool is_found_ = false;
   const char* name_;
 };
 
@@ -56,6 +62,10 @@ class Function {
 #include "shim/hooks.def"
 
 void resolve_all();
+
+// Is this code of a library, other than libc, that has one of the functions behind ours? Such a function may be no more than its
+// system call by number: what leads it back to ours would never end. Async-signal-safe.
+bool is_behind(const void* address);
 
 // Is libc of this version ("2.36") or younger?
 bool is_libc_from(const char* version);

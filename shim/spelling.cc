@@ -4,14 +4,13 @@
 #include <new>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "cache/base/path.h"
 #include "cache/base/unique_fd.h"
 #include "cache/report/notes.h"
 #include "shim/attachment.h"
 #include "shim/calls/c_result.h"
-#include "shim/near_look.h"
 #include "shim/path_of_fd.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
@@ -24,28 +23,14 @@ namespace {
 
 namespace sys = base::sys;
 
-struct SpelledDirectory {
-  std::string path;
-  // Other than real: as it is spelled, for a server may have to be asked.
-  enum class Place : std::uint8_t { real, on_a_server, behind_a_link } place = Place::real;
-};
+using near_look::DirectoryLook;
 // The places of the prefixes. Never freed: calls come after every destructor.
-constinit std::atomic<const std::vector<SpelledDirectory>*> g_directories{nullptr};
+constinit std::atomic<const std::vector<DirectoryLook>*> g_directories{nullptr};
 
 // Closes the fd of the directory, if it is one. Empty: it is none.
 std::string_view path_and_close(long opened, char (&path)[PATH_MAX]) {
   const base::UniqueFd directory(static_cast<int>(opened));
   return directory ? path_of_fd(directory.get(), path) : std::string_view();
-}
-
-SpelledDirectory directory_of_prefix(const std::string& prefix) {
-  const long opened = near_look::open_local(prefix.c_str());
-  char path[PATH_MAX];
-  const std::string_view real = path_and_close(opened, path);
-  const auto place = opened == -EREMOTE ? SpelledDirectory::Place::on_a_server
-                     : opened == -EXDEV ? SpelledDirectory::Place::behind_a_link
-                                        : SpelledDirectory::Place::real;
-  return {real.empty() ? prefix : std::string(real), place};
 }
 
 bool lies_below(std::string_view path, std::string_view directory) {
@@ -73,22 +58,23 @@ std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
 }
 
 // Is the open file one of this directory? `real`: where it lies.
-bool lies_in(std::string_view real, int fd, const SpelledDirectory& directory) {
+bool lies_in(std::string_view real, int fd, const DirectoryLook& directory) {
   if (lies_below(real, directory.path)) return kind_of(fd).is_regular;
-  if (directory.place == SpelledDirectory::Place::real) return false;
+  if (directory.place == DirectoryLook::Place::real) return false;
   const PathKind kind = kind_of(fd);
-  const bool may_be_there = kind.may_be_remote || directory.place == SpelledDirectory::Place::behind_a_link;
+  const bool may_be_there = kind.may_be_remote || directory.place == DirectoryLook::Place::behind_a_link;
   char path[PATH_MAX];
   return kind.is_regular && may_be_there && lies_below(real, known_path(directory.path, path));
 }
 
 }  // namespace
 
-void start(const base::Config& config, bool leader) {
-  auto* const directories = new (std::nothrow) std::vector<SpelledDirectory>;
+void start(const base::Config& config, std::vector<DirectoryLook> looks) {
+  auto* const directories = new (std::nothrow) std::vector<DirectoryLook>(std::move(looks));
   if (directories == nullptr) return;
-  for (const auto& prefix : config.prefixes)
-    directories->push_back(leader ? directory_of_prefix(prefix) : SpelledDirectory{prefix});
+  if (directories->empty()) {
+    for (const auto& prefix : config.prefixes) directories->push_back({.path = prefix});
+  }
   g_directories.store(directories, std::memory_order_release);
 }
 

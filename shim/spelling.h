@@ -8,8 +8,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "cache/base/config.h"
+#include "shim/near_look.h"
 
 namespace cube::shim::spelling {
 
@@ -18,9 +20,9 @@ inline constexpr std::uint32_t k_done = ~0U;
 // Opens outside the prefixes, of a process that has no cache. Threads may overwrite each other's counts.
 extern constinit std::atomic<std::uint32_t> g_opens;
 
-// At the start of a process. The first process of a job asks the kernel where the prefixes really lie, if this machine knows; the
-// others take them as they are spelled.
-void start(const base::Config& config, bool leader);
+// At the start of a process. The first process of a job has looked where the prefixes really lie, if this machine knows; the
+// others (no `looks`) take them as they are spelled.
+void start(const base::Config& config, std::vector<near_look::DirectoryLook> looks);
 void look(int fd, const char* path);
 
 // After an open for reading that no prefix covers. `path` is null where a stream was opened anew without a name.

@@ -52,11 +52,13 @@ ClockShifts parse_clock_shifts(std::string_view text) {
 void find_clock_shifts() {
   static constinit std::atomic<bool> is_found{false};
   if (is_found.exchange(true, std::memory_order_relaxed)) return;
-  // The file tells of the namespace for children, which is another one after an unshare.
   struct ::stat own {
   }, for_children{};
-  if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time", &own, 0)) ||
-      sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time_for_children", &for_children, 0)) ||
+  // The machine's own namespace, by a number that the kernel never changes: its clocks are not shifted.
+  constexpr std::uint64_t k_first_namespace = 0xeffffffa;
+  if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time", &own, 0)) || own.st_ino == k_first_namespace) return;
+  // The file tells of the namespace for children, which is another one after an unshare.
+  if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time_for_children", &for_children, 0)) ||
       own.st_ino != for_children.st_ino) {
     return;
   }

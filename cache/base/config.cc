@@ -1,6 +1,7 @@
 #include "cache/base/config.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <climits>
 #include <limits>
@@ -115,6 +116,10 @@ struct Parse {
     return choose(text, k_choices, value);
   }
   static bool Bytes(std::string_view text, std::uint64_t& value) { return parse_bytes(text, value); }
+  static bool BlockSize(std::string_view text, std::uint64_t& value) {
+    if (!parse_bytes(text, value)) return false;
+    return value == 0 || (std::has_single_bit(value) && value >= 4096 && value <= (2 << 20));
+  }
   static bool Consistency(std::string_view text, base::Consistency& value) {
     static constexpr Choice<ConsistencyKind> k_choices[] = {{"immutable", ConsistencyKind::immutable},
                                                             {"open", ConsistencyKind::open}};

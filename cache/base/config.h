@@ -47,6 +47,7 @@ using DiskSize = base::RamSize;
 using Directory = std::string;
 using Switch = bool;
 using Bytes = std::uint64_t;
+using BlockSize = std::uint64_t;
 using Consistency = base::Consistency;
 using Text = std::string;
 using StatsFormat = base::StatsFormat;

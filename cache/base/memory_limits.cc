@@ -72,7 +72,8 @@ class GroupPath {
     if (!room_ || root.size() + group.size() + file.size() + 2 > Aside::k_bytes) return;
     char* to = room_.data();
     for (const std::string_view part : {root, group, std::string_view("/"), file}) {
-      std::memcpy(to, part.data(), part.size());
+      // The address of no bytes may be null.
+      if (!part.empty()) std::memcpy(to, part.data(), part.size());
       to += part.size();
     }
     *to = '\0';

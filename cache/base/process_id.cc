@@ -42,6 +42,17 @@ bool read_stat_line(const char* path, StatLine& line) {
   return true;
 }
 
+// `process`: its folder in /proc. The line of its first thread has the same numbers, and is the kernel's own: qemu-user, under
+// which a container of another architecture runs, writes the line of the process that asks itself, with a start of its own.
+bool read_stat_of(const char* process, std::uint32_t pid, StatLine& line) {
+  char path[64];
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/task/{}/stat", process, pid).out = '\0';
+  if (read_stat_line(path, line)) return true;
+  // In a /proc of another pid namespace, where this one has another number.
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/stat", process).out = '\0';
+  return read_stat_line(path, line);
+}
+
 // A /proc that was mounted in another pid namespace shows other processes under our pids.
 bool has_own_proc() {
   char text[16];
@@ -76,7 +87,7 @@ ProcessId current_process() {
   ProcessId process;
   process.pid = static_cast<std::uint32_t>(sys::getpid());
   StatLine line;
-  process.start_time = read_stat_line("/proc/self/stat", line) ? line.start_time : first_asked(process.pid);
+  process.start_time = read_stat_of("self", process.pid, line) ? line.start_time : first_asked(process.pid);
   process.pid_namespace = own_pid_namespace();
   return process;
 }
@@ -84,10 +95,11 @@ ProcessId current_process() {
 Liveness liveness_of(const ProcessId& process) {
   if (process.pid_namespace != own_pid_namespace()) return Liveness::unknown;
   if (sys::raw(SYS_kill, static_cast<long>(process.pid), 0) == -ESRCH) return Liveness::dead;
-  char path[64];
-  *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/stat", process.pid).out = '\0';
+  char folder[16];
+  *fmt::format_to_n(folder, sizeof folder - 1, "{}", process.pid).out = '\0';
   StatLine line;
-  if ((process.start_time & k_first_asked) != 0 || !has_own_proc() || !read_stat_line(path, line)) return Liveness::alive;
+  if ((process.start_time & k_first_asked) != 0 || !has_own_proc() || !read_stat_of(folder, process.pid, line))
+    return Liveness::alive;
   // A first thread that has ended is a zombie while the others live on.
   const bool gone = (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
   const bool same = line.start_time == process.start_time && !gone;

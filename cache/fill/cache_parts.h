@@ -16,7 +16,7 @@ struct CacheParts {
         ram(of),
         flights(of),
         freshness(of, ram, config.consistency),
-        rules{config.max_file, config.consistency.kind},
+        rules{config.max_file, config.block, config.consistency.kind},
         fetches_ahead(config.prefetch),
         serves_in_parts(config.mode == base::Mode::virtual_files) {}
 

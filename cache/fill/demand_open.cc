@@ -64,8 +64,13 @@ OpenOutcome DemandOpen::open(std::uint64_t hash) {
 
 bool DemandOpen::open_from_tier(Lane lane, OpenOutcome& outcome) { return TierOpen(parts_, request_, lane).open(outcome); }
 
+bool DemandOpen::may_be_large(Counter reason) const {
+  if (parts_.rules.block == 0 || !parts_.serves_in_parts) return false;
+  const bool is_known = parts_.region.header().has_chunks.load(std::memory_order_relaxed) != 0;
+  return reason == Counter::bypassed_size || (reason == Counter::bypassed_full && is_known);
+}
+
 OpenOutcome DemandOpen::open_plain(Counter reason) {
-  parts_.stats().count(reason);
   OpenOutcome outcome;
   request_.before_kernel_open();
   const long fd = base::sys::open(request_.path, request_.flags);
@@ -73,7 +78,9 @@ OpenOutcome DemandOpen::open_plain(Counter reason) {
     outcome.error = static_cast<int>(-fd);
   } else {
     outcome.kernel_fd = static_cast<int>(fd);
+    if (may_be_large(reason)) outcome.unless_large = reason;
   }
+  if (!outcome.unless_large) parts_.stats().count(reason);
   return outcome;
 }
 
@@ -96,16 +103,18 @@ OpenOutcome DemandOpen::open_uncached(Counter reason) {
 }
 
 OpenOutcome DemandOpen::hand_over(Opened& opened, Counter reason) {
-  parts_.stats().count(reason);
   OpenOutcome outcome;
-  if (opened.fd() < 0) request_.before_kernel_open();
+  const bool is_of_mount = opened.fd() >= 0;
+  if (!is_of_mount) request_.before_kernel_open();
   const auto fd = opened.hand_over(request_.flags);
   outcome.is_directory = (opened.file().stat.mode & S_IFMT) == S_IFDIR;
   if (fd) {
     outcome.kernel_fd = *fd;
+    if (is_of_mount && may_be_large(reason)) outcome.unless_large = reason;
   } else {
     outcome.error = fd.error().value;
   }
+  if (!outcome.unless_large) parts_.stats().count(reason);
   return outcome;
 }
 

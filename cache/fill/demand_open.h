@@ -32,6 +32,8 @@ class DemandOpen {
   // The origin gave no file.
   OpenOutcome fail(const Origin& origin, int error);
   OpenOutcome open_plain(base::Counter reason);
+  // May a file that is refused for this reason be served in blocks?
+  bool may_be_large(base::Counter reason) const;
   OpenOutcome hand_over(Opened& opened, base::Counter reason);
 
   CacheParts& parts_;

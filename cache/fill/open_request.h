@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <optional>
 #include <string_view>
 
 #include "cache/region/ram_tier.h"
@@ -31,6 +32,8 @@ struct OpenOutcome {
   int kernel_fd = -1;
   bool is_directory = false;  // of kernel_fd
   bool is_filling = false;    // of kernel_fd: it was taken by serve_fill
+  // Of kernel_fd, and of a mount: perhaps it can be served in blocks (large_files.h). If not, the open counts as this.
+  std::optional<base::Counter> unless_large;
   int error = 0;
 };
 

@@ -16,6 +16,7 @@ namespace cube::cache {
 
 struct FillRules {
   std::uint64_t max_file = 0;  // bytes
+  std::uint64_t block = 0;     // bytes; of files larger than max_file; 0: they are left to the kernel
   base::ConsistencyKind consistency = base::ConsistencyKind::immutable;
 };
 

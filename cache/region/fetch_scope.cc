@@ -1,5 +1,6 @@
 #include "cache/region/fetch_scope.h"
 
+#include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
 #include "cache/base/signal_frame.h"
 
@@ -15,6 +16,23 @@ struct ThreadFetch {
 };
 constinit thread_local ThreadFetch t_fetch [[gnu::tls_model("initial-exec")]];
 
+void before_next_store() { std::atomic_signal_fence(std::memory_order_seq_cst); }
+
+// A jump may leave any two stores apart. A turn without its slot is none, so the slot is written last and cleared first.
+void set_turn(const SingleFlight::Hold& turn) {
+  t_fetch.turn.word = turn.word;
+  t_fetch.turn.turns = turn.turns;
+  before_next_store();
+  t_fetch.turn.slot = turn.slot;
+}
+
+void clear() {
+  t_fetch.turn.slot = nullptr;
+  t_fetch.waits_in = nullptr;
+  before_next_store();
+  t_fetch = {};
+}
+
 void end_wait_of_thread() {
   ProcessSlot* const process = std::exchange(t_fetch.waits_in, nullptr);
   if (process == nullptr) return;
@@ -23,23 +41,26 @@ void end_wait_of_thread() {
   process->demand_ns.fetch_add(base::monotonic_ns() - t_fetch.waits_since, std::memory_order_relaxed);
 }
 
+// A jump out of this would leave the turn to nobody.
 void end_left_fetch() {
+  const base::BlockSignals block;
   if (const int fd = std::exchange(t_fetch.fd, -1); fd >= 0) base::sys::close(fd);
   t_fetch.turn.end();
   end_wait_of_thread();
-  t_fetch = {};
+  clear();
 }
 
 }  // namespace
 
 FetchScope::FetchScope() {
-  t_fetch = {};
+  clear();
+  before_next_store();
   t_fetch.scope = this;
 }
 
 FetchScope::~FetchScope() {
   end_wait();
-  if (is_own()) t_fetch = {};
+  if (is_own()) clear();
 }
 
 bool FetchScope::is_open() {
@@ -50,15 +71,16 @@ bool FetchScope::is_open() {
   return false;
 }
 
-void FetchScope::forget() { t_fetch = {}; }
+void FetchScope::forget() { clear(); }
 
 bool FetchScope::is_own() const { return t_fetch.scope == this; }
 
-void FetchScope::hold(const SingleFlight::Hold& turn) { t_fetch.turn = turn; }
+void FetchScope::hold(const SingleFlight::Hold& turn) { set_turn(turn); }
 
 void FetchScope::begin_wait(ProcessSlot& process) {
   process.demand_waits.fetch_add(1, std::memory_order_relaxed);
   t_fetch.waits_since = base::monotonic_ns();
+  before_next_store();
   t_fetch.waits_in = &process;
 }
 

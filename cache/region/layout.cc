@@ -49,6 +49,8 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.misses, sizeof(std::uint64_t), k_recent_misses);
   table(layout.listings, sizeof(ListingSlot), k_listing_slots);
   table(layout.listed, sizeof(ListedRow), layout.listed_rows());
+  table(layout.chunks, sizeof(ChunkRow), layout.chunk_count());
+  table(layout.chunk_buckets, sizeof(ChunkBucket), layout.chunk_bucket_count());
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
     // Each begins on a page, for its memory comes later than that of what lies before it.
     at = (at + k_page - 1) / k_page * k_page;
@@ -63,6 +65,9 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
 }
 
 }  // namespace
+
+// Half full at most, so that two buckets of eight have room for nearly every chunk.
+std::uint32_t RegionLayout::chunk_bucket_count() const { return chunk_count() * 2 / ChunkBucket::k_slots + 1; }
 
 std::uint32_t RegionLayout::listed_rows() const {
   return k_most_listed_rows / (segment_bytes >= 16 * k_mib ? 1 : segment_bytes >= 4 * k_mib ? 4 : 16);

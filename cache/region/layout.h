@@ -16,7 +16,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 11;
+inline constexpr std::uint32_t k_layout_version = 13;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -29,6 +29,9 @@ inline constexpr std::uint32_t k_listing_slots = 64;
 inline constexpr std::uint32_t k_most_listed_rows = 32768;  // a smaller region has a quarter or a sixteenth of them
 inline constexpr std::uint32_t k_views = 32;                // a record has a bit for each
 
+// A chunk is a piece of a large file (chunks.h): so many bytes, from a multiple of them on. All segments are multiples of it.
+inline constexpr std::uint32_t k_chunk_bytes = 2 << 20;
+
 // The index is made of tables that get their memory one after the other, as the ones before fill up.
 inline constexpr std::uint32_t k_index_tables = 5;
 
@@ -38,12 +41,15 @@ struct RegionLayout {
   std::uint32_t process_slots = 0, job_rows = 0;
   std::uint32_t bucket_count[k_index_tables] = {};
   std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, own_writers = 0, left_writers = 0;
-  std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0;
+  std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0, chunks = 0, chunk_buckets = 0;
   std::uint64_t index[k_index_tables] = {};
   std::uint64_t data = 0;  // the first segment; everything before it is control
   std::uint64_t file_bytes = 0;
 
   std::uint32_t listed_rows() const;
+  std::uint32_t chunks_of_segment() const { return segment_bytes / k_chunk_bytes; }
+  std::uint32_t chunk_count() const { return segment_count * chunks_of_segment(); }
+  std::uint32_t chunk_bucket_count() const;
   friend bool operator==(const RegionLayout&, const RegionLayout&) = default;
 };
 // The largest region that fits into `bytes`; control tables included.
@@ -82,12 +88,16 @@ struct RegionHeader {
   std::atomic<std::uint32_t> has_fetched;   // 0: no fetch has begun yet, so there is nothing that a change matters to
   std::atomic<std::uint32_t> left_writers;  // rows in use; more than there are, where a process ended in between
   std::atomic<std::uint32_t> left_order;    // the number of the newest of these rows
+  // Large files (chunks.h).
+  std::atomic<std::uint32_t> has_chunks;  // 0: there has never been one
+  std::atomic<std::uint32_t> chunk_hint;  // the next large file is placed below this one; 0: below the ring
   // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.
   pthread_mutex_t prefetch_leader;
   std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
   std::atomic<std::uint32_t> leads;            // how many processes have led so far
   std::atomic<std::uint32_t> listed_reads;     // of files of listed directories, first ones (listings.h)
   std::atomic<std::uint32_t> ring_segments;    // how many of the last segments are the ring; 0: there is none
+  std::atomic<std::uint32_t> ring_reach;       // how far in front of these others have joined it; 0: none has
   std::atomic<std::uint32_t> ring_wakeups;     // futex: room in the ring
   std::atomic<std::uint32_t> ring_waiting;     // the leader waits for room
   std::atomic<std::uint64_t> ring_filling;     // generation:32 | segment + 1:32 that programs' own fetches fill; 0: none yet
@@ -140,7 +150,8 @@ struct alignas(64) ProcessSlot {
 };
 
 // state:8 | owner slot:24 | generation:32, so that one compare-and-swap decides about a segment.
-enum class SegmentState : std::uint32_t { free = 0, open = 1, sealed = 2, tail = 3, evicting = 4 };
+// chunks: it belongs to large files (chunks.h) and has no records.
+enum class SegmentState : std::uint32_t { free = 0, open = 1, sealed = 2, tail = 3, evicting = 4, chunks = 5 };
 inline constexpr std::uint32_t k_no_owner = 0xffffff;
 
 struct SegmentRow {
@@ -150,10 +161,12 @@ struct SegmentRow {
   std::atomic<std::uint32_t> records;     // published, stale ones included
   std::atomic<std::uint32_t> unread;      // of these, prefetched and not opened yet
   std::atomic<std::uint64_t> used_bytes;  // by records
-  std::atomic<std::uint32_t> is_ring;     // it was leased by the ring, and for the ring it stays
+  std::atomic<std::uint32_t> is_ring;     // the ring has leased it or it has joined, and for the ring it stays
   std::atomic<std::uint32_t> has_memory;  // nothing takes that away again
   std::atomic<std::uint32_t> fresh;       // confirmed records that are not from the disk
-  std::atomic<std::uint32_t> flushed;     // of the ring: so many of these are on the disk, or will not be
+  std::atomic<std::uint32_t> flushed;     // so many of these are on the disk, or will not be
+  std::atomic<std::uint32_t> is_mapped;   // a program has mapped pages of it, and a child may have inherited them
+  std::atomic<std::uint32_t> reserved;    // zero
 };
 
 // Files that are open for writing, by device and inode (writers.h).
@@ -205,13 +218,31 @@ struct ListedRow {
 // begin in the same.
 inline constexpr std::uint64_t k_unread_grain = 256;
 
+// A place for a chunk. `word` is as SegmentRow::word: free; sealed, it holds a chunk; evicting, its owner looks whether it may be
+// another's; open, its owner writes another's name here.
+struct alignas(64) ChunkRow {
+  static constexpr std::uint32_t k_pages = k_chunk_bytes / 4096;
+  std::atomic<std::uint64_t> word;
+  std::atomic<std::uint64_t> path, version[2];       // FileKey
+  std::atomic<std::uint32_t> number;                 // of the chunk in its file
+  std::atomic<std::uint32_t> is_mapped;              // by a program, or was: no other file may have this place
+  std::atomic<std::uint64_t> present[k_pages / 64];  // a bit for each page of 4 KiB
+};
+
+// The places of chunks, plus one, by the hash of file and number.
+struct ChunkBucket {
+  static constexpr std::uint32_t k_slots = 8;
+  std::atomic<std::uint32_t> slots[k_slots];
+};
+
 struct alignas(64) IndexBucket {
   static constexpr int k_slots = 8;
   std::atomic<std::uint64_t> slots[k_slots];
 };
 
 static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
-static_assert(sizeof(SegmentRow) == 48 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
+static_assert(sizeof(ChunkRow) == 128 && sizeof(ChunkBucket) == 32);
+static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
 static_assert(sizeof(LeftWriter) == 32);
 static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cache/base/clock.h"
+#include "cache/region/chunks.h"
 #include "cache/region/life_lock.h"
 #include "cache/region/listings.h"
 #include "cache/region/region.h"
@@ -19,6 +20,14 @@ namespace cube::cache {
 std::uint32_t slots_reached(const Region& region) {
   // A region with wrong bytes may say anything.
   return std::min(region.header().slots_reached.load(std::memory_order_seq_cst), region.layout().process_slots);
+}
+
+bool is_segment_pinned(const Region& region, std::uint32_t segment) {
+  const std::uint32_t reached = slots_reached(region);
+  for (std::uint32_t process = 0; process < reached; ++process) {
+    if (region.pin_row(process)[segment].load(std::memory_order_seq_cst) != 0) return true;
+  }
+  return false;
 }
 
 namespace {
@@ -45,6 +54,7 @@ void clear_slot(Region& region, std::uint32_t index) {
   ProcessSlot& slot = region.process_slot(index);
   move_to_job(region, slot);
   release_leases_of(region, index);
+  forget_chunks_of(region, index);
   forget_writers_of(region, index);
   auto* const pins = region.pin_row(index);
   for (std::uint32_t s = 0; s < region.layout().segment_count; ++s) pins[s].store(0, std::memory_order_release);

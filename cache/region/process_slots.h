@@ -33,6 +33,8 @@ std::uint32_t reap_dead_processes(Region& region, std::uint32_t except, bool tho
 
 // No slot from this one on has ever been claimed.
 std::uint32_t slots_reached(const Region& region);
+// Has any process a claim on this segment? seq_cst: a claimer raises its count first and looks at the segment then.
+bool is_segment_pinned(const Region& region, std::uint32_t segment);
 
 bool process_is_alive(Region& region, std::uint32_t slot);
 

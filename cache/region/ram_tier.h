@@ -1,6 +1,7 @@
 // The RAM tier: records in the shared region. Finds them, and adds them in three steps: reserve, fill in, publish.
 // Invariants: what a Pin shows stays where it is and does not change while the Pin lives (its marks apart); a reader
-// never sees a record that is not whole. The resident pool keeps what it has; only the ring (ring.h) is used anew.
+// never sees a record that is not whole. The resident pool keeps what it has, but for the few segments that may join the ring
+// (ring.h), which alone is used anew.
 // Thread safety: all of it, between threads and processes. find is async-signal-safe and allocates nothing; reserve and
 // publish take a mutex of this process and must not be re-entered by a signal handler of the same thread.
 #pragma once
@@ -20,7 +21,14 @@ namespace cube::cache {
 // A claim on a record's segment, counted in this process's own row.
 class Pin {
  public:
+  // A pin in static memory, which has no destructor: those run beside threads that go on, and after the region was left.
+  struct Kept {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* record = nullptr;
+  };
+
   Pin() = default;
+  explicit Pin(const Kept& kept) : Pin(kept.counter, kept.record) {}
   Pin(Pin&& other) noexcept : counter_(std::exchange(other.counter_, nullptr)), record_(std::exchange(other.record_, nullptr)) {}
   Pin& operator=(Pin&& other) noexcept {
     if (this != &other) {
@@ -38,14 +46,20 @@ class Pin {
   const Record& operator*() const { return *record_; }
   const Record* operator->() const { return record_; }
   // Another claim on the same record.
-  Pin duplicate() const {
-    if (counter_ != nullptr) counter_->fetch_add(1, std::memory_order_seq_cst);
-    return Pin(counter_, record_);
+  Pin duplicate() const { return duplicate_of({counter_, record_}); }
+  static Pin duplicate_of(const Kept& kept) {
+    if (kept.counter != nullptr) kept.counter->fetch_add(1, std::memory_order_seq_cst);
+    return Pin(kept);
   }
   void release() {
     // Release: our reads of the segment come before its reuse; pairs with the evictor's look at all rows.
     if (counter_ != nullptr) counter_->fetch_sub(1, std::memory_order_release);
     forget();
+  }
+  Kept keep() && {
+    const Kept kept{counter_, record_};
+    forget();
+    return kept;
   }
   // In a forked child: the claim is the parent's.
   void forget() {
@@ -85,7 +99,7 @@ class RamTier {
     friend class RamTier;
     std::shared_ptr<Window> window_;
     RecordPlan plan_;
-    Pin claim_;  // in the ring: the segment is not used anew under it
+    Pin claim_;  // not on a run: the segment is not used anew under it
     bool has_claim_ = false;
     std::uint64_t fill_before_ = 0;
     bool published_ = false;
@@ -128,8 +142,8 @@ class RamTier {
   // The origin was asked and the record is still right.
   void mark_verified(const Record& record, std::uint64_t now_ns);
 
-  // Each record of this segment that can be found or is about to be, in its order. visit(offset, record). The segment stays as
-  // it is meanwhile: it is resident, or the caller holds it.
+  // Each record of this segment that can be found or is about to be, in its order. visit(offset, record). The caller holds the
+  // segment, so that it stays as it is meanwhile.
   template <typename Visit>
   void visit_segment(std::uint32_t segment, Visit&& visit) const {
     const SegmentRow& row = region_->segment_row(segment);
@@ -149,7 +163,8 @@ class RamTier {
   // A claim on a segment that can be read, as it is now; `generation` is set. The claim stands for no record.
   bool hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const;
 
-  // Has a file of this device ever been cached? Says yes rather too often.
+  // Before a file of this device can be found. Has one ever been cached? Says yes rather too often.
+  void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
   // Is it not worth trying? Not while small files still fit into this process's own segment, nor for longer than some seconds.
@@ -202,7 +217,6 @@ class RamTier {
   base::Result<void> next_segment(Pool pool, std::uint64_t bytes);
   void let_go_of_window(Pool pool);
   static void keep_for_ever(std::shared_ptr<Window> window);
-  void note_device(std::uint64_t device);
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, const Record& record);
 
   std::shared_ptr<Window>& window_of(Pool pool) { return windows_[static_cast<std::size_t>(pool)]; }

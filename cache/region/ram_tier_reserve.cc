@@ -52,6 +52,7 @@ bool RamTier::Reservation::can_be_undone() const {
 
 void RamTier::Reservation::abandon() {
   if (window_ != nullptr) window_->mapping.reset();
+  claim_.forget();
 }
 
 // Chained, for a leak checker takes what nothing points at for the program's leak.
@@ -181,10 +182,9 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
         reservation.plan_ = plan;
         reservation.fill_before_ = fill;
         reservation.tier_ = this;
-        if (needs.pool == Pool::ring) {
-          reservation.claim_ = Pin(claim_on(window->segment), nullptr);
-          reservation.has_claim_ = true;
-        }
+        // While the segment is leased by us: afterwards it may join the ring.
+        reservation.claim_ = Pin(claim_on(window->segment), nullptr);
+        reservation.has_claim_ = true;
         return reservation;
       }
     }

@@ -14,7 +14,6 @@
 
 #include "cache/base/mapping.h"
 #include "cache/base/unique_fd.h"
-#include "cache/base/view.h"
 #include "cache/region/layout.h"
 #include "cache/region/life_lock.h"
 
@@ -26,9 +25,9 @@ struct RegionOptions {
   bool is_percent = true;  // of `size`
   std::uint64_t size = 25;
   bool keep = false;
-  bool create = true;   // false: only one that is there
-  base::ProcessId job;  // the first process of the job
-  std::uint64_t view = base::current_view();
+  bool create = true;      // false: only one that is there
+  base::ProcessId job;     // the first process of the job
+  std::uint64_t view = 0;  // 0: base::current_view()
 };
 
 class Region {
@@ -82,6 +81,8 @@ class Region {
   }
   ListingSlot& listing_slot(std::uint32_t i) const { return at<ListingSlot>(layout_.listings)[i]; }
   ListedRow& listed_row(std::uint32_t i) const { return at<ListedRow>(layout_.listed)[i]; }
+  ChunkRow& chunk_row(std::uint32_t i) const { return at<ChunkRow>(layout_.chunks)[i]; }
+  ChunkBucket& chunk_bucket(std::uint32_t i) const { return at<ChunkBucket>(layout_.chunk_buckets)[i]; }
   FlightSlot& flight_slot(std::uint32_t i) const { return at<FlightSlot>(layout_.flights)[i]; }
   IndexBucket* index_table(std::uint32_t i) const { return at<IndexBucket>(layout_.index[i]); }
   const std::byte* segment(std::uint32_t i) const { return data_.data() + std::uint64_t{i} * layout_.segment_bytes; }
@@ -107,6 +108,10 @@ class Region {
   bool is_ours(int fd) const;
   // Memory for segments [first, first + count); ENOSPC or ENOMEM where there is none.
   base::Result<void> reserve_segments(std::uint32_t first, std::uint32_t count);
+  // Has the machine, and the control group, so much left, and some for others?
+  bool has_memory_for(std::uint64_t bytes) const;
+  // Memory for part of the data, without a look at what the machine has: `at` is a page, counted from the first segment.
+  base::Result<void> reserve_data(std::uint64_t at, std::uint64_t bytes);
   // Memory for one more table of the index, unless somebody else has added one to the `known` ones meanwhile. ENOSPC: it has
   // all of them; ENOMEM: there is no memory now.
   base::Result<void> add_index_table(std::uint32_t known);
@@ -117,7 +122,7 @@ class Region {
 
   Region() = default;
   // Claims a slot, unless this region has ended or is to end now.
-  Joined join(const RegionOptions& options, const base::ProcessId& self, std::string& why);
+  Joined join(const RegionOptions& options, std::string& why);
   std::string why_not_claimed(int error) const;
   // The bit of this view; 0 where all are taken.
   std::uint32_t claim_view(std::uint64_t view);

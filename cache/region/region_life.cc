@@ -13,6 +13,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/file_io.h"
+#include "cache/base/view.h"
 #include "cache/region/life_lock.h"
 #include "cache/region/process_slots.h"
 #include "cache/region/region.h"
@@ -96,7 +97,10 @@ base::Result<void> Region::retire() {
   return {};
 }
 
-Region::Joined Region::join(const RegionOptions& options, const base::ProcessId& self, std::string& why) {
+Region::Joined Region::join(const RegionOptions& options, std::string& why) {
+  // Asked here, and not where there is nothing to join: a program that reads nothing covered comes by at its end.
+  const base::ProcessId self = base::current_process();
+  const std::uint64_t view = options.view != 0 ? options.view : base::current_view();
   const RobustLock lock(&header().lifecycle);
   if (!lock) {
     why = fmt::format("{} is held by a process that does not run", path_);
@@ -107,7 +111,7 @@ Region::Joined Region::join(const RegionOptions& options, const base::ProcessId&
   const bool left_over = unused && !options.keep && header().records.load(std::memory_order_relaxed) != 0;
   // Clears the wishes of an earlier job.
   if (unused) header().prefetch_wanted.store(0, std::memory_order_relaxed);
-  own_view_ = claim_view(options.view);
+  own_view_ = claim_view(view);
   const bool worn_out = unused && own_view_ == 0;
   if (header().dead.load(std::memory_order_relaxed) != 0 || left_over || worn_out) {
     header().dead.store(1, std::memory_order_relaxed);
@@ -221,8 +225,7 @@ void Region::sweep_regions(const std::string& directory) {
   const std::unique_ptr<std::byte[]> block(new (std::nothrow) std::byte[k_block]);
   if (!fd || block == nullptr) return;
   const std::string prefix = fmt::format("cubeshim-{}-", sys::geteuid());
-  // A look has no view, and to ask for one takes 14 system calls.
-  RegionOptions options{.directory = directory, .job = {}, .view = 0};
+  RegionOptions options{.directory = directory, .job = {}};
   while (true) {
     const long n = sys::getdents64(fd->get(), block.get(), k_block);
     if (n <= 0) return;

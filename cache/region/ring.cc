@@ -17,6 +17,12 @@ constexpr std::uint32_t k_generations_between_sweeps = Index::k_generation_mask 
 // One that has not come round for so long hangs in the disk, or was killed.
 constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
 
+// By joining, the ring gets no more segments than it needs to be filled, read and used anew at once: each is one less of what
+// stays.
+constexpr std::uint32_t k_enough = 8;
+// A look at all claims on a segment takes a cache miss for each process.
+constexpr std::uint32_t k_most_looks = 32;
+
 // Open without an owner: left by a leader that is gone, or for all programs to fill.
 bool is_closed(const SegmentWord& word) {
   return word.state == SegmentState::sealed || (word.state == SegmentState::open && word.owner == k_no_owner);
@@ -88,7 +94,7 @@ void Ring::make(std::uint64_t bytes) {
 }
 
 bool Ring::is_in_use() const {
-  for (std::uint32_t segment = first_segment(); segment < end_segment(); ++segment) {
+  for (std::uint32_t segment = lowest_segment(); segment < end_segment(); ++segment) {
     if (owns(segment)) return true;
   }
   return false;
@@ -98,7 +104,48 @@ bool Ring::came_too_late() const {
   for (std::uint32_t segment = first_segment(); segment < end_segment(); ++segment) {
     if (owns(segment) || word_of(region_->segment_row(segment)).state == SegmentState::free) return false;
   }
-  return is_made();
+  return is_made() && !is_in_use() && !can_join();
+}
+
+bool Ring::is_short() const {
+  const std::uint32_t enough = std::min(end_segment() - first_segment(), k_enough);
+  std::uint32_t own = 0;
+  for (std::uint32_t segment = lowest_segment(); segment < end_segment() && own < enough; ++segment) own += owns(segment) ? 1 : 0;
+  return own < enough;
+}
+
+bool Ring::may_join(std::uint32_t segment) const {
+  const SegmentRow& row = region_->segment_row(segment);
+  if (!is_closed(word_of(row)) || row.is_ring.load(std::memory_order_relaxed) != 0) return false;
+  if (row.run_length.load(std::memory_order_relaxed) > 1 || row.is_mapped.load(std::memory_order_relaxed) != 0) return false;
+  return row.unread.load(std::memory_order_relaxed) == 0 && !is_awaited(row);
+}
+
+// From the end, where the ring's own place is.
+template <typename Take>
+std::optional<std::uint32_t> Ring::join(Take&& take) const {
+  if (!is_short()) return {};
+  std::uint32_t looks = 0;
+  for (std::uint32_t segment = end_segment(); segment-- > 0 && looks < k_most_looks;) {
+    if (!may_join(segment)) continue;
+    if (take(segment)) return segment;
+    ++looks;
+  }
+  return {};
+}
+
+bool Ring::can_join() const {
+  return join([&](std::uint32_t segment) { return !is_pinned(segment); }).has_value();
+}
+
+// Before its word changes, so that who is killed here leaves a segment that the ring finds.
+void Ring::note_joined(std::uint32_t segment) {
+  const std::uint32_t first = first_segment(), reach = segment < first ? first - segment : 0;
+  std::atomic<std::uint32_t>& known = region_->header().ring_reach;
+  std::uint32_t before = known.load(std::memory_order_relaxed);
+  while (before < reach && !known.compare_exchange_weak(before, reach, std::memory_order_acq_rel)) {
+  }
+  region_->segment_row(segment).is_ring.store(1, std::memory_order_release);
 }
 
 bool Ring::is_spent(std::uint32_t segment) const {
@@ -170,13 +217,7 @@ base::Result<void> Ring::next_filling(const Filling& full) {
   return {};
 }
 
-bool Ring::is_pinned(std::uint32_t segment) const {
-  const std::uint32_t reached = slots_reached(*region_);
-  for (std::uint32_t process = 0; process < reached; ++process) {
-    if (region_->pin_row(process)[segment].load(std::memory_order_seq_cst) != 0) return true;
-  }
-  return false;
-}
+bool Ring::is_pinned(std::uint32_t segment) const { return is_segment_pinned(*region_, segment); }
 
 bool Ring::take_used_up(std::uint32_t segment) {
   SegmentRow& row = region_->segment_row(segment);
@@ -187,10 +228,15 @@ bool Ring::take_used_up(std::uint32_t segment) {
   if (!swap_word(row, before, evicting)) return false;
   // seq_cst on both sides: who pins raises his counter first and looks at the word then (RamTier::pin), we the other way round.
   // A prefetch that wants to see a record again says so with a claim on it (want_again).
-  if (is_pinned(segment) || row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row)) {
-    swap_word(row, evicting, {SegmentState::sealed, k_no_owner, before.generation});
+  const bool joins = row.is_ring.load(std::memory_order_relaxed) == 0;
+  if (is_pinned(segment) || row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) ||
+      row.is_mapped.load(std::memory_order_acquire) != 0) {
+    // The rest of a resident one is of use to others.
+    const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
+    swap_word(row, evicting, joins ? before : closed);
     return false;
   }
+  if (joins) note_joined(segment);
   RegionHeader& header = region_->header();
   header.records.fetch_sub(row.records.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
   header.used_bytes.fetch_sub(row.used_bytes.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
@@ -208,13 +254,13 @@ bool Ring::take_used_up(std::uint32_t segment) {
 }
 
 base::Result<std::uint32_t> Ring::lease() {
-  const std::uint32_t first = first_segment(), count = region_->layout().segment_count - first;
-  if (count == 0) return base::fail(ENOSPC);
-  if (next_ < first) next_ = first;
+  const std::uint32_t lowest = lowest_segment(), count = end_segment() - lowest;
+  if (next_ < lowest) next_ = lowest;
   for (std::uint32_t step = 0; step < count; ++step) {
-    const std::uint32_t segment = first + (next_ - first + step) % count;
+    const std::uint32_t segment = lowest + (next_ - lowest + step) % count;
     bool taken = false;
     if (word_of(region_->segment_row(segment)).state == SegmentState::free) {
+      if (segment < first_segment()) continue;
       const auto leased = lease_free(*region_, segment);
       if (!leased && leased.error().value != EBUSY) return base::fail(leased.error().value);
       taken = static_cast<bool>(leased);
@@ -226,7 +272,10 @@ base::Result<std::uint32_t> Ring::lease() {
     next_ = segment + 1;
     return segment;
   }
-  return base::fail(ENOSPC);
+  const auto joined = join([&](std::uint32_t segment) { return take_used_up(segment); });
+  if (!joined) return base::fail(ENOSPC);
+  next_ = *joined + 1;
+  return *joined;
 }
 
 bool Ring::is_being_filled(std::uint32_t segment) const {
@@ -236,9 +285,9 @@ bool Ring::is_being_filled(std::uint32_t segment) const {
 
 std::uint64_t Ring::room(bool* is_pinned) const {
   std::uint64_t segments = 0;
-  for (std::uint32_t i = first_segment(); i < region_->layout().segment_count; ++i) {
+  for (std::uint32_t i = lowest_segment(); i < end_segment(); ++i) {
     if (word_of(region_->segment_row(i)).state == SegmentState::free) {
-      ++segments;
+      segments += i >= first_segment() ? 1 : 0;
     } else if (is_used_up(i)) {
       if (!this->is_pinned(i)) {
         ++segments;
@@ -247,6 +296,8 @@ std::uint64_t Ring::room(bool* is_pinned) const {
       }
     }
   }
+  // Segments join one at a time.
+  if (segments == 0 && can_join()) segments = 1;
   return segments * region_->layout().segment_bytes;
 }
 

@@ -8,10 +8,15 @@
 //
 // A segment is reused when no prefetched record in it is unread, nobody has a claim on it, and an active disk writer has
 // written all of its records. Programs never map ring records (RecordShape::compact), because a mapping inherited by a forked
-// child holds no claim. Segments that held records before make() do not join the ring, because programs may have mapped those
-// records.
+// child holds no claim.
 //
-// Invariants: make() settles the ring's place once and for all; a segment that somebody has a claim on keeps its bytes.
+// A region that was full before make() has no segment for the ring. Then resident segments join it, one when the ring has
+// no other to lease, and no more than a small ring needs. The same rules hold for them. One whose records a program has
+// ever mapped (note_mapped), or that is part of a run, does not join. A segment may join from any place, because those in the
+// ring's own place may be in use for long.
+//
+// Invariants: make() settles the ring's place once and for all; a segment that somebody has a claim on keeps its bytes, and
+// so does one with mapped records.
 // Thread safety: any thread may call note_opened. It is async-signal-safe; its only possible system call wakes a waiting
 // leader. One thread of a process at a time calls lease, filling and next_filling; one thread of the leading process calls
 // the rest.
@@ -19,6 +24,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "cache/record/record.h"
 #include "cache/region/region.h"
@@ -35,14 +41,19 @@ class Ring {
 
   // The first open of a prefetched record since it was published; whoever calls has a pin on it.
   bool note_opened(const Record& record);
+  // A program is about to map this record, which is not the ring's. The caller has a pin on it until it is mapped.
+  void note_mapped(const Record& record) {
+    // take_used_up looks at the claims first, and at this then: if our claim is gone, it sees this.
+    region_->segment_row(segment_of(record)).is_mapped.store(1, std::memory_order_release);
+  }
 
   // Has anything passed through it?
   bool is_in_use() const;
-  // It is made, but records that stay had taken all of its segments before: it never gets one.
+  // It is made, but records that stay had taken all of its segments before, and none of all can join now.
   bool came_too_late() const;
   // Makes a ring of so many bytes. No-op if there is one. At least four segments, at most half of the region.
   void make(std::uint64_t bytes);
-  // A segment to fill, OPEN and ours, with memory. ENOSPC: none for now.
+  // A segment to fill, OPEN and ours, with memory. ENOSPC: none for now. A resident one may join for that.
   base::Result<std::uint32_t> lease();
   // The segment that programs' fetches go to. One word, for RegionHeader::ring_filling.
   struct Filling {
@@ -91,6 +102,12 @@ class Ring {
   // A process has leased it.
   bool is_being_filled(std::uint32_t segment) const;
   std::uint32_t end_segment() const { return region_->layout().segment_count; }
+  // No segment in front of this one has joined.
+  std::uint32_t lowest_segment() const {
+    const std::uint32_t first = first_segment();
+    return first - std::min(region_->header().ring_reach.load(std::memory_order_acquire), first);
+  }
+  // The ring's own place begins here.
   std::uint32_t first_segment() const {
     const std::uint32_t all = region_->layout().segment_count;
     return all - std::min(region_->header().ring_segments.load(std::memory_order_relaxed), all);
@@ -106,6 +123,15 @@ class Ring {
   // The disk is to have it first.
   bool is_awaited(const SegmentRow& row) const;
   bool is_pinned(std::uint32_t segment) const;
+  // Has it so few segments that another one may join?
+  bool is_short() const;
+  // Would the rules let it join, if nobody had a claim on it?
+  bool may_join(std::uint32_t segment) const;
+  // The first that may join and that take(segment) takes.
+  template <typename Take>
+  std::optional<std::uint32_t> join(Take&& take) const;
+  bool can_join() const;
+  void note_joined(std::uint32_t segment);
   // Nobody has a claim: EVICTING, a look at all claims, then ours, of the next generation.
   bool take_used_up(std::uint32_t segment);
   bool clear_bit(const Record& record);

@@ -51,12 +51,6 @@ std::uint32_t run_length_of(const Region& region, std::uint32_t first) {
   return std::min(region.segment_row(first).run_length.load(std::memory_order_acquire), region.layout().segment_count - first);
 }
 
-// The ring's segments are not for what stays.
-std::uint32_t resident_segments(const Region& region) {
-  const std::uint32_t total = region.layout().segment_count;
-  return total - std::min(region.header().ring_segments.load(std::memory_order_relaxed), total);
-}
-
 // A segment that was leased before the ring was made may lie among the ring's. It is not the ring's, which would never use it.
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
   for (std::uint32_t i = 0, n = region.layout().segment_count; i < n; ++i) {
@@ -78,6 +72,20 @@ bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to) {
   // The next lessee sees the fill of the one before; readers pair with it in RamTier::pin, an evictor's look at the claims
   // must come after.
   return row.word.compare_exchange_strong(expected, to.as_word(), std::memory_order_seq_cst);
+}
+
+std::uint32_t resident_segments(const Region& region) {
+  const std::uint32_t total = region.layout().segment_count;
+  return total - std::min(region.header().ring_segments.load(std::memory_order_relaxed), total);
+}
+
+base::Result<void> take_for_chunks(Region& region, std::uint32_t segment) {
+  // If we die before it is theirs, it is open and empty, and is given back.
+  if (!take_free(region, segment, SegmentState::open)) return base::fail(EBUSY);
+  SegmentRow& row = region.segment_row(segment);
+  const SegmentWord own = word_of(row);
+  swap_word(row, own, {SegmentState::chunks, k_no_owner, own.generation});
+  return {};
 }
 
 base::Result<void> lease_free(Region& region, std::uint32_t segment) {

@@ -47,6 +47,10 @@ base::Result<void> lease_free(Region& region, std::uint32_t segment);
 // Gets memory for one of the next `ahead` free segments, so that who leases it need not wait for that (4-10 ms, where a
 // virtual machine has to ask its host). False: all of them have it.
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
+// This very segment, for chunks of large files (chunks.h), by all processes and without memory yet. EBUSY: it is not free.
+base::Result<void> take_for_chunks(Region& region, std::uint32_t segment);
+// Segments that are not the ring's.
+std::uint32_t resident_segments(const Region& region);
 // The writer of the tiers may look whether a segment has news.
 void tell_tier_writer(RegionHeader& header);
 // The owner is done with it: nothing will be added.

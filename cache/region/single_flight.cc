@@ -151,7 +151,8 @@ SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& 
   return Prefetch::mine;
 }
 
-SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch, bool may_wait) {
+SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch, bool may_wait,
+                                       const Wanted* wanted) {
   const std::uint64_t mine = word_of(hash, false);
   std::uint64_t deadline = 0, turns_before = 0;
   ProcessSlot* waited_for = nullptr;
@@ -161,6 +162,7 @@ SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool*
       ticket.hold_ = take(turn.slot, mine);
       return deadline == 0 ? Turn::mine : Turn::waited;
     }
+    if (wanted != nullptr && wanted->is_here(wanted->of)) return Turn::waited;
     FlightSlot& slot = *turn.slot;
     ProcessSlot* const owner = owner_of(turn.seen);
     const std::uint64_t turns = owner != nullptr ? owner->turns.load(std::memory_order_relaxed) : 0;

@@ -68,9 +68,16 @@ class SingleFlight {
 
   explicit SingleFlight(Region& region) : SingleFlight(region, Patience()) {}
   SingleFlight(Region& region, const Patience& patience) : region_(&region), patience_(patience) {}
+  // Ends a wait before the turn does.
+  struct Wanted {
+    bool (*is_here)(const void* of);
+    const void* of;
+  };
   // `waited_for_prefetch` says whether the other one was fetching before anybody had asked. Unless it `may_wait`, any wait is too
   // long.
-  Turn begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr, bool may_wait = true);
+  // If what is `wanted` is here, the turn is not waited for any longer.
+  Turn begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr, bool may_wait = true,
+             const Wanted* wanted = nullptr);
   // The turn of a prefetch, which waits for nobody. Otherwise: who else is fetching it.
   enum class Prefetch { mine, demanded, prefetched };
   Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);

@@ -16,7 +16,7 @@ std::uint64_t JobTotals::hits() const {
 }
 
 std::uint64_t JobTotals::opens() const {
-  std::uint64_t sum = hits() + totals[Counter::misses];
+  std::uint64_t sum = hits() + totals[Counter::misses] + totals[Counter::large_opens];
   for (const Bypassed& bypassed : k_bypassed) sum += totals[bypassed.counter];
   return sum;
 }

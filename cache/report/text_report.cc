@@ -38,7 +38,7 @@ void append_group(ReportText& text, const JobTotals& job, std::string_view group
 }  // namespace
 
 void append_served(ReportText& text, const JobTotals& job, std::span<const std::string> prefixes) {
-  const std::uint64_t served = job.hits() + job.totals[Counter::misses];
+  const std::uint64_t served = job.hits() + job.totals[Counter::misses] + job.totals[Counter::large_opens];
   append(text, "cubeshim: served {} of {} opens under the prefixes", served, job.opens());
   const char* before = "; not served: ";
   for (const auto& [counter, is_request, reason] : k_bypassed) {
@@ -78,6 +78,7 @@ ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std
   append_rates(text, "cycle", requests - std::min(last_requests, requests), job.hits() - std::min(last_hits, job.hits()));
   append_rates(text, "sum", requests, job.hits());
   if (job.totals[Counter::prefetch_fetched] != 0) append_group(text, job, "prefetch", {});
+  if (job.totals[Counter::large_opens] != 0) append_group(text, job, "blocks", {});
   for (const base::TierKind& kind : base::k_tier_kinds) append_group(text, job, kind.name, kind.hits);
   append_served(text, job, prefixes);
   return text;

@@ -52,11 +52,11 @@ void TierWriter::end() {
 
 int TierWriter::write(std::uint32_t segment) {
   SegmentRow& row = region().segment_row(segment);
-  const bool is_ring = row.is_ring.load(std::memory_order_acquire) != 0;
   Pin claim;
-  std::uint32_t generation = word_of(row).generation;
-  // A resident record stays.
-  if (is_ring && !ram_.hold(segment, generation, claim)) return 0;
+  std::uint32_t generation = 0;
+  // A resident segment, too: it may be about to join the ring.
+  if (!ram_.hold(segment, generation, claim)) return 0;
+  const bool is_ring = row.is_ring.load(std::memory_order_acquire) != 0;
   Note& note = notes_[segment];
   if (note.generation != generation) note = {.generation = generation, .seen = 0, .written = {}};
   // Before the look at the records, so that what comes later is seen by the next pass.

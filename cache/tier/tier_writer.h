@@ -1,5 +1,5 @@
 // Writes what has come into RAM to the tiers, a segment at a time; for a thread in the background, of one process of the node.
-// Only what the index names is written, and confirmed, and unmarked. A segment of the ring is held meanwhile, and may be used
+// Only what the index names is written, and confirmed, and unmarked. A segment is held meanwhile. One of the ring may be used
 // anew afterwards (Ring::is_awaited), so these come first. Invariants: a record is written once for each life of its segment, or
 // found to be there already; after a pass that gave an error nobody waits for the tiers.
 // Thread safety: one thread, but for what is said. Everything else may go on meanwhile.

@@ -6,4 +6,4 @@ cd "$(dirname "$0")"
 [ -x "$1/bin/kubernetes-validate" ] || { python3 -m venv "$1" && "$1/bin/pip" install -q kubernetes-validate; }
 "$1/bin/kubernetes-validate" --strict kubernetes.yaml
 DATA=/mnt/data docker-compose -f compose.yaml config --quiet && echo "INFO compose.yaml passed"
-bash -n slurm.sh && sh -n mpirun.sh && echo "INFO shell scripts passed"
+bash -n slurm.sh && sh -n mpirun.sh && echo "INFO shell scripts passed"  # check_slurm.sh runs the first

@@ -11,10 +11,13 @@ export CUBESHIM_PREFIXES=${DATA:-/mnt/data}
 export CUBESHIM_RAM=64G
 # A local disk of the node. Slurm's cleaning of job directories would empty it: a place that stays serves the next job, too.
 export CUBESHIM_DISK_DIR=${CUBESHIM_DISK_DIR:-/local/scratch/$USER/cubeshim} CUBESHIM_DISK=500G
-# One report a process and node, beside the job's output.
+# One report a node, beside the job's output.
 export CUBESHIM_STATS=$PWD/cubeshim-$SLURM_JOB_ID-%p.txt
 
+# On each node. The library makes the last folder of that path alone.
+srun mkdir -p "$CUBESHIM_DISK_DIR"
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 # The library is preloaded behind srun: neither Slurm's own programs nor torchrun's start need it.
-srun --export=ALL cubeshim run -- torchrun --nnodes="$SLURM_NNODES" --nproc-per-node=gpu \
-  --rdzv-backend=c10d --rdzv-endpoint="$head:29500" --rdzv-id="$SLURM_JOB_ID" train.py "$CUBESHIM_PREFIXES"
+# srun does not take over --cpus-per-task of the job; torch 1 knows its options by underscores alone.
+srun --export=ALL --cpus-per-task="$SLURM_CPUS_PER_TASK" cubeshim run -- torchrun --nnodes="$SLURM_NNODES" --nproc_per_node=gpu \
+  --rdzv_backend=c10d --rdzv_endpoint="$head:29500" --rdzv_id="$SLURM_JOB_ID" train.py "$CUBESHIM_PREFIXES"

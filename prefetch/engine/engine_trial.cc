@@ -1,9 +1,17 @@
 #include "prefetch/engine/engine_trial.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace cube::prefetch {
+namespace {
+
+double power(double base, int exponent) {
+  double result = 1;
+  for (int i = 0; i < exponent; ++i) result *= base;
+  return result;
+}
+
+}  // namespace
 
 Side EngineTrial::side() const {
   if (is_decided()) return wins_ == k_wins ? Side::uring : Side::threads;
@@ -23,7 +31,7 @@ void EngineTrial::batch_took(std::uint64_t ns) {
   const double threads = static_cast<double>(ring_is_second ? first_ns_ : took);
   const double ring = static_cast<double>(ring_is_second ? took : first_ns_);
   if (pairs_done_ >= k_warm_pairs) {
-    sum_of_logs_ += std::log(threads / ring);
+    product_ *= std::clamp(threads / ring, k_least_ratio, k_most_ratio);
     ++(threads >= k_margin * ring ? wins_ : losses_);
   }
   ++pairs_done_;
@@ -32,7 +40,13 @@ void EngineTrial::batch_took(std::uint64_t ns) {
 
 double EngineTrial::ratio() const {
   const int counted = pairs_done_ - k_warm_pairs;
-  return counted <= 0 ? 1.0 : std::exp(sum_of_logs_ / counted);
+  if (counted <= 0) return 1.0;
+  double low = k_least_ratio, high = k_most_ratio;
+  while (high > 1.0000001 * low) {
+    const double middle = (low + high) / 2;
+    (power(middle, counted) < product_ ? low : high) = middle;
+  }
+  return high;
 }
 
 }  // namespace cube::prefetch

@@ -29,17 +29,19 @@ class EngineTrial {
   // The number of pairs that counted.
   int wins() const { return wins_; }
   int losses() const { return losses_; }
-  // How much faster the ring was in them; the geometric mean.
+  // How much faster the ring was in them; the geometric mean. Without libm, which each program would load at its start.
   double ratio() const;
 
  private:
   static constexpr int k_warm_pairs = 1, k_wins = 8, k_losses = 2;
   static constexpr double k_margin = 1.1;
+  // More than these are an accident, and their product stays a number.
+  static constexpr double k_least_ratio = 1e-6, k_most_ratio = 1e6;
 
   int pairs_done_ = 0, wins_ = 0, losses_ = 0;
   bool is_second_ = false;
   std::uint64_t first_ns_ = 0;
-  double sum_of_logs_ = 0;
+  double product_ = 1;  // of the ratios
 };
 
 }  // namespace cube::prefetch

@@ -70,7 +70,7 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   const BlockSignals block;
   // For a file that the kernel has, too.
   const RowKind from_kind = g_fds.kind(fd);
-  const bool is_kernels = from_kind == RowKind::writer || from_kind == RowKind::served_directory;
+  const bool is_kernels = is_of_kernel(from_kind);
   OpenFileRef file = is_kernels ? g_fds.acquire_kind(fd, from_kind) : g_fds.acquire(fd);
   const std::uint64_t before = g_fds.lock(to);
   const long result = sys::dup3(fd, to, file && !is_kernels ? O_CLOEXEC : flags);

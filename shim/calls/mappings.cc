@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <type_traits>
 #include <utility>
 
 #include "cache/base/kernel_page.h"
 #include "shim/attachment.h"
+#include "shim/background.h"
 #include "shim/calls/mapped_copy.h"
 #include "shim/materialize.h"
 #include "shim/process.h"
@@ -20,21 +22,28 @@ namespace sys = base::sys;
 using cache::k_page;
 
 // A mapping, or several of one file beside each other. An entry is free when `begin` is 0, and somebody's who fills or changes
-// it when it is 1; the plain fields are his.
+// it when it is 1; the plain fields are his. Without a destructor, which would touch each row at the end of every program.
 struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
-  std::uintptr_t file_end = 0;   // behind the file's last page, were all of it mapped here
-  bool is_copy = false;          // or the region
-  std::uint64_t copy_bytes = 0;  // that it counts for
+  std::uintptr_t file_end = 0;        // behind the last page that may be shown, were all of the file mapped here
+  cache::LargeFile* large = nullptr;  // behind that end are pages of this file
+  std::uint64_t offset_of_end = 0;    // of that end in the file
+  bool is_copy = false;               // or the region
+  std::uint64_t copy_bytes = 0;       // that it counts for
+  std::size_t pieces = 0;             // of a large file, that it counts for
   int protection = 0, flags = 0;
-  cache::Pin pin;
+  cache::Pin::Kept pin;
 };
+static_assert(std::is_trivially_destructible_v<MappingRow>);
 constexpr std::size_t k_entries = 4096;
 constinit MappingRow g_entries[k_entries];
 // The copies of one process are at most this part of the region.
 constexpr std::uint64_t k_copies_share = 16;
 constinit std::atomic<std::size_t> g_used{0};  // entries below this may be in use
+// A process may have 65,530 mappings by default. A piece is one, and so is what lies between two; the program needs the rest.
+constexpr std::size_t k_most_pieces = 4096;
+constinit std::atomic<std::size_t> g_pieces{0};
 
 // An fd of the region with a high number. The host may close it or put something else there, so what was mapped through it
 // is believed only if the number is the region's after the mapping too; then it is mapped again through a fresh one.
@@ -93,8 +102,10 @@ struct PageRange {
 };
 
 void free_entry(MappingRow& entry) {
-  entry.pin.release();
+  cache::Pin(std::exchange(entry.pin, {})).release();
+  if (entry.large != nullptr) std::exchange(entry.large, nullptr)->end();
   mapped_copy::drop(std::exchange(entry.copy_bytes, 0));
+  g_pieces.fetch_sub(std::exchange(entry.pieces, 0), std::memory_order_relaxed);
   entry.begin.store(0, std::memory_order_release);
 }
 
@@ -106,10 +117,12 @@ void publish(MappingRow& entry, const PageRange& range) {
 // Another entry for the same file.
 void copy_entry(const MappingRow& from, MappingRow& to) {
   to.file_end = from.file_end;
+  to.large = from.large != nullptr ? from.large->share() : nullptr;
+  to.offset_of_end = from.offset_of_end;
   to.is_copy = from.is_copy;
   to.protection = from.protection;
   to.flags = from.flags;
-  to.pin = from.pin.duplicate();
+  to.pin = cache::Pin::duplicate_of(from.pin).keep();
   to.copy_bytes = from.copy_bytes;
   mapped_copy::add(to.copy_bytes);
 }
@@ -142,9 +155,10 @@ long map_into(MappingRow& entry, cache::FileCache& cache, const OpenFile& file, 
   }
   cache::Pin pin = mappable_pin(cache, file);
   if (!pin) return -ESTALE;
+  cache.ahead().ring().note_mapped(*pin);
   const auto offset = cache.region().offset_of(pin->data()) + static_cast<std::uint64_t>(request.offset);
   const long at = map_file_of(cache.region(), request, offset);
-  if (!sys::failed(at)) entry.pin = std::move(pin);
+  if (!sys::failed(at)) entry.pin = std::move(pin).keep();
   return at;
 }
 
@@ -168,6 +182,40 @@ long map_served(const OpenFile& file, const MapRequest& request) {
   return at;
 }
 
+}  // namespace
+
+long map_region(cache::Region& region, const MapRequest& request, std::uint64_t offset) {
+  return map_file_of(region, request, offset);
+}
+
+std::size_t take_pieces(std::size_t most) {
+  std::size_t before = g_pieces.load(std::memory_order_relaxed), taken = 0;
+  do {
+    taken = std::min(most, k_most_pieces - std::min(before, k_most_pieces));
+  } while (!g_pieces.compare_exchange_weak(before, before + taken, std::memory_order_relaxed));
+  return taken;
+}
+
+void give_pieces_back(std::size_t count) { g_pieces.fetch_sub(count, std::memory_order_relaxed); }
+
+bool note_mapping(std::uintptr_t at, const MapRequest& request, cache::LargeFile& file, std::size_t pieces) {
+  if (any()) unmapped(reinterpret_cast<void*>(at), request.length);
+  MappingRow* const entry = take_entry();
+  if (entry == nullptr) return false;
+  entry->is_copy = false;
+  entry->file_end = at + round_up(request.length);
+  entry->large = file.share();
+  entry->pieces = pieces;
+  entry->offset_of_end = static_cast<std::uint64_t>(request.offset) + round_up(request.length);
+  entry->protection = request.protection;
+  entry->flags = request.flags;
+  publish(*entry, {at, at + round_up(request.length)});
+  g_count.fetch_add(1, std::memory_order_acq_rel);
+  return true;
+}
+
+namespace {
+
 // The entry that covers this address, ours to change until it is published; `range` is where it was.
 MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range) {
   for (std::size_t i = 0; i < g_used.load(std::memory_order_acquire); ++i) {
@@ -181,11 +229,26 @@ MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range) {
   return nullptr;
 }
 
-// Behind a file's last page lies another record, where the file has nothing: from there on it is a mapping of an empty file.
-void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry, int empty_file) {
+// Behind a file's last page lies another record, where the file has nothing: from there on it is a mapping of an empty file; or,
+// of a large file, of the origin's.
+void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry, int file) {
   auto* const at = reinterpret_cast<void*>(from);
   const int flags = (entry.flags & (MAP_SHARED | MAP_PRIVATE)) | MAP_FIXED;
-  if (sys::failed(sys::mmap(at, end - from, entry.protection, flags, empty_file, 0))) sys::munmap(at, end - from);
+  if (sys::failed(sys::mmap(at, end - from, entry.protection, flags, file, static_cast<std::int64_t>(entry.offset_of_end))))
+    sys::munmap(at, end - from);
+}
+
+// The kernel grows or moves one mapping, and what shows parts of the region and of the origin's file is several. If nobody can
+// have written to them, the origin's file shows the same.
+bool make_one_mapping(const MappingRow& entry, const PageRange& range) {
+  const bool is_private = (entry.flags & 0x0f) == MAP_PRIVATE;
+  if (entry.large == nullptr || is_private) return false;
+  const base::UniqueFd fd = entry.large->reopen();
+  if (!fd) return false;
+  const auto offset = static_cast<std::int64_t>(entry.offset_of_end - entry.file_end + range.begin);
+  const int flags = (entry.flags & 0x0f) | MAP_FIXED;
+  return !sys::failed(
+      sys::mmap(reinterpret_cast<void*>(range.begin), range.end - range.begin, entry.protection, flags, fd.get(), offset));
 }
 
 }  // namespace
@@ -211,6 +274,7 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
 void unmapped(void* at, std::size_t length) {
   const auto begin = reinterpret_cast<std::uintptr_t>(at);
   const PageRange gone{begin, begin + round_up(length)};
+  background::unmapped(at, length);
   const std::size_t used = g_used.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < used; ++i) {
     MappingRow& entry = g_entries[i];
@@ -239,18 +303,21 @@ std::optional<long> remap(const RemapRequest& request) {
   const bool stays_there = request.old_size == 0 || (request.flags & MREMAP_DONTUNMAP) != 0;
   const bool is_all = !stays_there && old.begin == range.begin && old.end == range.end;
   MappingRow* const other = is_all ? entry : take_entry();
-  // An empty file is made beforehand, for afterwards it is too late to fail.
+  // The file is opened beforehand, for afterwards it is too late to fail.
   const std::uint64_t size = round_up(request.new_size), rest = entry->file_end - std::min(at, entry->file_end);
   const bool is_longer = !entry->is_copy && rest != 0 && size > rest;
-  const int empty = is_longer ? empty_memfd() : -1;
+  const int rest_of_file = !is_longer ? -1 : entry->large != nullptr ? entry->large->reopen().release() : empty_memfd();
   long to = -ENOMEM;
-  if (other != nullptr && (!is_longer || empty >= 0)) to = call();
+  if (other != nullptr && (!is_longer || rest_of_file >= 0)) {
+    to = call();
+    if (to == -EFAULT && make_one_mapping(*entry, {at, at + round_up(request.old_size)})) to = call();
+  }
   if (sys::failed(to)) {
     if (other != nullptr && other != entry) free_entry(*other);
     publish(*entry, range);
   } else {
     const auto begin = static_cast<std::uintptr_t>(to);
-    if (is_longer) end_mapping_at(begin + rest, begin + size, *entry, empty);
+    if (is_longer) end_mapping_at(begin + rest, begin + size, *entry, rest_of_file);
     if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
     if (other != entry) {
       copy_entry(*entry, *other);
@@ -260,7 +327,7 @@ std::optional<long> remap(const RemapRequest& request) {
     other->file_end = begin + rest;
     publish(*other, {begin, begin + size});
   }
-  if (empty >= 0) sys::close(empty);
+  if (rest_of_file >= 0) sys::close(rest_of_file);
   return to;
 }
 
@@ -276,7 +343,7 @@ void forget_after_fork() {
   int count = 0;
   for (std::size_t i = 0; i < g_used.load(std::memory_order_relaxed); ++i) {
     MappingRow& entry = g_entries[i];
-    entry.pin.forget();
+    entry.pin = {};
     entry.copy_bytes = 0;
     // A copy that was being filled is the work of another thread, which is not here.
     if (entry.begin.load(std::memory_order_relaxed) > 1) {

@@ -25,6 +25,16 @@ enum class MapResult {
 };
 MapResult map(OpenFile& file, const MapRequest& request, long& result);
 
+// For a mapping of part of the region's file, which a row here makes known: -errno, or the address.
+long map_region(cache::Region& region, const MapRequest& request, std::uint64_t offset);
+// The program has a mapping of `request` there, of a large file, whose pages stay in place. If it grows, the rest is the
+// kernel's. False: no row is left, and the mapping must not be the region's.
+// `pieces`: of the region in it, of those that were taken.
+bool note_mapping(std::uintptr_t at, const MapRequest& request, cache::LargeFile& file, std::size_t pieces);
+// How many pieces of the region a mapping may show, of `most`: a process can have so many mappings and no more.
+std::size_t take_pieces(std::size_t most);
+void give_pieces_back(std::size_t count);
+
 // The program has unmapped or replaced these pages, or is about to.
 void unmapped(void* at, std::size_t length);
 
@@ -41,8 +51,8 @@ extern constinit std::atomic<int> g_count;
 inline bool any() { return g_count.load(std::memory_order_acquire) != 0; }
 // The fd of the region that is kept for the next mapping goes, where fds are listed. It is never relied on.
 void drop_region_fd();
-// In a forked child: the pins are the parent's, the mappings are both's. (The resident pool keeps every segment while its
-// region lives.)
+// In a forked child: the pins are the parent's, the mappings are both's. (A segment of which anything was mapped is
+// never used anew: Ring::note_mapped.)
 void forget_after_fork();
 
 }  // namespace cube::shim::mappings

@@ -21,8 +21,7 @@ inline int noted_dup(int from, int fd, bool close_on_exec) {
   if (fd == from) return fd;
   noted(fd);
   const RowKind kind = g_fds.kind(from);
-  const bool is_shared = kind == RowKind::writer || kind == RowKind::served_directory;
-  if (fd >= 0 && is_shared && g_fds.is_within(fd) && process::owns_table()) [[unlikely]] {
+  if (fd >= 0 && is_of_kernel(kind) && g_fds.is_within(fd) && process::owns_table()) [[unlikely]] {
     if (OpenFileRef file = g_fds.acquire_kind(from, kind)) g_fds.set(fd, kind, std::move(file), close_on_exec);
   }
   return fd;

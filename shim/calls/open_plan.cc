@@ -2,6 +2,7 @@
 
 #include "shim/attachment.h"
 #include "shim/background.h"
+#include "shim/calls/large_reads.h"
 #include "shim/calls/listings.h"
 #include "shim/calls/names.h"
 #include "shim/calls/new_fds.h"
@@ -212,6 +213,10 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     if (result_ >= 0 && !outcome.is_filling) {
       g_fds.forget(result_);
       if (outcome.is_directory) g_fds.set_directory(result_);
+      if (outcome.unless_large) {
+        const bool is_large = names_ == nullptr && large_reads::serve(result_, path_.key(), (flags_ & O_CLOEXEC) != 0);
+        count(is_large ? Counter::large_opens : *outcome.unless_large);
+      }
     }
     return;
   }

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "shim/calls/file_calls.h"
+#include "shim/calls/large_reads.h"
 #include "shim/calls/origin_reads.h"
 #include "shim/calls/readable.h"
 #include "shim/calls/served_directory.h"
@@ -113,12 +114,12 @@ Answer read(int fd, void* to, std::size_t n) {
     file->count(granted);
     return static_cast<long>(granted);
   }
-  return {};
+  return large_reads::read(fd, to, n);
 }
 
 Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
   const OpenFileRef file = readable(fd);
-  if (!file) return {};
+  if (!file) return large_reads::pread(fd, to, n, at);
   if (at < 0) return -EINVAL;
   if (is_bad_range(to, n)) return -EFAULT;
   if (overflows(at, n)) return -EINVAL;
@@ -157,12 +158,12 @@ Answer readv(int fd, const struct ::iovec* parts, int count) {
       return origins::readv(*file, fd, parts, at, granted);
     return scatter(*file, parts, at, granted);
   }
-  return {};
+  return large_reads::readv(fd, parts, count);
 }
 
 Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
   const OpenFileRef file = readable(fd);
-  if (!file) return {};
+  if (!file) return large_reads::preadv(fd, parts, count, at);
   if (at < 0) return -EINVAL;
   bool faults = false;
   std::size_t asked = 0;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
@@ -14,13 +15,16 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cache/base/clock.h"
 #include "cache/base/config.h"
 #include "cache/base/error_text.h"
 #include "cache/base/file_io.h"
 #include "cache/base/memory_limits.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
+#include "cache/record/recent_change.h"
 #include "shim/cli/bench_sample.h"
+#include "shim/cli/interrupt.h"
 #include "shim/cli/library.h"
 #include "shim/cli/settings.h"
 
@@ -67,6 +71,16 @@ class BenchScratch {
     }
     if (why_.empty() && files_.empty()) why_ = "no file that was read is small enough";
     return why_.empty();
+  }
+  // A file is not cached as long as the clock of its file system is so coarse that a change right now might not show. Such a
+  // clock that runs ahead is waited for no longer.
+  void wait_until_trusted() const {
+    const std::uint64_t until_ns = base::monotonic_ns() + (cache::k_racy_seconds + 1) * 1'000'000'000ULL;
+    for (const auto& file : files_) {
+      const auto stat = cache::stat_path(AT_FDCWD, file.c_str(), 0);
+      while (stat && cache::may_hide_change(*stat, base::wall_ns()) && base::monotonic_ns() < until_ns && interrupted_by() == 0)
+        poll(nullptr, 0, 50);
+    }
   }
   const std::string& path() const { return path_; }
   const std::vector<std::string>& files() const { return files_; }
@@ -130,10 +144,23 @@ int run_child(const base::Config& config, const BenchScratch& scratch, const std
   return child > 0 ? status : -1;
 }
 
-std::uint64_t hits_in(const std::string& report) {
+struct ServedOpens {
+  std::uint64_t hits = 0;
+  std::string others;  // "busy 9": the reasons why opens were not served
+};
+
+ServedOpens served_in(const std::string& report) {
+  ServedOpens served;
   const auto json = nlohmann::json::parse(report, nullptr, false);
   const auto path = nlohmann::json::json_pointer("/hits/ram");
-  return json.is_object() && json.contains(path) ? json[path].get<std::uint64_t>() : 0;
+  if (!json.is_object() || !json.contains(path)) return served;
+  served.hits = json[path].get<std::uint64_t>();
+  const nlohmann::json bypassed = json.value("bypassed", nlohmann::json::object());
+  for (const auto& [reason, count] : bypassed.items()) {
+    if (count != 0)
+      served.others += fmt::format("{}{} {}", served.others.empty() ? "" : ", ", reason, count.get<std::uint64_t>());
+  }
+  return served;
 }
 
 Pass parse_times(const std::string& text) {
@@ -161,17 +188,20 @@ void measure_hits(const base::Config& config, const BenchScratch& scratch, Bench
     machine.why_no_hits = fmt::format("{} and the memory do not have {} free", config.ram_dir, in_units(k_room));
   }
   if (!machine.why_no_hits.empty()) return;
+  scratch.wait_until_trusted();
   const int status = run_child(config, scratch, library, k_room);
   const auto wanted = scratch.files().size() * (k_hit_rounds - 1);
-  const std::uint64_t hits = hits_in(text_of_file(scratch.path() + "/report"));
-  // A few may find no room, or be too new to be trusted.
-  if (status == 0 && hits >= wanted - wanted / 20) {
+  const ServedOpens served = served_in(text_of_file(scratch.path() + "/report"));
+  if (served.hits < wanted)
+    machine.unserved =
+        fmt::format("{} of {} opens{}{}", wanted - served.hits, wanted, served.others.empty() ? "" : ": ", served.others);
+  // A few may find no room.
+  if (status == 0 && served.hits >= wanted - wanted / 20) {
     machine.hits = parse_times(text_of_file(scratch.path() + "/times"));
     return;
   }
   const std::string errors = text_of_file(scratch.path() + "/errors");
-  machine.why_no_hits =
-      errors.empty() ? fmt::format("the library served {} of {} opens", hits, wanted) : errors.substr(0, errors.find('\n'));
+  machine.why_no_hits = !errors.empty() ? errors.substr(0, errors.find('\n')) : "the library did not serve " + machine.unserved;
 }
 
 }  // namespace

@@ -17,12 +17,13 @@ struct BenchMachine {
   std::string disk;                                             // the directory of the temporary one
   std::string why_no_disk, why_no_hits;                         // not measured; empty: measured
   Pass cold, warm, hits;
+  std::string unserved;  // opens that were to be hits, and the reasons; empty: none
 };
 
 // `sizes` of the files to make; `config` says where.
 BenchMachine measure_machine(const base::Config& config, std::span<const std::uint64_t> sizes);
 
-// In the child that has the library preloaded: reads all files below the directory twice, and prints the second pass.
+// In the child that has the library preloaded: reads all files below the directory some times, and prints the last pass.
 int read_hits(const std::string& directory);
 
 }  // namespace cube::cli

@@ -78,7 +78,8 @@ std::string machine_text(const BenchResult& r) {
   if (!m.why_no_disk.empty()) return text + fmt::format("  disk and hits: not measured: {}\n", m.why_no_disk);
   text += row_text({"disk, cold", &m.cold.whole, &m.cold}) + row_text({"disk, warm", &m.warm.whole, &m.warm});
   if (!m.why_no_hits.empty()) return text + fmt::format("  hits: not measured: {}\n", m.why_no_hits);
-  return text + row_text({"hit", &m.hits.whole, &m.hits});
+  text += row_text({"hit", &m.hits.whole, &m.hits});
+  return m.unserved.empty() ? text : text + fmt::format("  not served by the library: {}\n", m.unserved);
 }
 
 std::string fit_text(const BenchResult& r) {
@@ -185,6 +186,7 @@ std::string BenchResult::json() const {
     local["disk_warm"] = json_of(machine.warm, machine.warm.whole);
   }
   if (machine.why_no_hits.empty()) local["hit"] = json_of(machine.hits, machine.hits.whole);
+  local["unserved"] = machine.unserved;
   local["not_measured"] = machine.why_no_disk.empty() ? machine.why_no_hits : machine.why_no_disk;
   return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -15,59 +15,12 @@
 #include "shim/cli/checks.h"
 #include "shim/cli/elf_file.h"
 #include "shim/cli/library.h"
+#include "shim/cli/program_file.h"
 
 namespace cube::cli {
 namespace {
 
 std::string glibc_text(unsigned number) { return fmt::format("{}.{}", number / 1000, number % 1000); }
-
-std::vector<std::string> split(std::string_view text, std::string_view separators) {
-  std::vector<std::string> words;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find_first_of(separators, at), text.size());
-    if (end > at) words.emplace_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
-}
-
-// As execvp finds it; empty: it does not.
-std::string find_program(const std::string& name) {
-  const auto is_program = [](const std::string& path) {
-    struct ::stat st {};
-    return stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && access(path.c_str(), X_OK) == 0;
-  };
-  if (name.find('/') != std::string::npos) return is_program(name) ? name : "";
-  const char* const path = std::getenv("PATH");
-  for (const auto& directory : split(path != nullptr ? path : "/bin:/usr/bin", ":")) {
-    std::string candidate = fmt::format("{}/{}", directory, name);
-    if (is_program(candidate)) return candidate;
-  }
-  return {};
-}
-
-// The words of "#!/usr/bin/env python3".
-std::vector<std::string> interpreter_of_script(const std::string& path) {
-  char head[256];
-  const long n = base::sys::read_small_file(path.c_str(), head, sizeof head);
-  const std::string_view text(head, base::sys::failed(n) ? 0 : static_cast<std::size_t>(n));
-  if (!text.starts_with("#!")) return {};
-  return split(text.substr(2, text.find('\n') - std::min<std::size_t>(2, text.find('\n'))), " \t\r");
-}
-
-// The executable that runs in the end, whatever scripts stand before it.
-std::string executable_of(const std::string& name) {
-  std::string path = find_program(name);
-  for (int depth = 0; depth < 4 && !path.empty(); ++depth) {
-    const auto words = interpreter_of_script(path);
-    if (words.empty()) return path;
-    const bool is_env = words.front().ends_with("/env");
-    const auto program = std::find_if(words.begin() + 1, words.end(), [](const auto& word) { return !word.starts_with('-'); });
-    if (is_env && program == words.end()) return {};
-    path = find_program(is_env ? *program : words.front());
-  }
-  return path;
-}
 
 void check_executable(const std::string& path, Findings& findings) {
   constexpr const char* k_none = "nothing can be preloaded into it: run it without cubeshim, or use another program";
@@ -84,8 +37,7 @@ void check_executable(const std::string& path, Findings& findings) {
                elf->is_go ? " Go" : "");
   if (elf->is_go)
     return say(findings, Health::broken, k_none, "{} is a Go program: it calls the kernel past the C library", path);
-  const auto loader = elf->interpreter.substr(elf->interpreter.rfind('/') + 1);
-  if (loader.starts_with("ld-musl"))
+  if (elf->is_musl())
     return say(findings, Health::broken, "libcubeshim.so needs glibc", "{} runs with musl ({})", path, elf->interpreter);
   if (!elf->needs_libc())
     return say(findings, Health::broken, k_none, "{} does not use libc.so.6, whose file calls the library answers", path);
@@ -147,7 +99,7 @@ void check_program(const std::string& program, Findings& findings) {
 void check_preloaded(Findings& findings) {
   const char* const preloaded = std::getenv("LD_PRELOAD");
   if (preloaded == nullptr) return;
-  for (const auto& path : split(preloaded, ": ")) {
+  for (const auto& path : split_words(preloaded, ": ")) {
     const std::string name = path.substr(path.rfind('/') + 1);
     const auto known =
         std::find_if(std::begin(k_neighbours), std::end(k_neighbours), [&](const auto& n) { return name.starts_with(n.name); });

@@ -18,6 +18,7 @@
 #include "cache/region/process_slots.h"
 #include "cache/tier/disk/disk_survey.h"
 #include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
 #include "shim/cli/settings.h"
 
 namespace cube::cli {
@@ -35,19 +36,19 @@ Done clear_region(const base::Config& config, bool force) {
   cache::Region* const region = look_at_region(config, why);
   if (region == nullptr && why.empty()) return Done::nothing;
   if (region == nullptr && !force) {
-    fmt::print(stderr, "cubeshim: {}\n", why);
+    tell("cubeshim: {}\n", why);
     return Done::failed;
   }
   if (region != nullptr) {
     const std::uint32_t users = region->count_processes();
     if (users != 0 && !force) {
-      fmt::print(stderr, "cubeshim: {} is used by {} processes: end them, or give --force (they go on, and cache nothing new)\n",
-                 region->path(), users);
+      tell("cubeshim: {} is used by {} processes: end them, or give --force (they go on, and cache nothing new)\n",
+           region->path(), users);
       return Done::failed;
     }
     const auto removed = region->retire();
     if (!removed) {
-      fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", region->path(), base::text_of_error(removed.error().value));
+      tell("cubeshim: cannot remove {}: {}\n", region->path(), base::text_of_error(removed.error().value));
       return Done::failed;
     }
     fmt::print("removed {} ({})\n", region->path(), in_units(region->header().used_bytes.load()));
@@ -56,7 +57,7 @@ Done clear_region(const base::Config& config, bool force) {
   const std::string path = cache::Region::path_of(config.ram_dir, config.name);
   const long removed = base::sys::unlink(path.c_str());
   if (base::sys::failed(removed)) {
-    fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", path, base::text_of_error(static_cast<int>(-removed)));
+    tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(static_cast<int>(-removed)));
     return Done::failed;
   }
   fmt::print("removed {}, which was no region of this version\n", path);
@@ -77,7 +78,7 @@ Done clear_socket(const base::Config& config) {
       connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno == ECONNREFUSED;
   if (!is_dead) return Done::nothing;
   if (unlink(path.c_str()) != 0) {
-    fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
+    tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
     return Done::failed;
   }
   fmt::print("removed {}, on which nobody listened\n", path);
@@ -87,7 +88,7 @@ Done clear_socket(const base::Config& config) {
 Done clear_disk(const base::Config& config, bool force) {
   if (config.disk_dir.empty()) return Done::nothing;
   const auto fail_with = [](const std::string& line) {
-    fmt::print(stderr, "cubeshim: {}\n", line);
+    tell("cubeshim: {}\n", line);
     return Done::failed;
   };
   std::string why;
@@ -119,7 +120,7 @@ Done clear_learned(const std::string& parent, const std::string& name) {
     if (file.ends_with(".index") || file.ends_with(".paths")) unlinkat(fd.get(), entry->d_name, 0);
   }
   if (rmdir(path.c_str()) != 0) {
-    fmt::print(stderr, "cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
+    tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
     return Done::failed;
   }
   fmt::print("removed {}, what was learned of data sets\n", path);
@@ -128,7 +129,7 @@ Done clear_learned(const std::string& parent, const std::string& name) {
 
 int clear(const Clear& clear) {
   const auto parsed = clear.settings.parse();
-  for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
+  for (const auto& error : parsed.errors) tell("cubeshim: {}\n", error);
   if (!parsed.errors.empty()) return 2;
   const base::Config& config = parsed.config;
   // A user of the region may use the disk, too: nothing goes if the region may not.

@@ -118,6 +118,8 @@ class ElfReader {
 
 bool ElfFile::needs_libc() const { return std::find(needed.begin(), needed.end(), "libc.so.6") != needed.end(); }
 
+bool ElfFile::is_musl() const { return std::string_view(interpreter).substr(interpreter.rfind('/') + 1).starts_with("ld-musl"); }
+
 std::optional<ElfFile> read_elf(const std::string& path) {
   const auto fd = base::open_fd(path.c_str(), O_RDONLY | O_NONBLOCK);
   ElfFile file;

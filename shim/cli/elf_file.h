@@ -17,6 +17,7 @@ struct ElfFile {
   unsigned glibc = 0;  // the newest version whose symbols it takes: 2036 is 2.36; 0: none
 
   bool needs_libc() const;
+  bool is_musl() const;  // its loader is musl's
 };
 
 // Nothing: it cannot be read, or is no ELF file.

@@ -1,5 +1,7 @@
 // The `cubeshim` command: runs programs with the library, looks at what it does, and at what stands in its way.
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -43,9 +45,19 @@ int run_command(int argc, char** argv) {
   return status;
 }
 
+// A file that this command opens is not to become its stdin, stdout or stderr, where those are closed: text would be written into
+// it. The stand-ins fail as a closed number does, and are closed in programs that this command runs.
+void occupy_standard_fds() {
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    if (open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC) != fd) return;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_standard_fds();
   try {
     const int status = run_command(argc, argv);
     // Otherwise the rest of the buffer is lost without a word if the disk is full.

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "cache/base/clock.h"
+#include "shim/cli/complaint.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/wrong_use.h"
 
@@ -77,7 +78,7 @@ void Progress::show(const Tally& tally) {
 void Progress::draw(const Tally& tally) {
   const std::string text = progress_text(tally, rate_);
   if (kind_ == Kind::lines) {
-    fmt::print(stderr, "cubeshim: {}\n", text);
+    tell("cubeshim: {}\n", text);
     return;
   }
   const std::size_t width = terminal_width();
@@ -90,7 +91,7 @@ void Progress::draw(const Tally& tally) {
   }
   line = (line + text).substr(0, width - 1);
   // To the beginning, and what was there before is wiped out behind it.
-  fmt::print(stderr, "\r{}\x1b[K", line);
+  tell("\r{}\x1b[K", line);
   std::fflush(stderr);
   is_drawn_ = true;
 }

@@ -8,7 +8,10 @@
 
 #include "cache/base/error_text.h"
 #include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
+#include "shim/cli/elf_file.h"
 #include "shim/cli/library.h"
+#include "shim/cli/program_file.h"
 #include "shim/cli/settings.h"
 #include "shim/python_site.h"
 
@@ -24,36 +27,45 @@ struct Run {
 
 int run(const Run& run) {
   if (run.program.empty()) {
-    fmt::print(stderr, "cubeshim: no program to run: give it after the options\n");
+    tell("cubeshim: no program to run: give it after the options\n");
     return 2;
   }
   if (run.program.front().starts_with('-')) {
-    fmt::print(stderr, "cubeshim: {} is not an option; see cubeshim run --help\n", run.program.front());
+    tell("cubeshim: {} is not an option; see cubeshim run --help\n", run.program.front());
     return 2;
   }
   const auto parsed = run.settings.parse();
-  for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
+  for (const auto& error : parsed.errors) tell("cubeshim: {}\n", error);
   if (!parsed.errors.empty()) return 2;
   if (parsed.config.prefixes.empty()) {
-    fmt::print(stderr, "cubeshim: no directory to serve: give --prefix DIRECTORY, or set CUBESHIM_PREFIXES\n");
+    tell("cubeshim: no directory to serve: give --prefix DIRECTORY, or set CUBESHIM_PREFIXES\n");
     return 2;
   }
   const std::string library = run.library.empty() ? find_library() : run.library;
   if (library.empty() || access(library.c_str(), R_OK) != 0) {
-    fmt::print(stderr, "cubeshim: cannot read the library {}: give --library PATH of libcubeshim.so\n",
-               library.empty() ? "libcubeshim.so" : library);
+    tell("cubeshim: cannot read the library {}: give --library PATH of libcubeshim.so\n",
+         library.empty() ? "libcubeshim.so" : library);
     return 2;
   }
   if (library.find_first_of(" :") != std::string::npos) {
-    fmt::print(stderr, "cubeshim: {} cannot be preloaded: the loader takes spaces and colons for ends of names\n", library);
+    tell("cubeshim: {} cannot be preloaded: the loader takes spaces and colons for ends of names\n", library);
     return 2;
   }
   for (const auto& [variable, value] : run.settings.given()) setenv(variable.c_str(), value.c_str(), 1);
   // A job of its own, also where this command runs inside another.
   unsetenv("CUBESHIM_JOB");
-  put_in_front("LD_PRELOAD", library);
+  // musl's loader would end the program: the library needs symbols of glibc.
+  const std::string executable = executable_of(run.program.front());
+  const auto elf = read_elf(executable);
+  const bool is_preloaded = !elf || !elf->is_musl();
+  if (is_preloaded) {
+    put_in_front("LD_PRELOAD", library);
+  } else {
+    tell("cubeshim: {} runs with musl ({}), the library only with glibc: its files are not served\n", executable,
+         elf->interpreter);
+  }
   if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
-  if (parsed.config.announce && !run.is_not_announced) {
+  if (parsed.config.announce && !run.is_not_announced && is_preloaded) {
     // The library does so itself where the program is a Python; a program that embeds one needs it from here.
     const std::string site = shim::python_site::find_beside(library.c_str());
     if (!site.empty()) shim::python_site::add(site);
@@ -65,7 +77,7 @@ int run(const Run& run) {
   arguments.push_back(nullptr);
   execvp(arguments.front(), arguments.data());
   const int error = errno;
-  fmt::print(stderr, "cubeshim: cannot run {}: {}\n", run.program.front(), base::text_of_error(error));
+  tell("cubeshim: cannot run {}: {}\n", run.program.front(), base::text_of_error(error));
   return error == ENOENT ? 127 : 126;
 }
 

@@ -2,6 +2,7 @@
 
 #include "cache/base/error_text.h"
 #include "cache/base/memory_limits.h"
+#include "shim/cli/complaint.h"
 #include "shim/cli/working_directory.h"
 
 #include <fmt/core.h>
@@ -143,7 +144,7 @@ cache::Region* region_or_complaint(const base::Config& config) {
   if (why.empty())
     why = fmt::format("there is no cache named {} in {}: no job of this user has opened a file under a prefix", config.name,
                       config.ram_dir);
-  fmt::print(stderr, "cubeshim: {}\n", why);
+  tell("cubeshim: {}\n", why);
   return nullptr;
 }
 

@@ -7,6 +7,7 @@
 #include "cache/report/json_report.h"
 #include "cache/report/text_report.h"
 #include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/wrong_use.h"
 
@@ -47,7 +48,7 @@ void print_region(cache::Region& region, bool json) {
 
 int stats(const StatsCommand& stats) {
   const auto parsed = stats.settings.parse();
-  for (const auto& error : parsed.errors) fmt::print(stderr, "cubeshim: {}\n", error);
+  for (const auto& error : parsed.errors) tell("cubeshim: {}\n", error);
   if (!parsed.errors.empty()) return 2;
   while (true) {
     const std::unique_ptr<cache::Region> region(region_or_complaint(parsed.config));

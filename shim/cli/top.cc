@@ -44,9 +44,6 @@ class TopScreen {
     fmt::print("{}{}", tables, ended);
     if (!is_any && !is_waiting_) fmt::print("{}", waiting_line());
     is_waiting_ = !is_any;
-    for (const auto& trouble : troubles) {
-      if (told_.insert(trouble).second) complain(1, trouble);
-    }
   }
 
  private:
@@ -67,8 +64,14 @@ class TopScreen {
   bool is_waiting_ = false;
   std::string last_;
   std::deque<std::string> ended_;
-  std::set<std::string> told_;
 };
+
+// Each once, however often it is seen. On a terminal the screen has them.
+void tell_of(const std::vector<std::string>& troubles, std::set<std::string>& told) {
+  for (const auto& trouble : troubles) {
+    if (told.insert(trouble).second) complain(1, trouble);
+  }
+}
 
 int top(const Top& top) {
   const auto parsed = top.settings.parse();
@@ -81,6 +84,7 @@ int top(const Top& top) {
   TopScreen screen(is_named ? fmt::format("the cache named {} in {}", config.name, config.ram_dir)
                             : fmt::format("any cache of this user in {}", config.ram_dir));
   bool has_seen = false;
+  std::set<std::string> told;
   for (unsigned shown = 0;; ++shown) {
     std::vector<std::string> troubles;
     const auto caches = watched.look(troubles);
@@ -88,10 +92,10 @@ int top(const Top& top) {
     if (top.json) {
       for (const auto& cache : caches) fmt::print("{}", top_json(&cache));
       if (caches.empty()) fmt::print("{}", top_json(nullptr));
-      for (const auto& trouble : troubles) complain(1, trouble);
     } else {
       screen.show(caches, troubles);
     }
+    if (top.json || isatty(STDOUT_FILENO) == 0) tell_of(troubles, told);
     std::fflush(stdout);
     if (top.count != 0 && shown + 1 >= top.count) return has_seen ? 0 : 1;
     poll(nullptr, 0, static_cast<int>(top.interval * 1000));

@@ -109,8 +109,7 @@ int warmup(Warmup& warmup) {
   pid_t pid = 0;
   const auto status = child.split(pid);
   if (!status) return warmup_here(warmup, &child);
-  if (pid > 0)
-    fmt::print(stderr, "cubeshim: process {} loads in the background; cubeshim warmup --check says how far it is\n", pid);
+  if (pid > 0) tell("cubeshim: process {} loads in the background; cubeshim warmup --check says how far it is\n", pid);
   return *status;
 }
 
@@ -130,8 +129,9 @@ void add_warmup(CLI::App& app, int& status) {
       command->add_flag("--dry-run", options->dry_run, "Only say what would be fetched; it needs no job")->excludes(check);
   auto* const evict =
       command
-          ->add_flag("--evict", options->evict,
-                     "Forget what is cached of it, so that it is fetched anew. Its room comes back with the end of the cache")
+          ->add_flag(
+              "--evict", options->evict,
+              "Forget what is cached of it, so that it is fetched anew. It frees no memory: forgotten files keep their room")
           ->excludes(check)
           ->excludes(dry_run);
   command

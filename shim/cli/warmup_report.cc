@@ -61,6 +61,7 @@ std::string WarmupReport::text() const {
     text += fmt::format("{}: {} {}, the first is {}\n", row.is_wanted ? "left out" : "skipped", row.count, row.reason, row.first);
   if (!room.region.empty())
     text += fmt::format("{}: {} of {} used by {} files\n", room.region, in_units(room.used), in_units(room.capacity), room.files);
+  if (what == What::evict && found.cached != 0) text += "no memory is free by it: forgotten files keep their room\n";
   if (what == What::dry_run && found.absent_bytes > room.capacity - std::min(room.used, room.capacity) && room.capacity != 0)
     text += "there is not room for all of it: give the job a larger CUBESHIM_RAM\n";
   return text;
@@ -76,6 +77,7 @@ std::string WarmupReport::json() const {
   } else if (what == What::evict) {
     report["evicted"] = found.cached;
     report["evicted_bytes"] = found.cached_bytes;
+    report["freed_bytes"] = 0;
     report["absent"] = found.absent;
   } else {
     report["cached"] = found.cached;

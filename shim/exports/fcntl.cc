@@ -1,4 +1,6 @@
 // fcntl and the locks.
+#include <sys/file.h>
+
 #include <cstdarg>
 
 #include "shim/calls/c_result.h"
@@ -13,31 +15,34 @@ namespace real = cube::shim::real;
 namespace calls = cube::shim::file_calls;
 using cube::shim::to_c;
 
-#define CUBE_FCNTL(name)                                                                                                \
-  int export_##name(int fd, int command, ...) {                                                                         \
-    va_list list;                                                                                                       \
-    va_start(list, command);                                                                                            \
-    void* const argument = va_arg(list, void*);                                                                         \
-    va_end(list);                                                                                                       \
-    if (shim::locks::is_lock(command)) return shim::locks::made(fd, [&] { return real::name(fd, command, argument); }); \
-    if (const auto answer = calls::fcntl(fd, command, reinterpret_cast<long>(argument)); answer) {                      \
-      return static_cast<int>(to_c(*answer));                                                                           \
-    }                                                                                                                   \
-    const bool makes_fd = command == F_DUPFD || command == F_DUPFD_CLOEXEC;                                             \
-    if (makes_fd) shim::expect_new_fd();                                                                                \
-    const int result = real::name(fd, command, argument);                                                               \
-    return makes_fd ? shim::noted_dup(fd, result, command == F_DUPFD_CLOEXEC) : result;                                 \
+#define CUBE_FCNTL(name)                                                                                               \
+  int export_##name(int fd, int command, ...) {                                                                        \
+    va_list list;                                                                                                      \
+    va_start(list, command);                                                                                           \
+    void* const argument = va_arg(list, void*);                                                                        \
+    va_end(list);                                                                                                      \
+    if (shim::locks::is_lock(command))                                                                                 \
+      return shim::locks::made(fd, shim::locks::owner_of(command), [&] { return real::name(fd, command, argument); }); \
+    if (command == F_SETLEASE) shim::locks::before_lock_of_large(fd, shim::locks::Owner::open_file);                   \
+    if (const auto answer = calls::fcntl(fd, command, reinterpret_cast<long>(argument)); answer) {                     \
+      return static_cast<int>(to_c(*answer));                                                                          \
+    }                                                                                                                  \
+    const bool makes_fd = command == F_DUPFD || command == F_DUPFD_CLOEXEC;                                            \
+    if (makes_fd) shim::expect_new_fd();                                                                               \
+    const int result = real::name(fd, command, argument);                                                              \
+    return makes_fd ? shim::noted_dup(fd, result, command == F_DUPFD_CLOEXEC) : result;                                \
   }
 CUBE_FCNTL(fcntl)
 CUBE_FCNTL(fcntl64)
 CUBE_FCNTL(__fcntl)
 
 int export_flock(int fd, int operation) {
-  return shim::locks::made(fd, [&] { return real::flock(fd, operation); });
+  const auto owner = (operation & LOCK_UN) != 0 ? shim::locks::Owner::flock_ends : shim::locks::Owner::flock;
+  return shim::locks::made(fd, owner, [&] { return real::flock(fd, operation); });
 }
 int export_lockf(int fd, int command, off_t n) {
-  return shim::locks::made(fd, [&] { return real::lockf(fd, command, n); });
+  return shim::locks::made(fd, shim::locks::Owner::process, [&] { return real::lockf(fd, command, n); });
 }
 int export_lockf64(int fd, int command, off_t n) {
-  return shim::locks::made(fd, [&] { return real::lockf64(fd, command, n); });
+  return shim::locks::made(fd, shim::locks::Owner::process, [&] { return real::lockf64(fd, command, n); });
 }

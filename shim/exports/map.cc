@@ -5,6 +5,7 @@
 
 #include "shim/calls/c_result.h"
 #include "shim/calls/file_calls.h"
+#include "shim/calls/large_maps.h"
 #include "shim/calls/mappings.h"
 #include "shim/exports/exports.h"
 #include "shim/exports/map.h"
@@ -24,6 +25,11 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
   if (kind == shim::RowKind::writer && (flags & MAP_SHARED) != 0) shim::let_writer_outlive_us(fd, cube::cache::Sharing::mapped);
   if (kind == shim::RowKind::served) {
     if (const auto answer = shim::file_calls::map(fd, at, n, protection, flags, offset); answer) {
+      return reinterpret_cast<void*>(shim::to_c(*answer));
+    }
+  }
+  if (kind == shim::RowKind::large) {
+    if (const auto answer = shim::large_maps::map(fd, {at, n, protection, flags, offset}); answer) {
       return reinterpret_cast<void*>(shim::to_c(*answer));
     }
   }

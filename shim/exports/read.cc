@@ -1,5 +1,6 @@
 // read, lseek and advice on one fd.
 #include "shim/calls/file_calls.h"
+#include "shim/calls/large_reads.h"
 #include "shim/exports/answers.h"
 #include "shim/materialize.h"
 
@@ -46,6 +47,7 @@ CUBE_PREADV(preadv64)
 #define CUBE_PREADV2(name)                                                                                             \
   ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at, int flags) {                         \
     if (flags != 0) shim::materialize(fd);                                                                             \
+    if (flags != 0 && shim::large_reads::is_large(fd)) return real::name(fd, parts, count, at, flags);                 \
     CUBE_CANCEL_OR_ANSWER_OR(ssize_t, at == -1 ? calls::readv(fd, parts, count) : calls::preadv(fd, parts, count, at), \
                              real::name(fd, parts, count, at, flags));                                                 \
   }

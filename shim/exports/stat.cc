@@ -16,8 +16,12 @@ using cube::shim::to_c;
 
 namespace {
 
-// The structures that __xstat and its kin know; for others libc says EINVAL.
+// The structures that __xstat and its kin know; for others libc says EINVAL. On x86-64 there are two names of one.
+#if defined(__x86_64__)
 bool is_known(int version) { return version == 0 || version == 1; }
+#else
+bool is_known(int version) { return version == 0; }
+#endif
 
 }  // namespace
 

@@ -86,7 +86,10 @@ FILE* make_stream(int fd) {
   return stream;
 }
 
-bool is_served(int fd) { return shim::g_fds.kind(fd) == shim::RowKind::served; }
+bool is_served(int fd) {
+  const shim::RowKind kind = shim::g_fds.kind(fd);
+  return kind == shim::RowKind::served || kind == shim::RowKind::large;
+}
 
 FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*, const char*)) {
   shim::cancellation_point();

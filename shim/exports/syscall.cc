@@ -331,7 +331,10 @@ long export_syscall(long number, ...) {
     // Unlike the calls of libc that some are forwarded to, syscall is no cancellation point.
     const bool is_point = may_be_cancelled_in_libc(number);
     const std::optional<shim::NoCancel> no_cancel = is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
-    if (forward(number, a, forwarded) || forward_to_names(number, a, forwarded)) return forwarded;
+    // The function of a library behind ours is called by ours, which knows what follows. mmap and its kin never call it.
+    const bool is_own_way =
+        real::is_behind(__builtin_return_address(0)) && number != SYS_mmap && number != SYS_munmap && number != SYS_mremap;
+    if (!is_own_way && (forward(number, a, forwarded) || forward_to_names(number, a, forwarded))) return forwarded;
   }
   const bool concerns_us = shim::process::is_active() || shim::g_fds.served() != 0 || number == SYS_seccomp;
   const shim::SyscallRow* const row = concerns_us ? shim::syscall_row_of(number) : nullptr;

@@ -104,13 +104,14 @@ TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {
 TEST(JobReport, JsonIsTheSameToTheByte) {
   JobTotals job;
   job.totals.hit_latency[base::Histogram::bucket_of(2000)] = 10;
-  EXPECT_EQ(report_as_json(job).view(),
-            R"({"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,"names":0,"write":0,"flags":0,"kind":0,)"
-            R"("busy":0,"error":0},"hit_rate":0,"bytes_served":0,"origin":{"opens":0,"reads":0,"bytes":0,"stats":0},)"
-            R"("stat_hits":0,"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,"early":0,"late":0,)"
-            R"("wasted":0,"duplicate":0,"unread":0},"ram":{"capacity":0,"used":0,"entries":0},)"
-            R"("latency_us":{"hit":{"p50":2.048,"p99":2.048},"miss":{"p50":0.000,"p99":0.000}}})"
-            "\n");
+  EXPECT_EQ(
+      report_as_json(job).view(),
+      R"({"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,"names":0,"write":0,"flags":0,"kind":0,)"
+      R"("busy":0,"error":0},"hit_rate":0,"bytes_served":0,"origin":{"opens":0,"reads":0,"bytes":0,"stats":0},)"
+      R"("stat_hits":0,"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,"early":0,"late":0,)"
+      R"("wasted":0,"duplicate":0,"unread":0},"blocks":{"files":0,"hits":0,"misses":0,"read":0,"ahead":0,"mapped":0,"kept":0},"ram":{"capacity":0,"used":0,"entries":0},)"
+      R"("latency_us":{"hit":{"p50":2.048,"p99":2.048},"miss":{"p50":0.000,"p99":0.000}}})"
+      "\n");
 }
 
 // nlohmann keeps the last one of two with the same name.
@@ -155,7 +156,8 @@ TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {
   EXPECT_EQ(json["opens"], n(Counter::hits_ram) + n(Counter::hits_disk) + n(Counter::misses) + n(Counter::bypassed_flags) +
                                n(Counter::bypassed_write) + n(Counter::bypassed_kind) + n(Counter::bypassed_size) +
                                n(Counter::bypassed_full) + n(Counter::bypassed_names) + n(Counter::bypassed_busy) +
-                               n(Counter::bypassed_error));
+                               n(Counter::bypassed_error) + n(Counter::large_opens));
+  EXPECT_EQ(json["blocks"]["files"], n(Counter::large_opens));
   EXPECT_EQ(json["hits"]["ram"], n(Counter::hits_ram));
   EXPECT_EQ(json["misses"], n(Counter::misses));
   EXPECT_EQ(json["bypassed"].size(), 8U);

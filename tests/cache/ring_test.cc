@@ -256,16 +256,6 @@ TEST_F(RingTest, ReadersAndALeaderAtOnceSeeRightBytes) {
   for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) EXPECT_EQ(ring.unread(s), 0U);
 }
 
-TEST(RingOfAFullRegion, HasNoSegmentAndSaysSo) {
-  tests::TestRegion region{32 * tests::k_mib};
-  RamTier tier{*region};
-  const std::string data(300'000, 'x');
-  for (int i = 0; tests::put(tier, "/data/" + std::to_string(i), data); ++i) continue;
-  tier.ring().make(8 * tests::k_mib);
-  EXPECT_TRUE(tier.ring().came_too_late());
-  EXPECT_EQ(tier.ring().lease().error().value, ENOSPC);
-}
-
 TEST_F(RingTest, IsInTimeIfThereIsRoomOrWasSome) {
   EXPECT_FALSE(ring.came_too_late());
   fill();

@@ -57,6 +57,20 @@ class Bench(Case):
         self.assertLess(report["mount"]["file again", 1]["p50_us"], one["p50_us"])
         self.assertEqual((report["files_seen"], report["is_whole"], report["failed"]), (400, True, 0))
 
+    @unittest.skipIf(os.geteuid() != 0, "needs root, to mount")
+    def test_hits_are_measured_beside_a_coarse_clock(self):
+        """Files of a disk whose times are whole seconds are not cached for two seconds: the measure waits."""
+        image = self.data.parent / "image"
+        with open(image, "wb") as file:
+            file.truncate(64 << 20)
+        if subprocess.run(["mkfs.ext4", "-q", "-I", "128", image], capture_output=True).returncode != 0 or \
+           subprocess.run(["mount", "-o", "loop", image, self.disk], capture_output=True).returncode != 0:
+            self.skipTest("no file system can be made here")
+        self.addCleanup(lambda: subprocess.run(["umount", "-l", self.disk], check=True))
+        machine = self.bench(self.data)["machine"]
+        self.assertEqual((machine["not_measured"], machine["unserved"]), ("", ""))
+        self.assertGreater(machine["hit"]["count"], 0)
+
     def test_nothing_is_written_there_and_each_cold_file_is_read_once(self):
         self.mount_with()
         self.bench(self.mount)

@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -32,6 +33,37 @@ class Run(Case):
             self.assertEqual(done.returncode, status)
             self.assertIn(f"cubeshim: cannot run {program}: ".encode(), done.stderr)
 
+    def test_a_musl_program_runs_without_the_library(self):
+        """The loader of one of them is glibc's here, so that it would take the library; a script leads to the other."""
+        loader = self.data / "ld-musl-x86_64.so.1"
+        loader.symlink_to(subprocess.run(["readelf", "-p", ".interp", "/bin/true"], capture_output=True, text=True).stdout.split()[-1])
+        program, script = self.data / "program", self.data / "script"
+        source = self.data / "program.c"
+        source.write_text('#include <stdio.h>\n#include <stdlib.h>\nint main(void) { return puts(getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "none") < 0; }')
+        subprocess.run(["gcc", source, "-o", program, f"-Wl,--dynamic-linker={loader}"], check=True)
+        script.write_text(f"#!{program} -x\n")
+        script.chmod(0o755)
+        for named in (program, script):
+            done = self.run_program(named)
+            self.assertEqual((done.returncode, done.stdout), (0, b"none\n"))
+            self.assertEqual(done.stderr.decode(), f"cubeshim: {program} runs with musl ({loader}), the library only with glibc: its files are not served\n")
+
+    def test_its_files_are_none_of_the_standard_three(self):
+        """Where those are closed, the list of warmup took stdin's number, and /dev/null the list's. A program sees them closed."""
+        self.keep_a_region()
+        look = 'open=; for fd in 0 1 2; do [[ -e /proc/$$/fd/$fd ]] && open+=$fd; done; echo "$open" >&9'
+        words = f"--name {self.name} --ram 32M --ram-keep 1"
+        for closed in ("", "0", "1", "2", "01", "02", "12", "012"):
+            fds = " ".join(f"{fd}>&-" for fd in closed)
+            shell = f"{COMMAND} warmup {words} --background {self.data} {fds}; echo $? >&9\n"
+            shell += f"{COMMAND} run -p {self.data} {words} --stats off bash -c '{look}' {fds}"
+            with tempfile.TemporaryFile("w+") as told:
+                subprocess.run(["bash", "-c", f"exec 9>&{told.fileno()}\n{shell}"], pass_fds=[told.fileno()], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+                told.seek(0)
+                still_open = "".join(fd for fd in "012" if fd not in closed)
+                self.assertEqual(told.read(), f"0\n{still_open}\n", closed)
+
     def test_tells_where_the_library_is(self):
         library = self.command("library").stdout.decode().strip()
         env = {"CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "32M", "LD_PRELOAD": library}
@@ -46,6 +78,19 @@ class Run(Case):
         self.assertEqual((done.returncode, done.stdout), (1, b""))
         self.assertIn(b"cubeshim: libcubeshim.so did not come with this command", done.stderr)
 
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
+    def test_a_library_that_another_user_put_beside_the_command_is_none(self):
+        """As into /tmp, where all may write."""
+        there = self.data / "cubeshim"
+        shutil.copy(COMMAND, there)
+        library = self.data / "libcubeshim.so"
+        library.write_bytes(b"")
+        for of_command, of_library, is_found in ((0, 0, True), (0, 65534, False), (65534, 65534, True), (65534, 12345, False), (65534, 0, True)):
+            os.chown(there, of_command, -1)
+            os.chown(library, of_library, -1)
+            done = subprocess.run([there, "library"], capture_output=True, timeout=60)
+            self.assertEqual(done.stdout.decode(), f"{library}\n" if is_found else "", (of_command, of_library))
     def test_wrong_use_is_one_line(self):
         for words, text in (
             (["run", "-p", self.data], b"no program to run"),

@@ -9,6 +9,17 @@ import unittest
 from cli_case import CONTENT, Case
 
 
+ZEROS = {"opens_per_s": 0, "hit_rate": 0, "misses_per_s": 0, "bytes_served_per_s": 0, "origin_bytes_per_s": 0, "prefetched_per_s": 0,
+         "latency_us": {"hit_p99": 0, "miss_p99": 0}}
+UNITS = {"K": 1 << 10, "M": 1 << 20, "k": 1000, "us": 1, "ms": 1000, "%": 1}
+
+
+def number_of(text):
+    """Of a cell of the table: 4.9M, 90.0%, 12us."""
+    digits = text.rstrip("KMkus%m")
+    return float(digits) * UNITS.get(text[len(digits):], 1)
+
+
 class Top(Case):
     def top(self, *words):
         child = self.start("top", "--name", self.name, "--interval", "1", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -28,9 +39,7 @@ class Top(Case):
         began = time.monotonic()
         top = self.top("--json")
         first = json.loads(top.stdout.readline())
-        zeros = {"opens_per_s": 0, "hit_rate": 0, "misses_per_s": 0, "bytes_served_per_s": 0, "origin_bytes_per_s": 0, "prefetched_per_s": 0,
-                 "latency_us": {"hit_p99": 0, "miss_p99": 0}}
-        self.assertEqual(first["jobs"], [{"pid": job.pid, "ended": False} | zeros])
+        self.assertEqual(first["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
         self.assertEqual([*first], ["region", "seconds", "processes", "used", "entries", "jobs"])
         job.stdin.write(b"go\n")
         job.stdin.flush()
@@ -45,10 +54,66 @@ class Top(Case):
             if line["jobs"][0]["opens_per_s"] != 0:
                 hit_rates.add(line["jobs"][0]["hit_rate"])
         self.assertEqual((round(opens), round(bytes_served), hit_rates), (100, 100 * len(CONTENT), {1.0}))
-        self.assertLess(seconds, time.monotonic() - began)
         # And no more than that.
-        self.assertEqual(json.loads(top.stdout.readline())["jobs"][0]["opens_per_s"], 0)
-        self.assertEqual((line["entries"], line["region"]), (1, str(self.region)))
+        for _ in range(3):
+            seconds += json.loads(top.stdout.readline())["seconds"]
+        self.assertLess(seconds, time.monotonic() - began)
+        self.assertEqual(json.loads(top.stdout.readline())["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
+        self.assertEqual((line["entries"], line["region"], line["processes"]), (1, str(self.region), 1))
+
+    def start_mixed_job(self):
+        """When it is told to, it reads 20 new files, and 60 times one of them and one that is cached."""
+        for i in range(20):
+            (self.data / f"new{i}").write_bytes(CONTENT)
+        new, again = f"{self.data}/new*", f"{self.data}/new0 {self.file} " * 30
+        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats", "off", "--prefetch", "0", "bash", "-c",
+                         f"exec 3<{self.file}; echo ready; read line; cat {new} {again} | wc -c; echo done; read line",
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(job.stdout.readline(), b"ready\n")
+        return job
+
+    def test_every_column_has_its_own_figure(self):
+        """In the object and in the table, whatever the looks make of the job's one moment of work."""
+        job = self.start_mixed_job()
+        top, table = self.top("--json"), self.top()
+        began = json.loads(top.stdout.readline()), [table.stdout.readline() for _ in range(3)]
+        self.assertEqual((len(began[0]["jobs"]), began[1][2].split()[1:]), (1, b"0 0.0% 0 0 0 0 0us 0us".split()))
+        job.stdin.write(b"go\n")
+        job.stdin.flush()
+        self.assertEqual(job.stdout.readline() + job.stdout.readline(), b"%d\ndone\n" % (80 * len(CONTENT)))
+        sums, rates, worst = {}, 0, {"hit_p99": 0, "miss_p99": 0}
+        while round(sums.get("opens_per_s", 0)) < 80:
+            line = json.loads(top.stdout.readline())
+            row = line["jobs"][0]
+            for name in ZEROS.keys() - {"hit_rate", "latency_us"}:
+                sums[name] = sums.get(name, 0) + row[name] * line["seconds"]
+            rates += row["hit_rate"] * row["opens_per_s"] * line["seconds"]
+            worst = {name: max(worst[name], row["latency_us"][name]) for name in worst}
+        self.assertEqual({name: round(value) for name, value in sums.items()},
+                         {"opens_per_s": 80, "misses_per_s": 20, "bytes_served_per_s": 80 * len(CONTENT), "origin_bytes_per_s": 20 * len(CONTENT),
+                          "prefetched_per_s": 0})
+        self.assertEqual(round(rates), 60)
+        self.assertTrue(0 < worst["hit_p99"] < worst["miss_p99"], worst)
+        self.assertEqual(json.loads(top.stdout.readline())["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
+        # The table tells of a second, which its looks are but for some milliseconds.
+        cells = [0.0] * 8
+        while cells[0] < 70:
+            row = [table.stdout.readline() for _ in range(3)][2].split()[1:]
+            row = [number_of(cell.decode()) for cell in row]
+            cells = [max(a, b) if i in (6, 7) else a + (b * row[0] / 100 if i == 1 else b) for i, (a, b) in enumerate(zip(cells, row))]
+        for cell, wanted in zip(cells, (80, 60, 20, 80 * len(CONTENT), 20 * len(CONTENT), 0)):
+            self.assertAlmostEqual(cell, wanted, delta=wanted / 6)
+        # A hit of less than half a microsecond is shown as none.
+        self.assertTrue(cells[6] < cells[7], cells)
+        self.assertEqual([table.stdout.readline() for _ in range(3)][2].split()[1:], b"0 0.0% 0 0 0 0 0us 0us".split())
+
+    def test_a_trouble_is_told_once(self):
+        directory = self.data.parent / "ram"
+        directory.mkdir()
+        (directory / f"cubeshim-{os.geteuid()}-broken").write_bytes(b"x" * 5000)
+        for words in ([], ["--json"]):
+            done = self.command("top", "--ram-dir", directory, "--count", "3", "--interval", "1", *words)
+            self.assertEqual((done.stderr.count(b"\n"), done.stdout.count(b"\n")), (1, 3 if words else 1))
 
     def test_the_table_fits_80_columns(self):
         job = self.start_job()
@@ -84,6 +149,19 @@ class Top(Case):
         job = self.start_job()
         while f"{job.pid} " not in (line := top.stdout.readline().decode()):
             self.assertNotEqual(line, "")
+
+    def test_a_job_ends_once_where_others_keep_the_cache(self):
+        staying, job = self.start_job(), self.start_job()
+        top = self.top("--json")
+        pids = {row["pid"] for row in json.loads(top.stdout.readline())["jobs"]}
+        self.assertEqual(pids, {staying.pid, job.pid})
+        job.communicate(b"go\nend\n", timeout=60)
+        ended = []
+        while not ended:
+            ended = [row["pid"] for row in json.loads(top.stdout.readline())["jobs"] if row["ended"]]
+        self.assertEqual(ended, [job.pid])
+        for _ in range(2):
+            self.assertEqual([row["pid"] for row in json.loads(top.stdout.readline())["jobs"]], [staying.pid])
 
     def test_json_has_the_last_figures_too(self):
         job = self.start_job()

@@ -272,10 +272,17 @@ class Evicts(Warmup):
         self.assertEqual((status, summary["evicted"], summary["absent"], summary["what"]), (0, 21, 0, "evict"))
         self.assertEqual(self.asked_of_files("read"), before)
         self.assertEqual(self.warmup("--evict", self.mount / "a")[1]["evicted"], 0)
+        # It frees nothing, and says so where it has forgotten something.
+        self.assertEqual(summary["freed_bytes"], 0)
+        used = summary["ram"]["used"]
+        told = [self.command(*self.words("--evict", self.mount / "b/4")).stdout.decode() for _ in range(2)]
+        self.assertEqual(["no memory is free by it" in text for text in told], [True, False], told)
+        self.assertEqual(self.warmup("--check", self.mount)[1]["ram"]["used"], used)
+        self.warmup(self.mount / "b/4")
         status, summary, _ = self.warmup("--check", self.mount)
         self.assertEqual((summary["cached"], summary["absent"]), (39, 21))
         self.assertEqual(self.warmup(self.mount)[1]["fetched"], 21)
-        self.assertEqual(self.asked_of_files("read") - before, 21)
+        self.assertEqual(self.asked_of_files("read") - before, 22)
 
     def test_a_running_job_reads_anew(self):
         job = self.start_job()

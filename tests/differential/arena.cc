@@ -60,16 +60,17 @@ std::string_view name_of(Pass pass) { return pass == Pass::cold ? "cold" : pass 
 
 Arena::Arena(const std::string& base, const std::vector<std::string>& names) : base_(base) {
   for (const char* const part : {"/plain", "/cover", "/other"}) std::filesystem::create_directories(base + part);
-  plain_ = std::make_unique<Subject>(Settings{.name = "plain", .mode = "", .cache = "", .base = base, .pack = ""});
+  plain_ = std::make_unique<Subject>(Settings{.name = "plain", .mode = "", .cache = "", .base = base, .block = "", .pack = ""});
   pack_ = base + "/set.cube";
   std::vector<Settings> all = {
-      {.name = "virtual", .mode = "virtual", .cache = "", .base = base, .pack = ""},
-      {.name = "real", .mode = "real", .cache = "", .base = base, .pack = ""},
-      {.name = "virtual-open", .mode = "virtual", .consistency = "open", .cache = "", .base = base, .pack = ""},
-      {.name = "virtual-ttl", .mode = "virtual", .consistency = "ttl:0", .cache = "", .base = base, .pack = ""},
-      {.name = "real-open", .mode = "real", .consistency = "open", .cache = "", .base = base, .pack = ""},
-      {.name = "virtual-pack", .mode = "virtual", .cache = "", .base = base, .pack = pack_},
-      {.name = "real-pack", .mode = "real", .cache = "", .base = base, .pack = pack_}};
+      {.name = "virtual", .mode = "virtual", .cache = "", .base = base, .block = "", .pack = ""},
+      {.name = "real", .mode = "real", .cache = "", .base = base, .block = "", .pack = ""},
+      {.name = "virtual-open", .mode = "virtual", .consistency = "open", .cache = "", .base = base, .block = "", .pack = ""},
+      {.name = "virtual-ttl", .mode = "virtual", .consistency = "ttl:0", .cache = "", .base = base, .block = "", .pack = ""},
+      {.name = "real-open", .mode = "real", .consistency = "open", .cache = "", .base = base, .block = "", .pack = ""},
+      {.name = "virtual-blocks", .mode = "virtual", .cache = "", .base = base, .block = "4K", .pack = ""},
+      {.name = "virtual-pack", .mode = "virtual", .cache = "", .base = base, .block = "", .pack = pack_},
+      {.name = "real-pack", .mode = "real", .cache = "", .base = base, .block = "", .pack = pack_}};
   const auto is_left_out = [&](const Settings& s) { return !names.empty() && std::ranges::find(names, s.name) == names.end(); };
   std::erase_if(all, is_left_out);
   const auto has_pack = [](const Settings& s) { return !s.pack.empty(); };
@@ -145,8 +146,8 @@ bool Arena::make_pack() {
     std::fprintf(stderr, "differ: no pack could be made\n");
     std::exit(2);
   }
-  plain_mounted_ =
-      std::make_unique<Subject>(Settings{.name = "plain-mounted", .mode = "", .cache = "", .base = base_, .pack = pack_});
+  plain_mounted_ = std::make_unique<Subject>(
+      Settings{.name = "plain-mounted", .mode = "", .cache = "", .base = base_, .block = "", .pack = pack_});
   return true;
 }
 
@@ -167,7 +168,9 @@ Tree Arena::fresh_tree(const Subject& subject, Kind kind, unsigned number) {
 void Arena::send(Contender& contender, const Run& run, Tree& tree) {
   const unsigned played = contender.subject->played();
   unsigned& packed_trees = contender.packed_trees[run.kind == Kind::entered ? 1 : 0];
-  if (played == 0 || played >= k_runs_of_worker || packed_trees >= k_packed_trees) restart(contender);
+  // A file in blocks takes a place of 2 MiB in the region.
+  const unsigned most = contender.subject->settings().block.empty() ? k_runs_of_worker : k_runs_of_worker / 4;
+  if (played == 0 || played >= most || packed_trees >= k_packed_trees) restart(contender);
   tree = fresh_tree(*contender.subject, run.kind, packed_trees);
   packed_trees += is_of_pack(run.kind) ? 1 : 0;
   if (run.pass == Pass::kept) {

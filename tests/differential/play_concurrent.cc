@@ -114,7 +114,8 @@ void on_alarm(int) {
   Sum sum;
   read_by_name(g_storm.path, sum, 0);
   ++g_storm.runs;
-  g_storm.wrong += sum.failed != 0 && base::sys::failed(base::sys::raw(SYS_access, base::sys::arg(g_storm.path), R_OK)) == 0;
+  g_storm.wrong +=
+      sum.failed != 0 && base::sys::failed(base::sys::raw(SYS_faccessat, AT_FDCWD, base::sys::arg(g_storm.path), R_OK)) == 0;
   // The number of the last one is not kept for the next open: that it may be in the way of a call that the handler has
   // interrupted is known (SEMANTICS, Limits).
   close(dup(STDIN_FILENO));

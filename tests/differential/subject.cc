@@ -118,8 +118,10 @@ void Subject::start() {
       setenv("CUBESHIM_MODE", settings_.mode.c_str(), 1);
       setenv("CUBESHIM_NAME", settings_.cache.c_str(), 1);
       setenv("CUBESHIM_CONSISTENCY", settings_.consistency.c_str(), 1);
-      setenv("CUBESHIM_RAM", "96M", 1);
-      setenv("CUBESHIM_MAX_FILE", std::to_string(k_max_file).c_str(), 1);
+      // A file in blocks takes 2 MiB of the region, of which few get memory.
+      setenv("CUBESHIM_RAM", settings_.block.empty() ? "96M" : "4G", 1);
+      setenv("CUBESHIM_MAX_FILE", settings_.block.empty() ? std::to_string(k_max_file).c_str() : "1", 1);
+      if (!settings_.block.empty()) setenv("CUBESHIM_BLOCK", settings_.block.c_str(), 1);
       setenv("CUBESHIM_STATS", report_.c_str(), 1);
       setenv("CUBESHIM_STATS_FORMAT", "json", 1);
     }

@@ -22,6 +22,7 @@ struct Settings {
   std::string consistency = "immutable";
   std::string cache;  // CUBESHIM_NAME
   std::string base;   // where trees and reports lie
+  std::string block;  // CUBESHIM_BLOCK, with which each file counts as large; empty: files are served as a whole
   std::string pack;   // it lies over `packed_prefix`; without the library what it was made of is mounted there, read-only
 };
 inline std::string packed_prefix(const std::string& base) { return base + "/boxed"; }

@@ -2,11 +2,20 @@
 
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+
+CPUS = {62: "x86_64", 183: "aarch64"}  # by e_machine
+
+
+def cpu_of(program: Path) -> str:
+    with program.open("rb") as opened:
+        return CPUS[struct.unpack_from("<H", opened.read(20), 18)[0]]
 
 
 class Libc:
@@ -21,6 +30,9 @@ class Libc:
     @classmethod
     def is_at(cls, folder: Path) -> bool:
         return (folder / cls.MARK).exists()
+
+    def cpu(self) -> str:
+        return cpu_of(self.folder / self.MARK)
 
     @contextmanager
     def entered(self, files: list[Path]) -> Iterator[None]:
@@ -74,7 +86,7 @@ class Installed(Libc):
 
 
 class System(Libc):
-    """The root of a system."""
+    """The root of a system. One of another architecture runs by qemu-user, which the kernel starts (binfmt_misc)."""
 
     MARK = "bin/sh"
 

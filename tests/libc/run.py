@@ -4,7 +4,8 @@
     run.py --release build-dist --libc 2.17=/opt/glibc-2.17 --libc bullseye=/srv/bullseye --node node-v16/bin/node
 
 A libc is a folder that glibc was installed to (`lib/ld-linux-x86-64.so.2`; the programs get that loader by patchelf), or the root of a system
-(`bin/sh`; the programs run in a chroot, and its own Python, too). The programs are built by the compiler of the release. Needs root."""
+(`bin/sh`; the programs run in a chroot, and its own Python, too). The programs are built by the compiler of the release for the libc's
+architecture; aarch64 needs qemu-user with binfmt_misc. Needs root."""
 
 import argparse
 import json
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -27,14 +29,24 @@ import run_parity  # noqa: E402
 
 PROGRAMS = ("single", "unwind", "parity_tests", "differ")
 CHECKS = ("single", "unwind", "parity", "differ", "python", "node")
+ON_DEMAND = ("unit",)
 LIBRARY, COMMAND = "libcubeshim.so", "cubeshim"
 
 
-def build(release: Path, where: Path, jobs: int) -> None:
+def built(options: argparse.Namespace, libc: Libc) -> Path:
+    return (options.build or options.release / "libc-tests") / libc.cpu()
+
+
+def programs(options: argparse.Namespace) -> tuple[str, ...]:
+    return (*PROGRAMS, "unit_tests") if "unit" in options.checks else PROGRAMS
+
+
+def build(options: argparse.Namespace, libc: Libc) -> None:
+    release, where, cpu = options.release, built(options, libc), libc.cpu()
     subprocess.run(["cmake", "-S", HERE, "-B", where, "-G", "Ninja", "-Wno-dev", f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'packaging/toolchain.cmake'}",
-                    f"-DCUBESHIM_DIST_TOOLS={release / 'tools-x86_64'}", f"-DCUBESHIM_DIST_SYSROOT={release / 'sysroot-x86_64'}",
-                    "-DCUBESHIM_DIST_CPU=x86_64"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", where, "-j", str(jobs), "--target", *PROGRAMS], check=True, stdout=subprocess.DEVNULL)
+                    f"-DCUBESHIM_DIST_TOOLS={release / f'tools-{cpu}'}", f"-DCUBESHIM_DIST_SYSROOT={release / f'sysroot-{cpu}'}",
+                    f"-DCUBESHIM_DIST_CPU={cpu}", f"-DCUBESHIM_DIST_BUILD={release / f'build-{cpu}'}"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", where, "-j", str(options.jobs), "--target", *programs(options)], check=True, stdout=subprocess.DEVNULL)
 
 
 class Failed(Exception):
@@ -60,7 +72,10 @@ def equal_with_hits(libc: Libc, words: list[str], prefix: Path) -> str:
                  "CUBESHIM_RAM": "64M", "CUBESHIM_STATS": libc.inside(report), "CUBESHIM_STATS_FORMAT": "json"})
     if under != native:
         raise Failed(f"natively:\n{native}\nunder the library:\n{under}")
-    hits = json.loads(report.read_text())["hits"]["ram"] if report.exists() else 0
+    reports = report.read_text().splitlines() if report.exists() else []
+    if len(reports) > 1:
+        raise Failed(f"a report by {len(reports)} processes, each as the first one of a job")
+    hits = json.loads(reports[0])["hits"]["ram"] if reports else 0
     if hits == 0:
         raise Failed("no open was a hit")
     return f"equal, {hits} hits"
@@ -109,6 +124,30 @@ def check_differ(libc: Libc, _: Path, options: argparse.Namespace) -> str:
     return next(line for line in done.stdout.splitlines() if " differ" in line).removeprefix("differ: ")
 
 
+def check_unit(libc: Libc, _: Path, options: argparse.Namespace) -> str:
+    """Each test alone: one may end the process."""
+    binary = libc.wrapped("unit_tests")
+
+    def run(test: str) -> tuple[str, str]:
+        try:
+            done = subprocess.run([binary, f"--gtest_filter={test}"], env={**os.environ, **libc.settings}, capture_output=True, text=True,
+                                  errors="replace", timeout=60, stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            return "hang", f"{test} hangs"
+        if done.returncode != 0:
+            return "failed", f"{test}: exit status {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-500:]}"
+        return ("skipped" if "[  SKIPPED ]" in done.stdout else "passed"), ""
+
+    tests = [test.split("  # ")[0] for test in run_parity.list_of(binary, options.filter)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(run, tests))
+    counts = Counter(kind for kind, _ in results)
+    said = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    if counts["failed"] or counts["hang"]:
+        raise Failed("\n".join([said, *(text for _, text in results if text)]))
+    return said
+
+
 def check_python(libc: Libc, data: Path, _: argparse.Namespace) -> str:
     if not isinstance(libc, System) or not (libc.folder / "usr/bin/python3").exists():
         raise Skipped("no Python of this libc's age")
@@ -147,7 +186,9 @@ def data_folder(libc: Libc, lagfs: Path | None) -> Iterator[Path]:
 
 def check_all(libc: Libc, options: argparse.Namespace) -> bool:
     is_well = True
-    files = [options.built / name for name in PROGRAMS] + [options.library, options.command, HERE / "loader.py", HERE / "loader.js"]
+    made = options.release / f"build-{libc.cpu()}"
+    files = [built(options, libc) / name for name in programs(options)] + [HERE / "loader.py", HERE / "loader.js"]
+    files += [options.library or made / LIBRARY, options.command or made / COMMAND]
     files += [options.node] if options.node else []
     with libc.entered(files):
         print(f"## {libc.name}: glibc {libc.version()}", flush=True)
@@ -181,23 +222,23 @@ def main() -> int:
     parser.add_argument("--command", type=Path, help="default: of the release")
     parser.add_argument("--build", type=Path, help="where to build the programs; default: RELEASE/libc-tests")
     parser.add_argument("--libc", type=libc_of, action="append", required=True, metavar="NAME=FOLDER")
-    parser.add_argument("--checks", nargs="+", choices=CHECKS, default=CHECKS)
+    parser.add_argument("--checks", nargs="+", choices=CHECKS + ON_DEMAND, default=CHECKS, help="`unit` is made by name alone")
     parser.add_argument("--seeds", type=int, default=300, help="sequences of `differ`")
-    parser.add_argument("--filter", default="*", help="of the parity tests, as --gtest_filter")
+    parser.add_argument("--filter", default="*", help="of the parity and unit tests, as --gtest_filter")
     parser.add_argument("--lagfs", type=Path, help="a slow mount's program, for `single`, `unwind`, `python` and `node`")
     parser.add_argument("--node", type=Path, help="a node that runs with each of these libcs")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     if os.geteuid() != 0 or shutil.which("patchelf") is None:
         parser.error("root and patchelf are needed")
-    release = options.release.resolve()
-    options.library = options.library or release / "build-x86_64" / LIBRARY
-    options.command = options.command or release / "build-x86_64" / COMMAND
-    options.built = (options.build or release / "libc-tests").resolve()
+    options.release = options.release.resolve()
     for file in filter(None, (options.library, options.command, options.lagfs, options.node)):
         if not file.is_file():
-            parser.error(f"there is no file {file}: `make dist` builds the library and the command")
-    build(release, options.built, options.jobs)
+            parser.error(f"there is no file {file}")
+    for libc in {libc.cpu(): libc for libc in options.libc}.values():
+        if not (options.release / f"build-{libc.cpu()}" / LIBRARY).is_file():
+            parser.error(f"there is no library for {libc.cpu()} in {options.release}: `make dist` builds it")
+        build(options, libc)
     return 0 if all([check_all(libc, options) for libc in options.libc]) else 1
 
 

@@ -1,5 +1,6 @@
 // exec in all its forms: inherited fds are real and at the shared offset, close-on-exec ones are gone, files of the covered
 // tree are run by path and by fd.
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "tests/support/parity_case.h"
@@ -141,7 +142,7 @@ PARITY(Exec, ExitInItsForms) {
       if (which == 0) _exit(10);
       if (which == 1) _Exit(11);
       if (which == 2) quick_exit(12);
-      if (which == 3) syscall(231 /* exit_group */, 13);
+      if (which == 3) syscall(SYS_exit_group, 13);
     }
     int status = -1;
     waitpid(child, &status, 0);

@@ -157,11 +157,17 @@ PARITY(Mapping, OverOneAnother) {
   }
 }
 
+#if defined(MAP_32BIT)
+constexpr int k_low = MAP_32BIT;
+#else
+constexpr int k_low = 0;  // aarch64 has no such flag
+#endif
+
 PARITY(Mapping, FlagsOfEveryKind) {
   for (const std::size_t size : {9000UL, 70000UL}) {
     const std::string name = "f" + std::to_string(size);
     t.file(name, size);
-    for (const int flags : {MAP_32BIT, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_GROWSDOWN, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE,
+    for (const int flags : {k_low, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_GROWSDOWN, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE,
                             MAP_POPULATE, MAP_STACK, MAP_HUGETLB, MAP_SYNC, 0x8000000}) {
       for (const int kind : {MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE}) {
         t.line("flags " + std::to_string(flags | kind));
@@ -169,7 +175,7 @@ PARITY(Mapping, FlagsOfEveryKind) {
         char* const map = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, kind | flags, fd, 0)));
         if (map != MAP_FAILED) {
           t.bytes("mapped", map, pages(size));
-          if (flags == MAP_32BIT) t.line(reinterpret_cast<std::uintptr_t>(map) < (1ULL << 32) ? "low" : "high");
+          if (flags == k_low) t.line(reinterpret_cast<std::uintptr_t>(map) < (1ULL << 32) ? "low" : "high");
           CALL(munmap(map, size));
         }
         CALL(close(fd));

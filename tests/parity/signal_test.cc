@@ -161,7 +161,8 @@ PARITY(Signal, HandlerThatLeavesByALongJump) {
     }
     close_range(3, 799, 0);
     close_range(900, 900, 0);
-    t.line("jumps " + std::to_string(jumps));
+    // One more where it came before the timer was stopped.
+    t.line(jumps >= 30 ? "jumped" : "not done");
     const int fd = open(path, O_RDONLY);
     char got[8] = {};
     t.line("read " + std::to_string(read(fd, got, 8)));

@@ -2,6 +2,7 @@
 #include "prefetch/engine/engine_choice.h"
 
 #include <cerrno>
+#include <cmath>
 #include <deque>
 #include <random>
 
@@ -47,6 +48,37 @@ TEST(EngineTrial, TheFasterOneWinsWhateverDrifts) {
     EXPECT_EQ(trial.side(), ring > 1 ? Side::uring : Side::threads) << ring;
     EXPECT_NEAR(trial.ratio(), ring, 0.1 * ring);
   }
+}
+
+TEST(EngineTrial, TheRatioIsTheGeometricMean) {
+  // Batches of the ring in counted pairs, each against 1 ms of the threads; the first pair warms up.
+  const auto ratio = [](const std::vector<std::uint64_t>& ring_ns) {
+    EngineTrial trial;
+    std::size_t pair = 0;
+    for (int batch = 0; pair < ring_ns.size() && !trial.is_decided(); ++batch) {
+      const std::uint64_t ring = batch < 2 ? 1 : ring_ns[pair];
+      trial.batch_took(trial.side() == Side::uring ? ring : 1'000'000);
+      if (batch >= 2 && trial.is_between_pairs()) ++pair;
+    }
+    return trial.ratio();
+  };
+  EXPECT_EQ(EngineTrial().ratio(), 1.0);
+  EXPECT_NEAR(ratio({500'000}), 2.0, 1e-5);
+  EXPECT_NEAR(ratio({250'000, 1'000'000}), 2.0, 1e-5);
+  EXPECT_NEAR(ratio({500'000, 250'000, 125'000}), 4.0, 1e-5);
+  EXPECT_NEAR(ratio({500'000, 2'000'000'000}), std::sqrt(2.0 * 0.0005), 1e-6);
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<std::uint64_t> times;
+    double logs = 0;
+    for (int pair = 0; pair < 8; ++pair) {
+      times.push_back(std::uniform_int_distribution<std::uint64_t>(1'000, 900'000)(random));
+      logs += std::log(1e6 / static_cast<double>(times.back()));
+    }
+    EXPECT_NEAR(ratio(times), std::exp(logs / 8), 1e-5 * std::exp(logs / 8));
+  }
+  // Beyond all measure it stays a number.
+  EXPECT_NEAR(ratio(std::vector<std::uint64_t>(8, 1)), 1e6, 1);
 }
 
 TEST(EngineTrial, OneSpoiledBatchDoesNotDecide) {

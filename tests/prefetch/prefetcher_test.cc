@@ -154,6 +154,36 @@ TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
   EXPECT_EQ(tests::counters_of(cache.region()), "right");
 }
 
+// Nobody announced what filled the memory.
+TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
+  SmallCache::Counts before;
+  for (const auto& path : files.paths) files.open(cache, path, before);
+  const auto resident = static_cast<int>(count(Counter::misses));
+  ASSERT_LT(resident, 500);
+  make(true);
+  // The files that are not in memory first; the ring's segments take some of the others.
+  std::vector<std::string> paths(files.paths.rbegin(), files.paths.rend());
+  SmallCache::Counts counts;
+  std::size_t offered = 0;
+  for (const auto& path : paths) {
+    for (int blocked = 0; blocked < 100 && !cache.find(tests::request_for(path));) {
+      PlannedFile file = planned(offered < paths.size() ? paths[offered] : path);
+      if (offered < paths.size() && prefetcher->offer(file)) ++offered;
+      prefetcher->pump();
+      blocked = prefetcher->in_flight() == 0 && prefetcher->is_blocked() ? blocked + 1 : 0;
+      std::this_thread::yield();
+    }
+    files.open(cache, path, counts);
+    prefetcher->ring_watch().look();
+  }
+  EXPECT_GE(counts.hits, 680);
+  EXPECT_EQ(counts.wrong, 0);
+  EXPECT_GE(count(Counter::prefetch_early), static_cast<std::uint64_t>(680 - resident));
+  // Most of what was there is there still.
+  EXPECT_LE(prefetcher->counts().fetched, static_cast<std::uint64_t>(700 - resident + 4 * 40));
+  EXPECT_EQ(tests::counters_of(cache.region()), "right");
+}
+
 TEST_F(PrefetcherTest, AFullRingAsksNothingOfTheOrigin) {
   make(true);
   const std::size_t offered = fill();

@@ -172,6 +172,25 @@ TEST_F(RingWatchTest, WhatNobodyKnowsOfIsGivenUpLast) {
   EXPECT_EQ(watch.give_up_unknown(), 0U) << "this one is known";
 }
 
+// In a region that was full before the ring was made, its segments lie anywhere.
+TEST(LateRingWatch, WhatAFormerLeaderLeftInASegmentThatHasJoinedIsGivenUp) {
+  tests::TestRegion region{32 * k_mib};
+  cache::RamTier tier{*region};
+  cache::Ring& ring = tier.ring();
+  const std::string data(60'000, 'x');
+  for (int i = 0; tests::put(tier, "/resident/" + std::to_string(i), data); ++i) continue;
+  tier.release_lease();
+  ring.make(8 * k_mib);
+  // Only the first one can join.
+  for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment) region->segment_row(segment).is_mapped.store(1);
+  ASSERT_TRUE(tests::put_in_ring(tier, "/ahead", data));
+  ASSERT_TRUE(ring.owns(0));
+  tier.release_ring_lease();
+  RingWatch of_next_leader(ring);
+  EXPECT_EQ(of_next_leader.give_up_unknown(), 1U);
+  EXPECT_EQ(ring.room(), 2 * k_mib);
+}
+
 // A reader was killed between the bit and its count: such a segment must not hide those behind it.
 TEST_F(RingWatchTest, AWrongCountHoldsUpNothing) {
   fill();

@@ -2,10 +2,14 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <csetjmp>
+#include <csignal>
 #include <thread>
+#include <utility>
 
 #include "tests/preload/helper.h"
 #include "tests/support/meanwhile.h"
@@ -95,6 +99,84 @@ int do_close_race(const Arguments& a) {
   return 0;
 }
 
+// large-close-race FILE OTHER ROUNDS: one thread gives a number to one file and the other in turn, two read it. Each read must
+// bring bytes of one file alone; and the offset of the other is its own.
+int do_large_close_race(const Arguments& a) {
+  constexpr int k_number = 50;
+  constexpr std::size_t k_most = 300'000;
+  const auto is_of = [](const std::vector<char>& bytes, std::size_t n, std::size_t at, int file) {
+    for (std::size_t i = 0; i < n; ++i) {
+      if (bytes[i] != byte_of(file, at + i)) return false;
+    }
+    return true;
+  };
+  CHECK(dup2(open(a[0].c_str(), O_RDONLY), k_number) == k_number);
+  struct stat st {};
+  CHECK(fstat(k_number, &st) == 0);
+  const Meanwhile readers(2, [&](std::mt19937& random) {
+    std::vector<char> bytes(k_most);
+    const std::size_t n = 1 + random() % k_most, at = random() % (static_cast<std::size_t>(st.st_size) - n);
+    const ssize_t got = pread(k_number, bytes.data(), n, static_cast<off_t>(at));
+    CHECK(got > 0);
+    const auto whole = static_cast<std::size_t>(got);
+    CHECK(is_of(bytes, whole, at, 0) || is_of(bytes, whole, at, 1));
+  });
+  for (int i = 0; i < std::stoi(a[2]); ++i) {
+    const int fd = open(a[static_cast<std::size_t>(i + 1) % 2].c_str(), O_RDONLY);
+    CHECK(fd >= 0 && dup2(fd, k_number) == k_number && close(fd) == 0);
+    usleep(100);
+  }
+  return 0;
+}
+
+sigjmp_buf g_before_read;
+volatile std::sig_atomic_t g_reads = 0;
+
+std::size_t lines_of_maps() {
+  const int fd = open("/proc/self/maps", O_RDONLY);
+  static char bytes[1 << 16];
+  std::size_t lines = 0;
+  for (ssize_t n = 0; (n = read(fd, bytes, sizeof bytes)) > 0;)
+    lines += static_cast<std::size_t>(std::count(bytes, bytes + n, '\n'));
+  close(fd);
+  return lines;
+}
+
+// large-jumps FILE TIMES: a timer's handler leaves reads of the file by a jump, and takes neither numbers nor mappings with it
+int do_large_jumps(const Arguments& a) {
+  constexpr std::size_t k_most = 1 << 20;
+  static char bytes[k_most];
+  signal(SIGALRM, [](int) {
+    if (std::exchange(g_reads, 0) != 0) siglongjmp(g_before_read, 1);
+  });
+  const int fd = open(a[0].c_str(), O_RDONLY);
+  struct stat st {};
+  CHECK(fstat(fd, &st) == 0 && pread(fd, bytes, 1, 0) == 1);
+  const std::size_t before = lines_of_maps();
+  static std::mt19937 random(1);
+  static int jumps = 0;
+  for (static int i = 0; i < std::stoi(a[1]); ++i) {
+    const std::size_t at = random() % (static_cast<std::size_t>(st.st_size) - k_most), n = 1 + random() % k_most;
+    itimerval soon{};
+    soon.it_value.tv_usec = 1 + static_cast<int>(random() % 200);
+    if (sigsetjmp(g_before_read, 1) != 0) {
+      ++jumps;
+      continue;
+    }
+    g_reads = 1;
+    CHECK(setitimer(ITIMER_REAL, &soon, nullptr) == 0);
+    const ssize_t got = pread(fd, bytes, n, static_cast<off_t>(at));
+    g_reads = 0;
+    CHECK(got == static_cast<ssize_t>(n));
+    for (std::size_t k = 0; k < n; ++k) CHECK(bytes[k] == byte_of(0, at + k));
+  }
+  CHECK(jumps > 10);
+  CHECK(lines_of_maps() < before + 50);
+  const int next = open("/dev/null", O_RDONLY);
+  CHECK(next == fd + 1);
+  return 0;
+}
+
 // fork-threads DIR FILES FORKS: forks while threads read; each child reads all and its inherited fd
 int do_fork_threads(const Arguments& a) {
   const int files = std::stoi(a[1]);
@@ -147,8 +229,6 @@ int do_vfork_threads(const Arguments& a) {
 }  // namespace
 
 Commands thread_commands() {
-  return {{"threads", do_threads},
-          {"close-race", do_close_race},
-          {"fork-threads", do_fork_threads},
-          {"vfork-threads", do_vfork_threads}};
+  return {{"threads", do_threads},         {"close-race", do_close_race},     {"large-close-race", do_large_close_race},
+          {"large-jumps", do_large_jumps}, {"fork-threads", do_fork_threads}, {"vfork-threads", do_vfork_threads}};
 }

@@ -120,6 +120,8 @@ bool is_preloaded();
 bool is_virtual();
 // Each open looks at the origin (CUBESHIM_CONSISTENCY=open), so that what others change is seen.
 bool asks_the_origin();
+// Every file of two bytes and more is large.
+bool serves_in_blocks();
 // Is the libc of this version or younger?
 inline bool is_libc_from(const char* version) { return strverscmp(gnu_get_libc_version(), version) >= 0; }
 // libc's function (or the shim's) by name; ends the test process where there is none.

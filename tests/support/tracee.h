@@ -62,6 +62,8 @@ class Tracee {
     return false;
   }
   bool to_exit_of(long number, int n = 1) { return to_entry_of(number, n) && to_system_call(); }
+  // Which it gets when it goes on: to_stop() delivers it.
+  void send(int signal) { child_.send(signal); }
   void kill() {
     child_.kill();
     alive_ = false;

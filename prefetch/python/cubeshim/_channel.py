@@ -153,6 +153,9 @@ class Channel:
         while not order.is_all_taken():
             if not self.rest(order):
                 return
+        # Without it the files that wait to be read count as those of a program that was killed.
+        if self.is_for_one:
+            self.send(order, _protocol.bye())
 
     def send(self, order, message):
         """Waits until there is room. False: the order is over, and so that what is left is dropped, the connection too."""

@@ -15,6 +15,7 @@ import stat
 import struct
 
 from cubeshim._datasets import is_of
+from cubeshim._fds import off_standard
 from cubeshim._lists import is_path, is_sequence, own
 
 MOST_INDICES = 1 << 24
@@ -58,14 +59,32 @@ def directory():
     return "%s/cubeshim-learned-%d-%s" % (parent.rstrip("/"), os.geteuid(), name), bool(disk)
 
 
-def open_own(path, flags):
-    """An OSError unless it is a file of this user."""
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+def open_checked(name, flags, is_right, **place):
+    fd = off_standard(os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, **place))
     found = os.fstat(fd)
-    if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
+    if found.st_uid != os.geteuid() or not is_right(found):
         os.close(fd)
-        raise OSError("%s is no file of this user" % path)
+        raise OSError("%s is not this user's alone" % name)
     return fd
+
+
+def is_private_directory(found):
+    return stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o022
+
+
+def is_private_file(found):
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+
+
+def open_own(path, flags):
+    """An OSError unless it is a file of this user by this name alone, in a directory where nobody else can put one: a link there to
+    another file of the user would have that file overwritten."""
+    parent, name = os.path.split(path)
+    directory = open_checked(parent, os.O_RDONLY | os.O_DIRECTORY, is_private_directory)
+    try:
+        return open_checked(name, flags | os.O_NONBLOCK, is_private_file, dir_fd=directory)
+    finally:
+        os.close(directory)
 
 
 # Files that go with the last process that asks them: the fd of each KEY.index, on which such processes have a shared lock.
@@ -134,8 +153,6 @@ class Store:
         """Both files are there from now on."""
         parent, stays = directory()
         os.makedirs(parent, 0o700, exist_ok=True)
-        if os.lstat(parent).st_uid != os.geteuid() or not os.path.isdir(parent) or os.path.islink(parent):
-            raise OSError("%s is no directory of this user" % parent)
         if self.base not in _held:
             if not stays:
                 sweep(parent)

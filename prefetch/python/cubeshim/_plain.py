@@ -2,6 +2,7 @@
 import os
 
 from cubeshim._channel import Channel
+from cubeshim._log import trouble
 
 BATCH = 256
 
@@ -17,7 +18,13 @@ class Announcement:
         is_sequence = hasattr(paths, "__len__") and hasattr(paths, "__getitem__") and not isinstance(paths, (str, bytes, dict))
         self.paths = paths if is_sequence else [paths] if isinstance(paths, (str, bytes)) else list(paths)
         self.channel = Channel(number("RANK", 0), number("WORLD_SIZE", 1), is_for_one=True)
-        given = self.paths
+        self.order = None
+        try:
+            self.tell(self.paths, epoch)
+        except Exception as error:  # no working directory, no more threads
+            trouble("nothing is announced: %r" % (error,))
+
+    def tell(self, given, epoch):
         self.order = self.channel.begin(epoch, lambda index: (given[index],))
         if self.order is not None:
             count = len(given)

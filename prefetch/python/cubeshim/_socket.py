@@ -7,6 +7,7 @@ import struct
 import zlib
 
 from cubeshim import _protocol
+from cubeshim._fds import off_standard
 
 
 def path():
@@ -27,9 +28,14 @@ def job():
     return zlib.crc32((os.environ.get("CUBESHIM_JOB") or "session %d" % os.getsid(0)).encode())
 
 
+def new_socket():
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, off_standard(made.detach()))
+
+
 class Connection:
     def __init__(self, rank, world):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket = new_socket()
         try:
             self.socket.settimeout(2)
             self.socket.connect(path())

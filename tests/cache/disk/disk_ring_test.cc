@@ -121,6 +121,34 @@ TEST_F(DiskRingTest, WhatIsNotWrittenYetStays) {
   EXPECT_EQ(on_disk(), kept);
 }
 
+// A resident segment may join the ring, so that it is held as any other.
+TEST_F(DiskRingTest, WhatIsBeingWrittenHasAClaim) {
+  struct LookingTier final : Tier {
+    explicit LookingTier(Region& of) : Tier(0), region(of) {}
+    Region& region;
+    int segments = 0, held = 0;
+    base::Result<void> offer(std::span<const std::byte> bytes, std::span<const std::uint64_t>) override {
+      const auto segment = region.offset_in_data(bytes.data()) / region.layout().segment_bytes;
+      ++segments;
+      held += region.pin_row(region.own_slot())[segment].load() != 0 ? 1 : 0;
+      return {};
+    }
+    bool visit(std::string_view, Judge&) override { return false; }
+    void end_offers() override {}
+    void content_changed(std::string_view, const FileStat*) override {}
+    void tree_changed() override {}
+    base::TierStatus status() const override { return {}; }
+    void abandon() override {}
+  } tier(cache->region());
+  open_all();
+  Tiers tiers;
+  tiers.add(tier);
+  RamTier ram(cache->region());
+  ASSERT_TRUE(TierWriter(ram, tiers).pass([] { return true; }));
+  EXPECT_GT(tier.segments, 2);
+  EXPECT_EQ(tier.held, tier.segments);
+}
+
 TEST_F(DiskRingTest, AChangedFileIsSeenAtOnceWhereverItIs) {
   TierWriter writer = cache->tier_writer();
   ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));

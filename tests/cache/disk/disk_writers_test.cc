@@ -158,7 +158,7 @@ TEST(DiskWriters, ReadersOfFilesThatLeaveGetRightBytesOrNone) {
   append_files(*open_store(f.options), 0, 500);
   f.options.job = 2;
   const auto store = open_store(f.options);
-  std::atomic<bool> done{false};
+  std::atomic<bool> done{false}, has_looked{false};
   std::atomic<std::size_t> wrong{0}, right{0};
   std::thread reader([&] {
     auto options = f.options;
@@ -169,8 +169,12 @@ TEST(DiskWriters, ReadersOfFilesThatLeaveGetRightBytesOrNone) {
       const auto found = look_for_files(*own, 500);
       wrong += found.wrong;
       right += found.right;
+      has_looked.store(true);
+      has_looked.notify_one();
     } while (!done.load());
   });
+  // The files are there when the first look begins, and leave during the next.
+  has_looked.wait(false);
   append_files(*store, 10'000, 11'000);
   done.store(true);
   reader.join();

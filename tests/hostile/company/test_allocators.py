@@ -5,7 +5,7 @@ import pathlib
 import sys
 import unittest
 
-from support import LIBRARY, Job
+from support import LIBRARY, Job, program
 
 LIBS = pathlib.Path("/usr/lib/x86_64-linux-gnu")
 JEMALLOC, MIMALLOC, TCMALLOC = LIBS / "libjemalloc.so.2", LIBS / "libmimalloc.so.2", LIBS / "libtcmalloc_minimal.so.4"
@@ -90,6 +90,44 @@ class Allocators(Job):
             for preload in self.orders(allocator):
                 with self.subTest(preload=preload):
                     self.tried(lambda: self.check(self.python(LOADER), preload=preload, native=native))
+
+
+class ByNumber(Job):
+    """Functions that are no more than syscall(), in front of the library, behind it, and in the program."""
+
+    def preloads(self):
+        other = program("libcompany_by_number.so")
+        return [[LIBRARY, other], [other, LIBRARY]]
+
+    def test_a_library(self):
+        for preload in self.preloads():
+            with self.subTest(preload=preload):
+                self.check_job("read:DIR", "read:DIR", "threads:DIR:4:65536", "fork:DIR", "vfork:DIR", "held", "send:DIR", preload=preload)
+
+    def test_the_program_itself(self):
+        self.check([program("company_by_number_inside"), *self.steps("read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")])
+
+    def test_changes_are_seen(self):
+        for preload in self.preloads():
+            with self.subTest(preload=preload):
+                self.check(self.python("""
+import socket
+for i in range(3):
+    check_all()
+    path, other = f'{D}/f1', f'{D}/new'
+    for change in (lambda: os.truncate(path, 3), lambda: os.chmod(path, 0o600), lambda: os.unlink(path)):
+        change()
+        try: print(os.stat(path).st_size, oct(os.stat(path).st_mode), len(open(path, 'rb').read()))
+        except OSError as error: print(error)
+    with open(other, 'wb') as file: file.write(CONTENT[1])
+    os.rename(other, path)
+    print(open(path, 'rb').read() == CONTENT[1])
+    fd = os.open(f'{D}/f5', os.O_RDONLY)
+    print(os.read(fd, 10) == CONTENT[5][:10], os.read(os.dup(fd), 10) == CONTENT[5][10:20], os.lseek(fd, 0, os.SEEK_CUR))
+    one, two = socket.socketpair()
+    socket.send_fds(one, [b'x'], [fd])
+    print(os.read(socket.recv_fds(two, 1, 1)[1][0], 10) == CONTENT[5][20:30])
+"""), preload=preload)
 
 
 class FakedClocks(Job):

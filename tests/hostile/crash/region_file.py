@@ -2,11 +2,12 @@
 import struct
 
 # RegionHeader up to created_ns: magic, version and its own size; RegionLayout with its counts and its places.
-HEADER = struct.Struct("<QII" "9I4x" "19Q")
+HEADER = struct.Struct("<QII" "9I4x" "21Q")
 MUTEX_BYTES, SEGMENTS_BEGIN_ON = 40, 2 << 20
 WRITER_STRIPES, OWN_WRITERS, LEFT_WRITERS = 256, 64, 256
 FLIGHT_SLOTS, RECENT_MISSES, LISTING_SLOTS, LISTED_ROWS = 1024, 4096, 64, 2048
 PAGE = 4096
+CHUNK = 2 << 20
 RECORD_MAGIC = b"CUBE"
 RECORD_HEADER = 256
 
@@ -18,9 +19,10 @@ class Layout:
         self.magic, self.version, self.header_bytes, self.segment_bytes, self.segment_count, self.process_slots = fields[:6]
         self.bucket_count = fields[7:12]
         (self.jobs, self.processes, self.pins, self.segments, self.writers, self.own_writers, self.left_writers, self.flights,
-         self.unread, self.misses, self.listings, self.listed) = fields[12:24]
-        self.index = fields[24:29]
-        self.data, self.file_bytes = fields[29:31]
+         self.unread, self.misses, self.listings, self.listed, self.chunks, self.chunk_buckets) = fields[12:26]
+        self.index = fields[26:31]
+        self.data, self.file_bytes = fields[31:33]
+        self.chunk_count = self.segment_count * self.segment_bytes // CHUNK
         self.check()
 
     def check(self):
@@ -38,7 +40,7 @@ class Layout:
         """Name, where it begins, how long it is: the parts that hold no lock."""
         return {
             "pins": (self.pins, 4 * self.segment_count * self.process_slots),
-            "segment table": (self.segments, 48 * self.segment_count),
+            "segment table": (self.segments, 56 * self.segment_count),
             "writers": (self.writers, 64 * WRITER_STRIPES),
             "own writers": (self.own_writers, 8 * OWN_WRITERS * self.process_slots),
             "left writers": (self.left_writers, 32 * LEFT_WRITERS),
@@ -47,8 +49,10 @@ class Layout:
             "recent misses": (self.misses, 8 * RECENT_MISSES),
             "listings": (self.listings, 1024 * LISTING_SLOTS),
             "listed directories": (self.listed, 32 * LISTED_ROWS),
+            "chunks": (self.chunks, 128 * self.chunk_count),
+            "chunk buckets": (self.chunk_buckets, 32 * (self.chunk_count * 2 // 8 + 1)),
             "index": (self.index[0], 64 * self.bucket_count[0]),
-            "counters": (HEADER.size + 8 + MUTEX_BYTES, 7 * 8 + 8 * 8),
+            "counters": (HEADER.size + 8 + MUTEX_BYTES, 8 * 8 + 8 * 8),
         }
 
 

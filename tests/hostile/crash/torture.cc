@@ -325,7 +325,7 @@ class Torture {
     cache::Ring ring(*region);
     region->header().disk_alive_ns = 0;
     region->header().ring_filling = 0;
-    for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {
+    for (std::uint32_t s = ring.lowest_segment(); s < ring.end_segment(); ++s) {
       if (ring.owns(s)) ring.give_up(s);
     }
     while (ring.lease()) {

@@ -249,6 +249,7 @@ class Plain(Case):
         client = server.wait_for_order(epoch=4)[0]
         self.assertEqual(client.paths(4), names)
         server.wait(lambda: client.has_gone, "the end of the connection")
+        self.assertTrue(client.said_bye, "it was not killed: what was fetched for it is still to be read")
 
     def test_it_gives_what_it_was_given(self):
         self.serve()
@@ -263,6 +264,7 @@ class Plain(Case):
             server.wait_for_order()
             self.assertFalse(server.clients[0].has_gone)
         server.wait(lambda: server.clients[0].has_gone, "the end of the connection")
+        self.assertFalse(server.clients[0].said_bye)
 
     def test_without_a_server(self):
         self.assertEqual(list(cubeshim.announce(["/data/a"])), ["/data/a"])

@@ -13,11 +13,15 @@ SITE = PACKAGE / "site"
 PRINT = "import os, sys; print(os.environ.get('PYTHONPATH'), 'cubeshim' in sys.modules)"
 
 
+# The library keeps to the name that it began with. Its own leader would take the place of the test's server.
+ANOTHER_NAME = "import os; os.environ['CUBESHIM_NAME'] = 'test'\n"
+
+
 class Bare(Case):
     def setUp(self):
         super().setUp()
         self.env.pop("PYTHONPATH", None)
-        self.env.update(LD_PRELOAD=str(LIBRARY), CUBESHIM_PREFIXES=str(self.dir), CUBESHIM_STATS="off")
+        self.env.update(LD_PRELOAD=str(LIBRARY), CUBESHIM_NAME="library", CUBESHIM_PREFIXES=str(self.dir), CUBESHIM_STATS="off")
 
     def of(self, program, *words, **env):
         done = subprocess.run([program, *words], env=self.env | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
@@ -28,10 +32,10 @@ class Bare(Case):
         return self.of("/usr/bin/python3", *words, "-c", PRINT, **env)
 
     def test_the_loop_announces(self):
-        self.check_loop("")
+        self.check_loop(ANOTHER_NAME)
 
     def test_workers_by_spawn_and_children_have_it_once(self):
-        self.check_loop("", "dict(num_workers=2, multiprocessing_context='spawn')")
+        self.check_loop(ANOTHER_NAME, "dict(num_workers=2, multiprocessing_context='spawn')")
         chain = "import os, sys; os.execv(sys.executable, [sys.executable, '-c', sys.argv[1], *sys.argv[2:]])"
         self.assertEqual(self.of("/usr/bin/python3", "-c", chain, chain, PRINT), f"{SITE} True\n")
         shell = f"/usr/bin/python3 -c \"{PRINT}\""
@@ -79,6 +83,73 @@ class Bare(Case):
         for program in (place / "bin" / "python", "/usr/bin/python3"):
             words = (program, "-c", "import sitecustomize; print(sitecustomize.__file__)")
             self.assertEqual(self.of(*words), self.of(*words, LD_PRELOAD=""))
+
+    def mine(self, text="print('mine')"):
+        place = self.dir / "mine"
+        place.mkdir(exist_ok=True)
+        (place / "sitecustomize.py").write_text(text)
+        return place
+
+    def test_it_runs_where_the_working_directory_has_been_removed(self):
+        """And sys.path has relative entries, as Pythons before 3.11 take them from PYTHONPATH."""
+        code = f"import os, sys; os.rmdir(os.getcwd()); sys.path[:0] = ['relative', '', {str(SITE)!r}, {str(self.mine())!r}]; import sitecustomize"
+        gone = self.dir / "gone"
+        gone.mkdir()
+        done = subprocess.run(["/usr/bin/python3", "-S", "-c", code], cwd=gone, env=self.env, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=100)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "mine\n", ""))
+
+    def test_one_of_a_finder_behind_pythons_own(self):
+        """As an editable install has it."""
+        code = f"""
+import importlib.machinery, importlib.util, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, {str(self.mine() / 'sitecustomize.py')!r}) if name == 'sitecustomize' else None
+sys.meta_path.append(Finder())
+# Debian's Python has a sitecustomize of its own.
+sys.path = [place for place in sys.path if 'dist-packages' not in place and not importlib.machinery.PathFinder.find_spec('sitecustomize', [place])]
+sys.path.insert(0, {str(SITE)!r})
+import sitecustomize"""
+        self.assertEqual(self.of("/usr/bin/python3", "-S", "-c", code), "mine\n")
+
+    def test_a_long_variable_leaves_room_for_other_programs(self):
+        """The kernel takes no longer string than this one."""
+        longest = "/" + "x" * (32 * 4096 - len("PYTHONPATH=/") - 1)
+        code = "import os, subprocess; print(subprocess.run(['/bin/true']).returncode, len(os.environ['PYTHONPATH']))"
+        for less, added in ((0, 0), (len(f"{SITE}:") - 1, 0), (len(f"{SITE}:"), len(f"{SITE}:"))):
+            value = longest[:len(longest) - less]
+            self.assertEqual(self.of("/usr/bin/python3", "-c", code, PYTHONPATH=value), f"0 {len(value) + added}\n")
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
+    def test_not_what_another_user_put_beside_the_library(self):
+        """As into /tmp, where all may write."""
+        root, other, third = 0, 65534, 12345
+        place, spoiled = self.dir / "tmp", self.dir / "spoiled"
+        place.mkdir()
+        shutil.copy(LIBRARY, place)
+        (place / "site").mkdir()
+        shutil.copytree(PACKAGE / "cubeshim", place / "cubeshim")
+        (place / "site" / "sitecustomize.py").write_text(f"open({str(spoiled)!r}, 'w')")
+        library = place / LIBRARY.name
+        cases = [(root, root, root, 0o755, True), (other, root, root, 0o755, False), (root, other, root, 0o755, False),
+                 (root, root, root, 0o777, False), (other, other, other, 0o755, True), (third, other, other, 0o755, False)]
+        for of_site, of_file, of_library, mode, runs in cases:
+            with self.subTest(of_site=of_site, of_file=of_file, of_library=of_library, mode=mode):
+                spoiled.unlink(missing_ok=True)
+                for path, owner in ((place / "site", of_site), (place / "site/sitecustomize.py", of_file), (library, of_library)):
+                    os.chown(path, owner, owner)
+                (place / "site").chmod(mode)
+                self.print_of(LD_PRELOAD=str(library))
+                self.assertEqual(spoiled.exists(), runs)
+                spoiled.unlink(missing_ok=True)
+        # The user has the whole directory, but for the package beside it.
+        shutil.copy(SITE / "sitecustomize.py", place / "site")
+        for path in (place / "site", place / "site/sitecustomize.py", library):
+            os.chown(path, root, root)
+        for owner, runs in ((root, True), (other, False)):
+            os.chown(place / "cubeshim", owner, owner)
+            self.assertEqual(self.print_of(LD_PRELOAD=str(library)), f"{place}/site {runs}\n")
 
     def test_where_the_package_lies(self):
         """A wheel's, an installed one's, and none."""

@@ -249,6 +249,51 @@ class Stores(Case):
         os.mkfifo(self.file("paths"))
         self.assertRaises(OSError, Store.open, self.store, os.O_RDONLY, "paths")
 
+    def test_a_directory_where_others_may_put_files_is_refused(self):
+        """A link there to another file of the user would have that file overwritten."""
+        victim, directory = self.dir / "victim", Path(self.store.base).parent
+        for spoil in (lambda: directory.chmod(0o777), lambda: directory.chmod(0o770),
+                      *([lambda: os.chown(directory, 65534, 65534)] if os.geteuid() == 0 else [])):
+            for kind in ("index", "paths"):
+                spoil()
+                self.file(kind).unlink()
+                victim.write_bytes(b"victim")
+                os.link(victim, self.file(kind))
+                self.assertRaises(OSError, self.store.write, [(1, [b"/a"])])
+                self.assertRaises(OSError, Store("other", 100).make)
+                self.assertEqual(victim.read_bytes(), b"victim")
+                victim.unlink()
+                self.file(kind).write_bytes(b"")
+                os.chown(directory, os.geteuid(), -1)
+                directory.chmod(0o700)
+                self.assertEqual(1, self.store.write([(1, [b"/a", os.urandom(4).hex().encode()])]))
+
+    def test_a_file_of_another_name_too_is_refused(self):
+        for kind in ("index", "paths"):
+            other = self.dir / "other"
+            os.link(self.file(kind), other)
+            self.assertRaises(OSError, self.store.write, [(1, [b"/a"])])
+            other.unlink()
+        self.assertEqual(1, self.store.write([(1, [b"/a"])]))
+
+    def test_the_standard_numbers_are_left_to_the_program(self):
+        """A program without stdin, stdout and stderr; what C code writes there goes nowhere, as natively."""
+        code = f"""
+import os, sys
+os.closerange(0, 3)
+sys.path.insert(0, {str(PACKAGE)!r})
+from cubeshim import _learned, _socket
+store = _learned.Store("4567", 10)
+store.make()
+sockets = [_socket.new_socket(), _socket.new_socket()]
+with _learned.Files(store, os.O_RDWR) as files:
+    numbers = [_learned._held[store.base], files.index, files.paths, *(one.fileno() for one in sockets)]
+    taken = [fd for fd in range(3) if os.path.exists("/proc/self/fd/%d" % fd)]
+open({str(self.dir / "numbers")!r}, "w").write(repr((taken, [fd >= 3 for fd in numbers])))
+"""
+        subprocess.run(["/usr/bin/python3", "-c", code], check=True, timeout=100, env=dict(os.environ))
+        self.assertEqual((self.dir / "numbers").read_text(), repr(([], [True] * 5)))
+
     def test_files_that_killed_processes_left_go(self):
         left, used = self.made("left"), self.made("used")
         _learned._held.clear()  # whose locks go with their fds, but for one

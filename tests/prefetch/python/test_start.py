@@ -115,6 +115,15 @@ class Import(Case):
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn("No such file or directory", done.stderr)
 
+    def test_it_never_fails(self):
+        """Without a working directory, and without a thread more."""
+        for before in ("os.rmdir(os.getcwd())", "threading.Thread.start = lambda thread: (_ for _ in ()).throw(RuntimeError('no more'))"):
+            gone = self.dir / "gone"
+            gone.mkdir(exist_ok=True)
+            code = f"import cubeshim, os, threading\n{before}\nwith cubeshim.announce(['/data/a', '/data/b']) as order: print(list(order))\n"
+            done = self.python(code, env=self.path, cwd=gone)
+            self.assertEqual((done.stdout, done.stderr), ("['/data/a', '/data/b']\n", ""))
+
     def test_the_process_ends_at_once(self):
         # The server never reads: the thread is in the midst of its order when the program ends.
         with Server(self.dir, "test", reads=False) as server:

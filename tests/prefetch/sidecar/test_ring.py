@@ -7,22 +7,16 @@ import unittest
 from support import Job, write_files
 
 MB = 1 << 20
+PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "prefetch" / "python"
 SIZES = (0, 100, 50_000, 90_000, 150_000, 300_000)
 COUNT = 1300  # 128 MB
 BATCH, DEPTH = 16, 4
 
 
-class Ring(Job):
+class Larger(Job):
     """Four times the memory, of which a quarter is the ring: the least that it takes."""
 
     count = COUNT
-    # In steps that the ring has room for, so that the reader is never ahead of the sidecar; the last that were fetched
-    # need not be the next in the list.
-    IN_ORDER = f"""
-for first in range(0, COUNT, {BATCH}):
-    need(min(first + {BATCH} + {DEPTH}, COUNT))
-    read_all([f'f{{n}}' for n in range(first, min(first + {BATCH}, COUNT))])
-"""
 
     @classmethod
     def setUpClass(cls):
@@ -38,6 +32,16 @@ for first in range(0, COUNT, {BATCH}):
     def setUp(self):
         super().setUp()
         self.settings |= {"CUBESHIM_RAM": "32M", "CUBESHIM_RING": "8M", "CUBESHIM_PREFETCH_DEPTH": str(DEPTH)}
+
+
+class Ring(Larger):
+    # In steps that the ring has room for, so that the reader is never ahead of the sidecar; the last that were fetched
+    # need not be the next in the list.
+    IN_ORDER = f"""
+for first in range(0, COUNT, {BATCH}):
+    need(min(first + {BATCH} + {DEPTH}, COUNT))
+    read_all([f'f{{n}}' for n in range(first, min(first + {BATCH}, COUNT))])
+"""
 
     def check_in_order(self, **settings):
         self.settings |= settings
@@ -98,6 +102,75 @@ for first in range(0, COUNT, {BATCH}):
         self.assertLess(found["fetched"], 1.95 * self.count, str(done))
         # A reader that is quicker than the origin passes some by.
         self.assertLessEqual(found["wasted"], self.count // 50, str(done))
+
+
+class LateRing(Larger):
+    """A job that told nobody what it would read has filled the memory before."""
+
+    LATE = COUNT // 2  # from this file on none is in memory
+
+    def setUp(self):
+        super().setUp()
+        del self.settings["CUBESHIM_PREFETCH_LIST"]
+        self.settings |= {"CUBESHIM_RAM_KEEP": "1"}
+        self.env |= {"PYTHONPATH": str(PACKAGE)}
+        done = self.check(self.script("read_all()\n"), CUBESHIM_PREFETCH="0", hits=None)
+        self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
+        self.assertGreater(done.report["bypassed"]["full"], COUNT // 2, str(done))
+
+    def check(self, command, **options):
+        changed = {key: options.pop(key) for key in list(options) if key.startswith("CUBESHIM_")}
+        before, self.settings = self.settings, self.settings | changed
+        try:
+            return super().check(command, **options)
+        finally:
+            self.settings = before
+
+    ANNOUNCED = """
+import cubeshim
+def announced():
+    return enumerate(cubeshim.announce([f'{D}/f{n}' for n in range(LATE, COUNT)]))
+"""
+
+    def announced(self, text):
+        return self.script(f"LATE = {self.LATE}\n{self.ANNOUNCED}{text}", name="announced.py")
+
+    def test_an_announced_epoch_is_there_before_it_is_read(self):
+        count = COUNT - self.LATE
+        done = self.check_gated(self.announced(f"""
+for i, path in announced():
+    if i % {BATCH} == 0: need(min(i + {BATCH} + {DEPTH}, {count}))
+    print(path[len(D):], read(path[len(D) + 1:]))
+"""))
+        found = done.report["prefetch"]
+        self.assertEqual(found["early"] + found["late"], count, str(done))
+        self.assertLessEqual(found["late"], count // 100, str(done))
+        self.assertEqual((found["wasted"], found["duplicate"]), (0, 0), str(done))
+        # The rest of the memory is kept.
+        self.assertGreaterEqual(done.report["ram"]["used"], 16 * MB, str(done))
+
+    def test_what_a_child_has_mapped_is_never_used_anew(self):
+        # In each segment of the memory there is something that the child has mapped, and that its parent has let go of.
+        self.check(self.announced("""
+import mmap
+maps = {}
+for n in range(LATE):
+    with open(f'{D}/f{n}', 'rb') as f:
+        if os.fstat(f.fileno()).st_size != 0: maps[n] = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+asks, answers = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(asks[1])
+    os.read(asks[0], 1)
+    for n, mapped in maps.items(): os.write(answers[1], b'%d %d\\n' % (n, zlib.crc32(mapped)))
+    os._exit(0)
+for mapped in maps.values(): mapped.close()
+for i, path in announced(): print(path[len(D):], read(path[len(D) + 1:]))
+os.close(asks[1])
+os.close(answers[1])
+while text := os.read(answers[0], 1 << 16): print(text.decode(), end='')
+print(os.waitpid(child, 0)[1])
+"""), hits=None)
 
 
 if __name__ == "__main__":

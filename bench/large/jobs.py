@@ -1,0 +1,187 @@
+"""Jobs that read large files, one a case. `jobs.py make CASE DIR` writes the data of a case, `jobs.py read CASE DIR` reads it.
+
+A reader waits for a line on its stdin before each epoch, and prints {"wall_ns": ..., "digest": ...} after it. The digest is of all
+the bytes that the case asks for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import multiprocessing
+import random
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+MEGABYTE = 1 << 20
+SHARDS, SHARD_FILES, SHARD_FILE = 4, 1220, 100_000
+CHUNKS, CHUNK = 6000, 64 << 10
+COLUMNS, WANTED_COLUMNS, ROWS, ROW_GROUPS = 20, 3, 4_000_000, 8
+MAPPED, MAPPED_READS, MAPPED_READ = 1 << 30, 2000, 2048
+TENSORS, TENSOR = 64, 16 << 20
+
+
+def random_bytes(seed: int, count: int) -> bytes:
+    return random.Random(seed).randbytes(count)
+
+
+class Tar:
+    """Shards of a web data set, from one end to the other, by two workers."""
+
+    @staticmethod
+    def make(directory: Path) -> None:
+        for shard in range(SHARDS):
+            with tarfile.open(directory / f"{shard}.tar", "w") as tar:
+                for number in range(SHARD_FILES):
+                    entry = tarfile.TarInfo(f"{number:06}.jpg")
+                    entry.size = SHARD_FILE
+                    tar.addfile(entry, io.BytesIO(random_bytes(shard * SHARD_FILES + number, SHARD_FILE)))
+
+    @staticmethod
+    def read_shards(paths: list[Path]) -> str:
+        digest = hashlib.blake2b()
+        for path in paths:
+            with path.open("rb") as file, tarfile.open(fileobj=file, mode="r|") as tar:
+                for entry in tar:
+                    digest.update(tar.extractfile(entry).read()[:64])
+        return digest.hexdigest()
+
+    @classmethod
+    def read(cls, directory: Path) -> str:
+        paths = sorted(directory.glob("*.tar"))
+        context = multiprocessing.get_context("fork")
+        with context.Pool(2) as pool:
+            return "".join(pool.map(cls.read_shards, [paths[0::2], paths[1::2]]))
+
+
+class Hdf5:
+    """Each chunk of a data set once, in random order."""
+
+    @staticmethod
+    def make(directory: Path) -> None:
+        import h5py
+        import numpy
+        with h5py.File(directory / "set.h5", "w") as file:
+            made = file.create_dataset("x", (CHUNKS, CHUNK), dtype="u1", chunks=(1, CHUNK))
+            for number in range(CHUNKS):
+                made[number] = numpy.frombuffer(random_bytes(number, CHUNK), dtype="u1")
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        import h5py
+        digest = hashlib.blake2b()
+        order = list(range(CHUNKS))
+        random.Random(1).shuffle(order)
+        with h5py.File(directory / "set.h5", "r") as file:
+            of = file["x"]
+            for number in order:
+                digest.update(of[number][:64].tobytes())
+        return digest.hexdigest()
+
+
+class Parquet:
+    """3 columns of 20."""
+
+    @staticmethod
+    def make(directory: Path) -> None:
+        import numpy
+        import pyarrow
+        import pyarrow.parquet
+        values = numpy.random.default_rng(1)
+        group = ROWS // ROW_GROUPS
+        schema = pyarrow.schema([(f"c{column}", pyarrow.float64()) for column in range(COLUMNS)])
+        with pyarrow.parquet.ParquetWriter(directory / "set.parquet", schema, compression="none", use_dictionary=False) as to:
+            for _ in range(ROW_GROUPS):
+                columns = [values.random(group) for _ in range(COLUMNS)]
+                to.write_table(pyarrow.table(columns, schema=schema), row_group_size=group)
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        import pyarrow.parquet
+        names = [f"c{column * 7}" for column in range(WANTED_COLUMNS)]
+        table = pyarrow.parquet.read_table(directory / "set.parquet", columns=names)
+        return hashlib.blake2b(repr([sum(c.to_numpy()[::1000]) for c in table.columns]).encode()).hexdigest()
+
+
+class Memmap:
+    """Short samples of a file of tokens, from random places."""
+
+    @staticmethod
+    def make(directory: Path) -> None:
+        with (directory / "tokens.bin").open("wb") as file:
+            for number in range(MAPPED // MEGABYTE):
+                file.write(random_bytes(number, MEGABYTE))
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        import numpy
+        digest = hashlib.blake2b()
+        tokens = numpy.memmap(directory / "tokens.bin", dtype="u1", mode="r")
+        places = random.Random(2)
+        for _ in range(MAPPED_READS):
+            at = places.randrange(len(tokens) - MAPPED_READ)
+            digest.update(tokens[at:at + MAPPED_READ].tobytes())
+        return digest.hexdigest()
+
+
+class Safetensors:
+    """All tensors of a checkpoint, which is mapped."""
+
+    @staticmethod
+    def make(directory: Path) -> None:
+        import numpy
+        from safetensors.numpy import save_file
+        save_file({f"t{number}": numpy.frombuffer(random_bytes(number, TENSOR), dtype="u1") for number in range(TENSORS)},
+                  directory / "model.safetensors")
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        from safetensors import safe_open
+        digest = hashlib.blake2b()
+        with safe_open(directory / "model.safetensors", framework="numpy") as file:
+            for name in sorted(file.keys()):
+                digest.update(file.get_tensor(name)[::4096].tobytes())
+        return digest.hexdigest()
+
+
+class Torch:
+    """All tensors of a checkpoint, by torch.load."""
+
+    @staticmethod
+    def make(directory: Path) -> None:
+        import torch
+        made = {f"t{number}": torch.frombuffer(bytearray(random_bytes(number, TENSOR)), dtype=torch.uint8)
+                for number in range(TENSORS)}
+        torch.save(made, directory / "model.pt")
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        import torch
+        digest = hashlib.blake2b()
+        loaded = torch.load(directory / "model.pt")
+        for name in sorted(loaded):
+            digest.update(loaded[name][::4096].contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+CASES = {"tar": Tar, "hdf5": Hdf5, "parquet": Parquet, "memmap": Memmap, "safetensors": Safetensors, "torch": Torch}
+
+
+def main() -> int:
+    what, name, where = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    case = CASES[name]
+    if what == "make":
+        case.make(where)
+        return 0
+    for _ in sys.stdin:
+        began = time.monotonic_ns()
+        digest = case.read(where)
+        print(json.dumps({"wall_ns": time.monotonic_ns() - began, "digest": digest}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

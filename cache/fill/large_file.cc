@@ -1,0 +1,401 @@
+#include "cache/fill/large_file.h"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cache/base/block_signals.h"
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+#include "cache/base/held.h"
+#include "cache/fill/change_watch.h"
+#include "cache/fill/large_pages.h"
+#include "cache/record/recent_change.h"
+#include "cache/region/fetch_scope.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+constexpr std::uint32_t k_large_files = 2048;
+constexpr std::uint64_t k_look_at_version_ns = 100'000'000;
+// A fetch ahead shows its bytes to the readers after each step.
+constexpr std::uint64_t k_ahead_step = 256 << 10;
+// A reader that goes on where it has been fetches as much as FUSE and the page cache take of one request.
+constexpr std::uint64_t k_demand_step = 128 << 10;
+constexpr std::uint64_t k_widest_window = 16 << 20;
+// A place is looked for in all of the region, which is not worth it again at once where there is none.
+constexpr std::uint64_t k_full_ns = 1'000'000'000;
+// As long as a reader waits for another's fetch.
+constexpr std::uint64_t k_longest_wait_ns = 1'000'000'000;
+
+// Zero pages until used.
+alignas(64) constinit std::byte g_large_pool[sizeof(LargeFile) * k_large_files]{};
+constinit std::atomic<std::uint32_t> g_reached{0};
+constinit std::atomic<std::uint64_t> g_full_until_ns{0};
+
+LargeFile& file_at(std::uint32_t i) { return reinterpret_cast<LargeFile*>(g_large_pool)[i]; }
+
+bool is_full() { return base::coarse_monotonic_ns() < g_full_until_ns.load(std::memory_order_relaxed); }
+
+}  // namespace
+
+// The memory to read into, which is unmapped also if a jump leaves the read.
+class LargeFile::Window {
+ public:
+  Window() { base::Held::give_back_left(this); }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+  ~Window() {
+    if (is_noted_ && !base::Held::let_go(this, address())) mapping_.forget();
+  }
+  void take(base::Mapping&& mapping) {
+    mapping_ = std::move(mapping);
+    is_noted_ = base::Held::note(this, unmap, address(), mapping_.size());
+  }
+  std::byte* data() const { return mapping_.data(); }
+
+ private:
+  std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(mapping_.data()); }
+  static void unmap(std::uintptr_t at, std::size_t size) { base::Mapping::adopt(reinterpret_cast<std::byte*>(at), size).reset(); }
+  base::Mapping mapping_;
+  bool is_noted_ = false;
+};
+
+struct LargeFile::Room {
+  Chunks::Claim claim;
+  Window window;
+};
+
+LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
+  if (key.size() >= PATH_MAX) return nullptr;
+  // Before the stat: a writer from here on counts its stripe up, and one from before is seen.
+  ChangeWatch watch(parts.region);
+  const auto found = stat_fd(fd);
+  if (!found || !watch.watch(*found, fd)) return nullptr;
+  const std::uint32_t epoch = writer_stripe_of(parts.region, *found).epoch.load(std::memory_order_seq_cst);
+  const auto stat = stat_fd(fd);
+  if (!stat || !stat->is_unchanged_since(*found) || !stat->is_regular() || stat->size <= parts.rules.max_file) return nullptr;
+  const std::uint64_t now = base::wall_ns();
+  const bool may_change = parts.rules.consistency != base::ConsistencyKind::immutable;
+  if (may_hide_change(*stat, now) || (may_change && is_within_step(stat->modified, now))) return nullptr;
+  if (base::sys::failed(base::sys::lseek(fd, 0, SEEK_CUR))) return nullptr;
+  for (std::uint32_t i = 0; i < k_large_files; ++i) {
+    LargeFile& file = file_at(i);
+    std::uint32_t none = 0;
+    if (!file.refs_.compare_exchange_strong(none, 1, std::memory_order_acquire)) continue;
+    std::uint32_t reached = g_reached.load(std::memory_order_relaxed);
+    while (reached <= i && !g_reached.compare_exchange_weak(reached, i + 1, std::memory_order_relaxed)) {
+    }
+    file.epoch_.store(epoch, std::memory_order_relaxed);
+    file.region_.store(parts.region.header().created_ns, std::memory_order_relaxed);
+    file.looked_ns_.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
+    file.is_over_.store(false, std::memory_order_relaxed);
+    file.first_place_.store(0, std::memory_order_relaxed);
+    file.next_.store(0, std::memory_order_relaxed);
+    file.ahead_end_.store(0, std::memory_order_relaxed);
+    file.window_.store(0, std::memory_order_relaxed);
+    file.wanted_block_.store(0, std::memory_order_relaxed);
+    file.locks_.store(0, std::memory_order_relaxed);
+    file.stat_ = *stat;
+    file.key_ = key_of_file(key, *stat);
+    std::memcpy(file.path_, key.data(), key.size());
+    file.path_[key.size()] = '\0';
+    parts.ram.note_device(stat->device());
+    return &file;
+  }
+  return nullptr;
+}
+
+void LargeFile::end() { refs_.fetch_sub(1, std::memory_order_release); }
+
+void LargeFile::forget_users() {
+  g_full_until_ns.store(0, std::memory_order_relaxed);
+  for (std::uint32_t i = 0, n = g_reached.load(std::memory_order_relaxed); i < n; ++i) {
+    file_at(i).copies_.forget();
+    file_at(i).own_mappings_.forget();
+  }
+}
+
+void LargeFile::Uses::end() {
+  if (count_.fetch_sub(1, std::memory_order_seq_cst) == 1 && waiters_.load(std::memory_order_seq_cst) != 0)
+    base::sys::futex_wake_all(&count_);
+}
+
+void LargeFile::Uses::wait_for_none() {
+  const std::uint64_t until = base::monotonic_ns() + k_longest_wait_ns;
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  while (const std::uint32_t count = count_.load(std::memory_order_seq_cst)) {
+    const std::uint64_t now = base::monotonic_ns();
+    if (now >= until) break;
+    const timespec left{static_cast<time_t>((until - now) / 1'000'000'000), static_cast<long>((until - now) % 1'000'000'000)};
+    base::sys::futex_wait(&count_, count, &left);
+  }
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void LargeFile::look_after_lock(CacheParts& parts, int fd) {
+  parts.stats().count(Counter::origin_stats);
+  if (!is_version_of(fd)) is_over_.store(true, std::memory_order_relaxed);
+}
+
+bool LargeFile::is_version_of(int fd) const {
+  // A mapping outlives the number.
+  const auto now = fd >= 0 ? stat_fd(fd) : stat_path(AT_FDCWD, path_, 0);
+  return now && now->is_unchanged_since(stat_);
+}
+
+// Nothing that was opened before may be shown any more where the file was changed through the shim.
+bool LargeFile::is_current(CacheParts& parts, int fd) {
+  if (is_over_.load(std::memory_order_relaxed)) return false;
+  const std::uint32_t epoch = writer_stripe_of(parts.region, stat_).epoch.load(std::memory_order_seq_cst);
+  const bool is_same = epoch == epoch_.load(std::memory_order_relaxed) &&
+                       region_.load(std::memory_order_relaxed) == parts.region.header().created_ns;
+  return is_same || look_again(parts, fd);
+}
+
+// Another file of the stripe was written, or this one.
+bool LargeFile::look_again(CacheParts& parts, int fd) {
+  const std::uint32_t epoch = writer_stripe_of(parts.region, stat_).epoch.load(std::memory_order_seq_cst);
+  std::uint64_t removals = 0;
+  parts.stats().count(Counter::origin_stats);
+  if (may_be_written(parts.region, stat_, fd, &removals) || removals != 0 || !is_version_of(fd)) {
+    is_over_.store(true, std::memory_order_relaxed);
+    return false;
+  }
+  looked_ns_.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
+  region_.store(parts.region.header().created_ns, std::memory_order_relaxed);
+  epoch_.store(epoch, std::memory_order_relaxed);
+  return true;
+}
+
+std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
+  std::uint32_t first = first_place_.load(std::memory_order_relaxed);
+  if (first == 0) {
+    // Another process may have put a chunk of the file somewhere already.
+    for (const std::uint32_t other : {0U, number - 1, number + 1}) {
+      const auto claim = chunks.find(key_, other);
+      if (claim && claim.place() >= other) first = claim.place() - other + 1;
+      if (first != 0) break;
+    }
+    if (first == 0) {
+      const std::uint32_t place = chunks.place_for(chunk_of(stat_.size - 1) + 1);
+      if (place == Chunks::k_none) return Chunks::k_none;
+      first = place + 1;
+    }
+    std::uint32_t unknown = 0;
+    if (!first_place_.compare_exchange_strong(unknown, first, std::memory_order_relaxed)) first = unknown;
+  }
+  return first - 1 + number;
+}
+
+// If a chunk was made twice, each look-up finds the same one.
+Chunks::Claim LargeFile::find(const Chunks& chunks, std::uint32_t number) const {
+  const std::uint32_t first = first_place_.load(std::memory_order_relaxed);
+  return chunks.find(key_, number, first != 0 ? first - 1 + number : Chunks::k_none);
+}
+
+std::uint64_t LargeFile::block_hash(std::uint64_t at, std::uint64_t block) const {
+  const std::uint64_t words[3] = {key_.version[0], key_.version[1], at / block};
+  return base::hash_bytes(words, sizeof words);
+}
+
+long LargeFile::read(CacheParts& parts, int fd, Numbers numbers, std::byte* to, std::size_t n, std::uint64_t at) {
+  if (!is_current(parts, fd)) return 0;
+  const Chunks chunks = this->chunks(parts);
+  std::size_t done = 0;
+  bool has_waited = false;
+  std::uint64_t fetched_at = UINT64_MAX;
+  while (done < n) {
+    const std::uint64_t from = at + done, in_chunk = from % k_chunk_bytes;
+    const std::uint64_t room = std::min<std::uint64_t>(n - done, k_chunk_bytes - in_chunk);
+    if (const auto claim = find(chunks, chunk_of(from)); claim) {
+      const PageRun pages = claim.present_from(page_of(from), pages_of(from, from + room).end);
+      if (!pages.is_empty()) {
+        const std::uint64_t got = std::min(room, pages.end * k_chunk_page - in_chunk);
+        std::memcpy(to + done, claim.data() + in_chunk, got);
+        done += got;
+        continue;
+      }
+    }
+    // It was fetched, and its chunk is another's by now: the kernel has it.
+    if (std::exchange(fetched_at, from) == from) break;
+    has_waited = true;
+    const Fetched fetched = fetch(parts, {fd, true, numbers}, from, n - done);
+    if (fetched == Fetched::here) continue;
+    if (fetched == Fetched::interrupted && done == 0) return -EINTR;
+    break;
+  }
+  parts.stats().count(has_waited ? Counter::block_misses : Counter::block_hits);
+  parts.stats().count(Counter::block_read, done);
+  return static_cast<long>(done);
+}
+
+// The absent pages to fetch for a read at `at`, all of one block. The first is absent.
+PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, std::uint64_t at, std::size_t n, std::uint64_t block) {
+  const std::uint64_t block_begin = at / block * block, block_end = std::min(block_begin + block, stat_.size);
+  std::uint64_t end = std::min(at + n, block_end);
+  const bool goes_on = next_.load(std::memory_order_relaxed) == at && at != 0;
+  if (goes_on) end = std::min(std::max(end, at + k_demand_step), block_end);
+  // The program waits for its own pages alone.
+  const bool is_second = claim && claim.has_any(pages_of(block_begin, block_end));
+  if (is_second && !goes_on && n < block / 4) wanted_block_.store(at / block + 1, std::memory_order_relaxed);
+  const PageRun pages = pages_of(at, end);
+  return claim ? claim.absent_from(pages.first, pages.end) : pages;
+}
+
+LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64_t at, std::size_t n) {
+  const std::uint64_t block = parts.rules.block;
+  // A handler has interrupted a fetch of this thread, or there is no place for the chunk.
+  const Chunks chunks = this->chunks(parts);
+  if (FetchScope::is_open() || (is_full() && !find(chunks, chunk_of(at)))) return Fetched::at_origin;
+  FetchScope scope;
+  SingleFlight::Ticket ticket;
+  struct Page {
+    const Chunks& chunks;
+    const LargeFile& file;
+    std::uint64_t at;
+    bool is_here() const {
+      const auto claim = file.find(chunks, chunk_of(at));
+      return claim && !claim.present_from(page_of(at), page_of(at) + 1).is_empty();
+    }
+  } const page{chunks, *this, at};
+  const SingleFlight::Wanted wanted{[](const void* of) { return static_cast<const Page*>(of)->is_here(); }, &page};
+  const auto turn = parts.flights.begin(block_hash(at, block), ticket, nullptr, true, &wanted);
+  if (turn == SingleFlight::Turn::too_long) return Fetched::at_origin;
+  if (page.is_here()) return Fetched::here;
+  // All slots of turns are others': two could fetch the page at the same time.
+  if (ticket.hold().slot == nullptr) return Fetched::at_origin;
+  scope.hold(ticket.hold());
+  scope.begin_wait(parts.region.own_process());
+  const PageRun pages = wanted_pages(find(chunks, chunk_of(at)), at, n, block);
+  const Fetched fetched = bring(parts, {by.fd, by.is_programs, by.numbers, &scope}, chunk_of(at), pages);
+  return fetched == Fetched::here && !scope.is_own() ? Fetched::at_origin : fetched;
+}
+
+// Whether the bytes that were just read may be shown to all as those of this version.
+bool LargeFile::may_publish(CacheParts& parts, const By& by) {
+  // The number may be another file's by now, whose stat says nothing of this one.
+  const auto is_its = [&] { return !by.is_programs || by.numbers == numbers(); };
+  // The thread may have gone on elsewhere meanwhile, and ended this fetch.
+  if (by.scope != nullptr && !by.scope->is_own()) return false;
+  if (!is_its()) return false;
+  const std::uint64_t now = base::coarse_monotonic_ns();
+  if (now - looked_ns_.load(std::memory_order_relaxed) >= k_look_at_version_ns && !look_again(parts, by.fd)) return false;
+  return is_current(parts, by.fd) && is_its();
+}
+
+LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to, std::uint64_t bytes) {
+  while (bytes != 0) {
+    parts.stats().count(Counter::origin_reads);
+    const long n = base::sys::pread(by.fd, to, bytes, static_cast<std::int64_t>(at));
+    if (n == -EINTR) return Fetched::interrupted;
+    // An error is the kernel's to tell. A file that ends before its size is another version.
+    if (n <= 0) return Fetched::at_origin;
+    parts.stats().count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
+    at += static_cast<std::uint64_t>(n);
+    to += n;
+    bytes -= static_cast<std::uint64_t>(n);
+  }
+  return Fetched::here;
+}
+
+// A chunk and a window of it for those of the pages that are absent there, which may be none. False: there is no room.
+bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, PageRun& pages, Room& room) {
+  // A jump out of this would leave a place half made, or a number of ours.
+  const base::BlockSignals block;
+  room.claim = is_full() ? find(chunks, number) : chunks.make(key_, number, place_of(chunks, number));
+  if (!room.claim) return false;
+  // This may be another chunk than the one that was looked at, and have pages that the other lacks.
+  pages = room.claim.absent_from(pages.first, pages.end);
+  if (pages.is_empty()) return true;
+  auto window = chunks.window(room.claim, pages);
+  if (window) room.window.take(std::move(*window));
+  return static_cast<bool>(window);
+}
+
+// The caller has the turn of the block in which they lie.
+LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages) {
+  if (pages.is_empty()) return Fetched::at_origin;
+  Chunks chunks = this->chunks(parts);
+  Room room;
+  if (!make_room(chunks, number, pages, room)) {
+    g_full_until_ns.store(base::coarse_monotonic_ns() + k_full_ns, std::memory_order_relaxed);
+    return Fetched::at_origin;
+  }
+  if (pages.is_empty()) return Fetched::here;
+  const auto& [claim, window] = room;
+  const std::uint64_t at = std::uint64_t{number} * k_chunk_bytes + pages.first * k_chunk_page;
+  const std::uint64_t bytes = std::min(pages.count() * k_chunk_page, stat_.size - at);
+  const Fetched fetched = read_pages(parts, by, at, window.data(), bytes);
+  if (fetched != Fetched::here) return fetched;
+  if (!may_publish(parts, by)) return Fetched::at_origin;
+  // An earlier fetch may have left bytes behind the file's end, which a mapping of it would show.
+  std::memset(window.data() + bytes, 0, pages.count() * k_chunk_page - bytes);
+  chunks.note_present(claim, pages);
+  // A writer that came between the look and the bits counts its stripe up before it looks for chunks: nobody shows them.
+  return Fetched::here;
+}
+
+bool LargeFile::is_block_present(CacheParts& parts, std::uint64_t at, std::uint64_t block) const {
+  const std::uint64_t begin = at / block * block;
+  const PageRun all = pages_of(begin, std::min(begin + block, stat_.size));
+  const auto claim = find(chunks(parts), chunk_of(begin));
+  return claim && claim.present_from(all.first, all.end).end == all.end;
+}
+
+LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size_t n) {
+  const std::uint64_t block = parts.rules.block, end = at + n;
+  const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at && at != 0;
+  if (!goes_on) {
+    window_.store(0, std::memory_order_relaxed);
+    ahead_end_.store(0, std::memory_order_relaxed);
+    if (wanted_block_.load(std::memory_order_relaxed) == 0) return {};
+    const std::uint64_t wanted = wanted_block_.exchange(0, std::memory_order_relaxed);
+    return wanted == 0 ? Range{} : Range{(wanted - 1) * block, wanted * block};
+  }
+  const std::uint64_t window = window_.load(std::memory_order_relaxed);
+  const std::uint64_t from = std::max(ahead_end_.load(std::memory_order_relaxed), (end + block - 1) / block * block);
+  // Not before half of what was asked for has been read.
+  if (window != 0 && from > end + window / 2) return {};
+  const std::uint64_t wider = std::min(std::max(window * 2, block), k_widest_window);
+  const std::uint64_t to = std::min(from + wider, (stat_.size + block - 1) / block * block);
+  std::uint64_t begin = from;
+  while (begin < to && is_block_present(parts, begin, block)) begin += block;
+  ahead_end_.store(std::max(from, to), std::memory_order_relaxed);
+  // Blocks that are present are not asked for, and do not widen the window.
+  if (begin >= to || is_over_.load(std::memory_order_relaxed)) return {};
+  window_.store(wider, std::memory_order_relaxed);
+  return {begin, to};
+}
+
+bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uint64_t at) {
+  const std::uint64_t block = parts.rules.block, begin = at / block * block, end = std::min(begin + block, stat_.size);
+  if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
+  const Chunks chunks = this->chunks(parts);
+  if (is_full() && !find(chunks, chunk_of(begin))) return false;
+  SingleFlight::Ticket ticket;
+  if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) != SingleFlight::Prefetch::mine) return true;
+  if (ticket.hold().slot == nullptr) return true;
+  const PageRun all = pages_of(begin, end);
+  for (std::uint32_t page = all.first; page < all.end;) {
+    const auto claim = find(chunks, chunk_of(begin));
+    const PageRun present = claim ? claim.present_from(page, all.end) : PageRun{page, page};
+    const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_ahead_step, base::kernel_page()) / k_chunk_page);
+    const std::uint32_t most = std::min(all.end, present.end + step);
+    const PageRun gap = claim ? claim.absent_from(present.end, most) : PageRun{page, most};
+    page = std::max(gap.end, present.end);
+    if (gap.is_empty()) continue;
+    // A program that has closed the file does not want its lock, or its mount, held up.
+    if (numbers != this->numbers()) return false;
+    if (bring(parts, {.fd = fd}, chunk_of(begin), gap) != Fetched::here) return false;
+    parts.stats().count(Counter::block_ahead, gap.count() * k_chunk_page);
+    ticket.hold().tell_progress();
+  }
+  return true;
+}
+
+}  // namespace cube::cache

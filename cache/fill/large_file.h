@@ -1,0 +1,158 @@
+// A large file that a program has open. Its number is the origin's own, and the kernel keeps the offset. Reads are answered
+// from the file's chunks in the region (region/chunks.h), whose pages come from the origin as they are read, or ahead.
+//
+// A read that finds a page absent fetches it: one fetch for each block on the node. A read that is no part of a sequence fetches
+// the pages that it asks for and no more, until a second read falls into the same block, which then comes as a whole. A file that
+// is read from one end to the other is read ahead: after each read, ahead() says how far.
+//
+// Invariants: the pages belong to a version of the file, by the stat of the open. Pages are published only if the file was of
+// that version less than 100 ms before, and if nothing has changed it through the shim. A file that was changed through the shim
+// is left to the kernel. Objects live in a static pool of the process; a forked child may go on with them. Thread safety: all of
+// it, lock-free; async-signal-safe. In a handler that interrupts a fetch nothing is fetched.
+#pragma once
+
+#include <atomic>
+#include <climits>
+#include <optional>
+#include <span>
+
+#include "cache/fill/cache_parts.h"
+#include "cache/region/chunks.h"
+
+namespace cube::cache {
+
+class FetchScope;
+
+class LargeFile {
+ public:
+  // A count of the numbers that have left the file, which a reader takes before it looks whether its number is still the file's.
+  using Numbers = std::uint32_t;
+
+  // Takes an open file of a mount: `key` is its path, `fd` its number. Null: the file is left to the kernel.
+  static LargeFile* begin(CacheParts& parts, std::string_view key, int fd);
+  // Another user of it; the last one ends it.
+  LargeFile* share() {
+    refs_.fetch_add(1, std::memory_order_relaxed);
+    return this;
+  }
+  void end();
+
+  std::uint64_t size() const { return stat_.size; }
+
+  Numbers numbers() const { return numbers_.load(std::memory_order_seq_cst); }
+  // Before a number is closed, or becomes another file. A lock of the program's ends with its last number, so the copies of
+  // numbers that are in use are waited for, a second at most.
+  void number_leaves() {
+    numbers_.fetch_add(1, std::memory_order_seq_cst);
+    if (is_locked()) [[unlikely]]
+      copies_.wait_for_none();
+  }
+
+  // The program has a lock that belongs to its open file (flock, F_OFD_SETLK), and that goes with the last number or mapping.
+  enum class Lock : std::uint32_t { flock = 1, other = 2 };
+  bool is_locked() const { return locks_.load(std::memory_order_seq_cst) != 0; }
+  // Before the lock is made; whoever has a mapping of ours for the file lets go of it.
+  void note_lock(Lock lock) { locks_.fetch_or(static_cast<std::uint32_t>(lock), std::memory_order_seq_cst); }
+  void note_unlock() { locks_.fetch_and(~static_cast<std::uint32_t>(Lock::flock), std::memory_order_seq_cst); }
+  // After a lock that was perhaps waited for: a file that another has written is the kernel's from then on.
+  void look_after_lock(CacheParts& parts, int fd);
+
+  // Counts our copies of the program's open file, for a lock of that file lasts as long as they do. seq_cst: a user counts first
+  // and looks at the locks or the numbers then; a thread that locks or closes does it the other way round.
+  class Uses {
+   public:
+    void begin() { count_.fetch_add(1, std::memory_order_seq_cst); }
+    void end();
+    void wait_for_none();
+    void forget() { count_.store(0, std::memory_order_relaxed); }
+
+   private:
+    std::atomic<std::uint32_t> count_{0}, waiters_{0};
+  };
+  // Copies of its numbers, each for the read of a block.
+  Uses& copies() { return copies_; }
+  // Mappings of our own by its numbers, only without locks.
+  Uses& own_mappings() { return own_mappings_; }
+
+  // Copies up to n bytes from `at` on, as far as they can be had without the kernel's read; they are below the file's end.
+  // -EINTR: a signal that is to end the wait, and nothing was copied.
+  long read(CacheParts& parts, int fd, Numbers numbers, std::byte* to, std::size_t n, std::uint64_t at);
+
+  // Bytes to fetch ahead after a read of [at, at + n): of a sequence of reads, the next blocks; of a second read of a block, all
+  // of it. Empty for most.
+  struct Range {
+    std::uint64_t begin = 0, end = 0;
+    bool is_empty() const { return begin >= end; }
+  };
+  Range ahead(CacheParts& parts, std::uint64_t at, std::size_t n);
+  // The block at `at`, by a number of the caller's own, unless a number has left since `numbers`. False: do not go on.
+  bool fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uint64_t at);
+  // Does this number lead to the file, and to the version that was opened?
+  bool is_version_of(int fd) const;
+
+  // The parts of [begin, end) that are present, in order, for a mapping: they stay where they are while the region lives.
+  struct Piece {
+    std::uint64_t at = 0, bytes = 0;
+    std::uint64_t in_region = 0;  // offset in the region's file
+  };
+  // How many were put into `pieces`. The range begins behind them then, and is empty where there are no more.
+  std::size_t pieces(CacheParts& parts, Range& range, std::span<Piece> pieces) const;
+  bool may_be_shown(CacheParts& parts, int fd) { return is_current(parts, fd); }
+  // May the kernel say which pages of the file it has in memory? To a stranger it says that it has all.
+  bool tells_pages() const;
+  // Copies to the chunks what the kernel has of the file in memory: `mapping` is of the file, from its byte `begin` on.
+  // `region_fd`: the region's file, for writing. How many bytes; nothing where it is of no use to go on.
+  std::optional<std::uint64_t> keep_pages(CacheParts& parts, const base::Mapping& mapping, std::uint64_t begin, int region_fd);
+
+  // The file opened anew; nothing where it is another version by now.
+  base::UniqueFd reopen() const;
+
+  // In a forked child: a thread of the parent may be at one.
+  static void forget_users();
+
+ private:
+  enum class Fetched : std::uint8_t { here, at_origin, interrupted };
+  // A fetch by a program's number, or by one of the caller's own.
+  struct By {
+    int fd = -1;
+    bool is_programs = false;
+    Numbers numbers = 0;
+    const FetchScope* scope = nullptr;
+  };
+
+  Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
+  bool is_current(CacheParts& parts, int fd);
+  bool look_again(CacheParts& parts, int fd);
+  PageRun wanted_pages(const Chunks::Claim& claim, std::uint64_t at, std::size_t n, std::uint64_t block);
+  Fetched fetch(CacheParts& parts, const By& by, std::uint64_t at, std::size_t n);
+  Fetched bring(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages);
+  class Window;
+  struct Room;
+  bool make_room(Chunks& chunks, std::uint32_t number, PageRun& pages, Room& room);
+  Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to, std::uint64_t bytes);
+  bool may_publish(CacheParts& parts, const By& by);
+  Chunks::Claim find(const Chunks& chunks, std::uint32_t number) const;
+  std::uint32_t place_of(Chunks& chunks, std::uint32_t number);
+  bool is_block_present(CacheParts& parts, std::uint64_t at, std::uint64_t block) const;
+  std::optional<std::uint64_t> keep_run(CacheParts& parts, const std::byte* from, std::uint64_t at, std::uint64_t end,
+                                        int region_fd);
+  std::uint64_t block_hash(std::uint64_t at, std::uint64_t block) const;
+
+  std::atomic<std::uint32_t> refs_{0};  // 0: it is free
+  std::atomic<Numbers> numbers_{0};
+  std::atomic<std::uint32_t> locks_{0};
+  Uses copies_, own_mappings_;
+  std::atomic<std::uint32_t> epoch_{0};        // of the file's stripe of writers, when it was looked at
+  std::atomic<std::uint64_t> region_{0};       // RegionHeader::created_ns of the region of that epoch
+  std::atomic<std::uint64_t> looked_ns_{0};    // base::coarse_monotonic_ns, when its stat was last that of this version
+  std::atomic<bool> is_over_{false};           // it was changed: the kernel's from now on
+  std::atomic<std::uint32_t> first_place_{0};  // of its first chunk, plus one; 0: not known yet
+  // They describe the sequence of reads, and serve speed alone.
+  std::atomic<std::uint64_t> next_{0}, ahead_end_{0}, window_{0};
+  std::atomic<std::uint64_t> wanted_block_{0};  // to come as a whole, plus one; 0: none
+  FileKey key_;
+  FileStat stat_{};
+  char path_[PATH_MAX] = {};
+};
+
+}  // namespace cube::cache

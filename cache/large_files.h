@@ -1,0 +1,41 @@
+// The side door of FileCache to files that are served in blocks (fill/large_file.h). Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include "cache/fill/large_file.h"
+
+namespace cube::cache {
+
+class LargeFiles {
+ public:
+  explicit LargeFiles(CacheParts& parts) : parts_(parts) {}
+
+  // Are files of this cache served so?
+  bool are_served() const { return parts_.rules.block != 0 && parts_.serves_in_parts; }
+  // A file that a program has just opened by `key`. Null: it is left to the kernel.
+  LargeFile* begin(std::string_view key, int fd) { return LargeFile::begin(parts_, key, fd); }
+  long read(LargeFile& file, int fd, LargeFile::Numbers numbers, std::byte* to, std::size_t n, std::uint64_t at) {
+    return file.read(parts_, fd, numbers, to, n, at);
+  }
+  LargeFile::Range ahead(LargeFile& file, std::uint64_t at, std::size_t n) { return file.ahead(parts_, at, n); }
+  bool fetch_ahead(LargeFile& file, int fd, LargeFile::Numbers numbers, std::uint64_t at) {
+    return file.fetch_ahead(parts_, fd, numbers, at);
+  }
+  bool fetch_ahead(LargeFile& file, int fd, std::uint64_t at) { return fetch_ahead(file, fd, file.numbers(), at); }
+  void look_after_lock(LargeFile& file, int fd) { file.look_after_lock(parts_, fd); }
+  // For mappings; see LargeFile.
+  bool may_be_shown(LargeFile& file, int fd) { return file.may_be_shown(parts_, fd); }
+  std::size_t pieces(const LargeFile& file, LargeFile::Range& range, std::span<LargeFile::Piece> into) {
+    return file.pieces(parts_, range, into);
+  }
+  std::optional<std::uint64_t> keep_pages(LargeFile& file, const base::Mapping& mapping, std::uint64_t begin, int region_fd) {
+    return file.keep_pages(parts_, mapping, begin, region_fd);
+  }
+  // The program has mapped so many bytes of pieces.
+  void note_mapped(std::uint64_t bytes) { parts_.stats().count(base::Counter::block_mapped, bytes); }
+  std::uint64_t block() const { return parts_.rules.block; }
+
+ private:
+  CacheParts& parts_;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,126 @@
+// Chunks of large files in the region. A chunk is 2 MiB of a file, from a multiple of 2 MiB on. Each of its pages of 4 KiB is
+// present or not, and each page that is present is what the file of this version held.
+//
+// A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file lie side by side where the region
+// has room for that, so that a mapping of the file takes few pieces. A place that has a chunk keeps it; only a chunk of an
+// earlier version of the same file is replaced, if nobody has a claim on it and no program has mapped it.
+// Invariants: a page that is present is never written to while the chunk has its place. Who writes an absent page holds the turn
+// for its block (single_flight.h).
+// Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
+#pragma once
+
+#include <optional>
+
+#include "cache/base/mapping.h"
+#include "cache/record/file_stat.h"
+#include "cache/region/region.h"
+
+namespace cube::cache {
+
+// A version of a file: by its path, and by what its stat says of it.
+struct FileKey {
+  std::uint64_t path = 0;
+  std::uint64_t version[2] = {};
+  friend bool operator==(const FileKey&, const FileKey&) = default;
+};
+FileKey key_of_file(std::string_view path, const FileStat& stat);
+
+// Pages of a chunk, from the first up to but not including the last.
+struct PageRun {
+  std::uint32_t first = 0, end = 0;
+  bool is_empty() const { return first >= end; }
+  std::uint32_t count() const { return end - first; }
+};
+
+class Chunks {
+ public:
+  static constexpr std::uint64_t k_page_bytes = 4096;
+  static constexpr std::uint32_t k_none = UINT32_MAX;
+
+  // A claim on a chunk: it keeps its place.
+  class Claim {
+   public:
+    Claim() = default;
+    Claim(Claim&& other) noexcept { swap(other); }
+    Claim& operator=(Claim&& other) noexcept {
+      Claim(std::move(other)).swap(*this);
+      return *this;
+    }
+    ~Claim() { release(); }
+    explicit operator bool() const { return row_ != nullptr; }
+    const std::byte* data() const { return data_; }
+    // Of its first byte, in the region's file.
+    std::uint64_t offset(const Region& region) const { return region.offset_of(data_); }
+    std::uint32_t place() const { return place_; }
+    void release() {
+      // Release: our reads of the chunk come before another file's bytes; pairs with the look at all claims in may_replace.
+      if (counter_ != nullptr) counter_->fetch_sub(1, std::memory_order_release);
+      forget();
+    }
+    // In a forked child: the claim is the parent's.
+    void forget() {
+      counter_ = nullptr;
+      row_ = nullptr;
+    }
+    // The pages from `page` on that are present, and those that are absent, up to `end`.
+    PageRun present_from(std::uint32_t page, std::uint32_t end) const { return {page, end_of_run(page, end, true)}; }
+    PageRun absent_from(std::uint32_t page, std::uint32_t end) const { return {page, end_of_run(page, end, false)}; }
+    bool has_any(const PageRun& pages) const { return end_of_run(pages.first, pages.end, false) != pages.end; }
+    // A program maps it.
+    void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
+
+   private:
+    friend class Chunks;
+    void swap(Claim& other) noexcept {
+      std::swap(counter_, other.counter_);
+      std::swap(row_, other.row_);
+      std::swap(data_, other.data_);
+      std::swap(place_, other.place_);
+    }
+    std::uint32_t end_of_run(std::uint32_t page, std::uint32_t end, bool present) const;
+
+    std::atomic<std::uint32_t>* counter_ = nullptr;
+    ChunkRow* row_ = nullptr;
+    const std::byte* data_ = nullptr;
+    std::uint32_t place_ = k_none;
+  };
+
+  explicit Chunks(Region& region) : region_(&region) {}
+
+  // Empty where there is none. `hint`: a place to look at first, or k_none.
+  Claim find(const FileKey& key, std::uint32_t number, std::uint32_t hint = k_none) const;
+  // The same, or a place for it, `wanted` if that is free. Empty: no place is left. If somebody else makes the same chunk at the
+  // same time, for another block of it, two may be made. Each has pages that the other lacks, so a caller looks for a chunk with
+  // one and the same `hint`, and asks the claim that it writes through which pages are absent.
+  Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted);
+  // A place from which on `count` places are free, for the chunks of a file.
+  std::uint32_t place_for(std::uint32_t count);
+
+  // Memory for these pages, and a writable mapping of them. The caller holds the turn for them, and none is present.
+  base::Result<base::Mapping> window(const Claim& claim, const PageRun& pages);
+  // Writes them by a number of the region's file, from memory that may not be there (EFAULT). The same holds for the caller.
+  base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages, const std::byte* from);
+  // They hold the bytes of the file.
+  void note_present(const Claim& claim, const PageRun& pages) const;
+
+  Region& region() const { return *region_; }
+
+ private:
+  Claim claim(std::uint32_t place) const;
+  bool is_of(const ChunkRow& row, const FileKey& key, std::uint32_t number) const;
+  Claim claim_if(std::uint32_t place, const FileKey& key, std::uint32_t number) const;
+  // The place is then open, and the caller's to seal or to give back.
+  bool take_place(std::uint32_t place, const FileKey& key, std::uint32_t number);
+  bool take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number);
+  void write(ChunkRow& row, const FileKey& key, std::uint32_t number) const;
+  bool insert(std::uint64_t hash, std::uint32_t place) const;
+  std::uint32_t any_place(const FileKey& key, std::uint32_t number);
+  std::uint32_t segment_of(std::uint32_t place) const { return place / region_->layout().chunks_of_segment(); }
+
+  Region* region_;
+};
+
+// Of a process that is gone: the places that it was changing are free again. The caller holds the lifecycle lock.
+void forget_chunks_of(Region& region, std::uint32_t process_slot);
+
+}  // namespace cube::cache

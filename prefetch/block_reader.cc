@@ -1,0 +1,304 @@
+#include "prefetch/block_reader.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "cache/base/clock.h"
+#include "cache/base/error_text.h"
+#include "cache/base/unique_fd.h"
+#include "prefetch/threads/background_thread.h"
+#include "prefetch/threads/event_count.h"
+
+namespace cube::prefetch {
+namespace {
+
+using cache::LargeFile;
+
+constexpr std::size_t k_threads = 4;
+constexpr std::size_t k_waiting = 64, k_mapped = 64;
+// Between two looks at what the kernel has of mapped files: as long as a look takes twenty times, and at least.
+constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000, k_pause_for_each = 20;
+constexpr std::size_t k_stack = 128 << 10;
+// Older headers lack the names.
+constexpr long k_pidfd_open = 434, k_pidfd_getfd = 438;
+
+}  // namespace
+
+// A range that waits for a thread. The plain fields are whose state it is in.
+struct BlockReader::Waiting {
+  enum class State : std::uint32_t { free, being_changed, ready };
+  std::atomic<State> state{State::free};
+  LargeFile* file = nullptr;
+  int fd = -1;
+  LargeFile::Numbers numbers = 0;
+  std::uint64_t next = 0, end = 0;
+};
+
+// Bytes of a file that a program maps.
+struct BlockReader::Mapped {
+  enum class State : std::uint32_t { free, being_changed, mapped };
+  std::atomic<State> state{State::free};
+  // The program has it no more; set in any state.
+  std::atomic<bool> is_left{false};
+  LargeFile* file = nullptr;
+  base::Mapping own;
+  std::uint64_t begin = 0;
+  // Where the program has them.
+  std::atomic<std::uintptr_t> from{0}, to{0};
+};
+
+struct BlockReader::State {
+  explicit State(cache::FileCache& of) : cache(of) {}
+
+  cache::FileCache& cache;
+  Waiting waiting[k_waiting];
+  Mapped mapped[k_mapped];
+  std::atomic<bool> is_keeping{false};         // a thread is at the mappings
+  std::atomic<std::uint64_t> next_keep_ns{0};  // base::monotonic_ns
+  std::atomic<std::uint32_t> mappings{0};
+  EventCount news, over;
+  std::atomic<bool> is_stopping{false};
+  std::atomic<std::size_t> threads{0};
+  std::atomic<bool> is_told{false};
+
+  void run();
+  bool take_turn(int process);
+  void keep_mapped();
+  std::uint64_t keep(Mapped& row, int region_fd);
+  void drop(Mapped& row);
+  void give_back(Mapped& row);
+  void let_go_of(const LargeFile& file);
+  std::uint64_t pause_ns() const;
+  base::UniqueFd copy_of(int process, const LargeFile& file, int fd, LargeFile::Numbers numbers);
+};
+
+// The program's own open file. A kernel or a sandbox that refuses that has nothing read ahead.
+base::UniqueFd BlockReader::State::copy_of(int process, const LargeFile& file, int fd, LargeFile::Numbers numbers) {
+  if (numbers != file.numbers()) return {};
+  const long copy = base::sys::raw(k_pidfd_getfd, process, fd, 0);
+  base::UniqueFd own(base::sys::failed(copy) ? -1 : static_cast<int>(copy));
+  // Then it was the file's, and not that of another.
+  return numbers == file.numbers() ? std::move(own) : base::UniqueFd();
+}
+
+// One block of a range that waits; false where there is none.
+bool BlockReader::State::take_turn(int process) {
+  for (Waiting& range : waiting) {
+    auto ready = Waiting::State::ready;
+    if (!range.state.compare_exchange_strong(ready, Waiting::State::being_changed, std::memory_order_acquire)) continue;
+    LargeFile& file = *range.file->share();
+    const std::uint64_t at = range.next;
+    const LargeFile::Numbers numbers = range.numbers;
+    file.copies().begin();
+    base::UniqueFd fd = copy_of(process, file, range.fd, numbers);
+    range.next += cache.large().block();
+    const bool is_last = !fd || range.next >= range.end;
+    if (is_last) range.file->end();
+    range.state.store(is_last ? Waiting::State::free : Waiting::State::ready, std::memory_order_release);
+    if (!is_last) news.notify();
+    if (fd) cache.large().fetch_ahead(file, fd.get(), numbers, at);
+    fd.reset();
+    file.copies().end();
+    file.end();
+    return true;
+  }
+  return false;
+}
+
+// The caller has the row.
+void BlockReader::State::drop(Mapped& row) {
+  LargeFile& file = *row.file;
+  row.own.reset();
+  file.own_mappings().end();
+  file.end();
+  mappings.fetch_sub(1, std::memory_order_relaxed);
+  row.state.store(Mapped::State::free, std::memory_order_release);
+}
+
+// The row is anybody's again.
+void BlockReader::State::give_back(Mapped& row) {
+  LargeFile& file = *row.file;
+  row.state.store(Mapped::State::mapped, std::memory_order_seq_cst);
+  // Who has locked the file meanwhile found the row in use.
+  if (file.is_locked()) let_go_of(file);
+}
+
+void BlockReader::State::let_go_of(const LargeFile& file) {
+  for (Mapped& row : mapped) {
+    auto is = Mapped::State::mapped;
+    if (!row.state.compare_exchange_strong(is, Mapped::State::being_changed, std::memory_order_seq_cst)) continue;
+    if (row.file == &file) {
+      drop(row);
+    } else {
+      row.state.store(Mapped::State::mapped, std::memory_order_release);
+    }
+  }
+}
+
+// What the kernel has of it. How many bytes were copied.
+std::uint64_t BlockReader::State::keep(Mapped& row, int region_fd) {
+  auto is = Mapped::State::mapped;
+  if (!row.state.compare_exchange_strong(is, Mapped::State::being_changed, std::memory_order_acquire)) return 0;
+  // This is the last look at one that was left before it.
+  const bool is_last = row.is_left.load(std::memory_order_acquire);
+  const auto kept = cache.large().keep_pages(*row.file, row.own, row.begin, region_fd);
+  if (is_last || !kept || is_stopping.load(std::memory_order_acquire)) {
+    drop(row);
+  } else {
+    give_back(row);
+  }
+  return kept.value_or(0);
+}
+
+void BlockReader::State::keep_mapped() {
+  if (mappings.load(std::memory_order_relaxed) == 0 || is_keeping.exchange(true, std::memory_order_acquire)) return;
+  const std::uint64_t began = base::monotonic_ns();
+  if (began >= next_keep_ns.load(std::memory_order_relaxed)) {
+    std::uint64_t kept = 0;
+    const auto region_fd = cache.region().reopen(O_RDWR);
+    for (Mapped& row : mapped) kept += region_fd ? keep(row, region_fd->get()) : 0;
+    const std::uint64_t took = base::monotonic_ns() - began;
+    const std::uint64_t pause = took * (kept != 0 ? k_pause_for_each : 2 * k_pause_for_each);
+    next_keep_ns.store(began + took + std::clamp(pause, k_least_pause_ns, k_most_pause_ns), std::memory_order_relaxed);
+  }
+  is_keeping.store(false, std::memory_order_release);
+}
+
+std::uint64_t BlockReader::State::pause_ns() const {
+  if (mappings.load(std::memory_order_relaxed) == 0) return UINT64_MAX;
+  const std::uint64_t now = base::monotonic_ns(), due = next_keep_ns.load(std::memory_order_relaxed);
+  return due > now ? due - now : k_least_pause_ns;
+}
+
+void BlockReader::State::run() {
+  lower_priority(1);
+  const long opened = base::sys::raw(k_pidfd_open, base::sys::getpid(), 0);
+  if (base::sys::failed(opened)) return;
+  const base::UniqueFd process(static_cast<int>(opened));
+  while (!is_stopping.load(std::memory_order_acquire)) {
+    const std::uint32_t seen = news.now();
+    if (take_turn(process.get())) continue;
+    keep_mapped();
+    news.wait(seen, pause_ns());
+  }
+}
+
+BlockReader* BlockReader::start(cache::FileCache& cache) {
+  try {
+    auto state = std::make_unique<State>(cache);
+    auto reader = std::unique_ptr<BlockReader>(new BlockReader(state.get()));
+    const auto body = [](void* of) {
+      auto& own = *static_cast<State*>(of);
+      // Without a table of its own, the host could close what it reads.
+      if (const auto table = take_private_fd_table(); !table) {
+        base::log(own.is_told.exchange(true) ? base::LogLevel::debug : base::LogLevel::info,
+                  "large files are not read ahead: close_range(CLOSE_RANGE_UNSHARE): {}",
+                  base::text_of_error(table.error().value));
+      } else {
+        own.run();
+      }
+      own.threads.fetch_sub(1, std::memory_order_release);
+      own.over.notify();
+    };
+    for (std::size_t i = 0; i < k_threads; ++i) {
+      state->threads.fetch_add(1, std::memory_order_relaxed);
+      const int error = start_background_thread(body, state.get(), k_stack);
+      if (error == 0) continue;
+      base::log(base::LogLevel::info, "large files are not read ahead: no thread: {}", base::text_of_error(error));
+      if (state->threads.fetch_sub(1, std::memory_order_relaxed) == 1) return nullptr;
+      break;
+    }
+    static_cast<void>(state.release());
+    return reader.release();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void BlockReader::submit(LargeFile& file, int fd, LargeFile::Numbers numbers, const LargeFile::Range& range) {
+  for (Waiting& free : state_->waiting) {
+    auto none = Waiting::State::free;
+    if (!free.state.compare_exchange_strong(none, Waiting::State::being_changed, std::memory_order_acquire)) continue;
+    free.file = file.share();
+    free.fd = fd;
+    free.numbers = numbers;
+    free.next = range.begin;
+    free.end = range.end;
+    free.state.store(Waiting::State::ready, std::memory_order_release);
+    state_->news.notify();
+    return;
+  }
+}
+
+bool BlockReader::keep_mapped(LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has) {
+  for (Mapped& row : state_->mapped) {
+    auto none = Mapped::State::free;
+    if (!row.state.compare_exchange_strong(none, Mapped::State::being_changed, std::memory_order_acquire)) continue;
+    row.file = file.share();
+    row.own = std::move(own);
+    row.begin = begin;
+    const auto from = reinterpret_cast<std::uintptr_t>(program_has);
+    row.from.store(from, std::memory_order_relaxed);
+    row.to.store(from + row.own.size(), std::memory_order_relaxed);
+    row.is_left.store(false, std::memory_order_relaxed);
+    state_->mappings.fetch_add(1, std::memory_order_relaxed);
+    state_->give_back(row);
+    state_->news.notify();
+    return true;
+  }
+  return false;
+}
+
+void BlockReader::let_go_of(LargeFile& file) {
+  state_->let_go_of(file);
+  // A thread may be at it, which sees the lock.
+  file.own_mappings().wait_for_none();
+}
+
+void BlockReader::unmapped(const void* at, std::size_t length) {
+  const auto from = reinterpret_cast<std::uintptr_t>(at);
+  bool is_any = false;
+  for (Mapped& row : state_->mapped) {
+    if (row.state.load(std::memory_order_acquire) == Mapped::State::free) continue;
+    if (from >= row.to.load(std::memory_order_relaxed) || from + length <= row.from.load(std::memory_order_relaxed)) continue;
+    is_any |= !row.is_left.exchange(true, std::memory_order_acq_rel);
+  }
+  if (!is_any) return;
+  state_->next_keep_ns.store(0, std::memory_order_relaxed);
+  state_->news.notify();
+}
+
+void BlockReader::stop(unsigned patience_ms) {
+  State& state = *state_;
+  state.is_stopping.store(true, std::memory_order_release);
+  state.news.notify();
+  const std::uint64_t until = base::monotonic_ns() + patience_ms * base::k_ns_per_ms;
+  for (auto seen = state.over.now(); state.threads.load(std::memory_order_acquire) != 0; seen = state.over.now()) {
+    const std::uint64_t now = base::monotonic_ns();
+    if (now >= until) break;
+    state.over.wait(seen, until - now);
+  }
+  for (Waiting& range : state_->waiting) {
+    auto ready = Waiting::State::ready;
+    if (range.state.compare_exchange_strong(ready, Waiting::State::being_changed, std::memory_order_acquire)) range.file->end();
+  }
+  // A row in use is that of a thread that hangs.
+  for (Mapped& row : state_->mapped) {
+    auto is = Mapped::State::mapped;
+    if (row.state.compare_exchange_strong(is, Mapped::State::being_changed, std::memory_order_acquire)) state_->drop(row);
+  }
+}
+
+void BlockReader::forget() {
+  for (Waiting& range : state_->waiting) {
+    if (range.state.load(std::memory_order_relaxed) == Waiting::State::ready) range.file->end();
+  }
+  for (Mapped& row : state_->mapped) {
+    // The mapping is not here (MADV_DONTFORK).
+    row.own.forget();
+    if (row.state.load(std::memory_order_relaxed) == Mapped::State::mapped) row.file->end();
+  }
+}
+
+}  // namespace cube::prefetch

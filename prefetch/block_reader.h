@@ -1,0 +1,42 @@
+// The threads of this process that read large files ahead of the program (cache/fill/large_file.h). They take no signals, have a
+// low priority and an fd table of their own. They read each file by a copy of the program's number, which lives for one read
+// alone, and which a close of a locked file waits for: so no lock of the program's lasts longer than the program wants, and no
+// page of the kernel is dropped, as FUSE does at each open. Life: start() once for each FileCache; stop() ends them, and leaves
+// behind those that hang in the origin. A forked child has no such thread, and calls forget(). Thread safety: all of it, but stop
+// and forget once. submit is lock-free and async-signal-safe.
+#pragma once
+
+#include "cache/file_cache.h"
+
+namespace cube::prefetch {
+
+class BlockReader {
+ public:
+  // Null where there can be no thread; the log says why. Never freed: its threads may be left behind.
+  static BlockReader* start(cache::FileCache& cache);
+  // Without effect if too much is waiting already.
+  // `fd`: a number of the file, if `numbers` have not left it meanwhile.
+  void submit(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
+  // A program maps these bytes of the file, and the kernel reads them: what it has read is copied for the next time. `own` is a
+  // mapping of the same bytes. `program_has`: where the program has them; see unmapped().
+  // The caller has counted it as one of the file's own mappings, and does so on if there is no room for it (false).
+  bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has);
+  // A lock of the file is to be made: no mapping of it stays, unless a thread hangs in one for more than a second.
+  void let_go_of(cache::LargeFile& file);
+  // The program has these pages no more. What has been read by then is still copied.
+  void unmapped(const void* at, std::size_t length);
+  void stop(unsigned patience_ms);
+  void forget();
+
+  // For a leak checker, as FileCache::former.
+  BlockReader* former = nullptr;
+
+ private:
+  struct State;
+  struct Waiting;
+  struct Mapped;
+  explicit BlockReader(State* state) : state_(state) {}
+  State* state_;
+};
+
+}  // namespace cube::prefetch

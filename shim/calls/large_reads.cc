@@ -1,0 +1,159 @@
+#include "shim/calls/large_reads.h"
+
+#include <algorithm>
+#include <climits>
+
+#include "shim/attachment.h"
+#include "shim/background.h"
+#include "shim/calls/user_pointer.h"
+
+namespace cube::shim::large_reads {
+namespace {
+
+namespace sys = base::sys;
+
+constexpr std::size_t k_most_bytes = 0x7ffff000;  // what the kernel moves in one call
+
+struct Parts {
+  const struct ::iovec* parts;
+  int count;
+};
+
+// What fits into the parts; nothing where the kernel is to tell what is wrong with them.
+std::optional<std::size_t> total_of(const Parts& to) {
+  if (to.count <= 0 || to.count > IOV_MAX || is_bad_pointer(to.parts, sizeof *to.parts * static_cast<std::size_t>(to.count)))
+    return {};
+  std::size_t total = 0;
+  for (int i = 0; i < to.count; ++i) {
+    const struct ::iovec& part = to.parts[i];
+    if (static_cast<ssize_t>(part.iov_len) < 0 || is_bad_range(part.iov_base, part.iov_len)) return {};
+    if (part.iov_base == nullptr && part.iov_len != 0) return {};
+    total += std::min(part.iov_len, k_most_bytes - total);
+  }
+  return total;
+}
+
+// A file that has changed may have another length.
+bool may_be_shown(OpenFile& file, int fd) {
+  cache::FileCache* const cache = process::is_active() ? attachment::cache() : nullptr;
+  return cache != nullptr && cache->large().may_be_shown(*file.large, fd);
+}
+
+// Is this number the file's from the moment at which `numbers` was taken, unless that counts on?
+bool is_number_of(int fd, const OpenFile& file) { return g_fds.acquire_kind(fd, RowKind::large).get() == &file; }
+
+// By the number. If another thread gives the number to another file meanwhile, the read goes on, as in the kernel.
+long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
+  const cache::LargeFile::Numbers numbers = file.large->numbers();
+  const bool is_its = is_number_of(fd, file);
+  const long got = is_its ? sys::pread(fd, to, n, static_cast<std::int64_t>(at)) : -EBADF;
+  if (is_its && numbers == file.large->numbers()) return got;
+  const base::UniqueFd again = file.large->reopen();
+  if (again) return sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
+  // One of several numbers was closed, or this one, and the file cannot be opened any more.
+  return is_its && is_number_of(fd, file) ? got : -EBADF;
+}
+
+// Bytes [at, at + n) of the file into the parts, which have room for them: how many came, or -errno where none did.
+long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
+  cache::FileCache* const cache = attachment::cache();
+  cache::LargeFile& large = *file.large;
+  // Before the number is known to be the file's.
+  const cache::LargeFile::Numbers numbers = large.numbers();
+  std::size_t done = 0;
+  for (int i = 0; i < to.count && done < n; ++i) {
+    auto* const bytes = static_cast<std::byte*>(to.parts[i].iov_base);
+    const std::size_t wanted = std::min(to.parts[i].iov_len, n - done);
+    std::size_t got = 0;
+    if (cache != nullptr && is_number_of(fd, file)) {
+      const long answer = cache->large().read(large, fd, numbers, bytes, wanted, at + done);
+      if (answer < 0 && done == 0) return answer;
+      got = answer > 0 ? static_cast<std::size_t>(answer) : 0;
+      file.count(got);
+    }
+    while (got < wanted) {
+      const long rest = read_origin(file, fd, bytes + got, wanted - got, at + done + got);
+      if (rest < 0 && done + got == 0) return rest;
+      if (rest <= 0) return static_cast<long>(done + got);
+      got += static_cast<std::size_t>(rest);
+    }
+    done += got;
+  }
+  if (cache != nullptr) {
+    const cache::LargeFile::Range range = cache->large().ahead(large, at, done);
+    if (!range.is_empty()) background::read_ahead(large, fd, numbers, range);
+  }
+  return static_cast<long>(done);
+}
+
+Answer read_at_offset(int fd, const Parts& to) {
+  const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
+  if (!file) return {};
+  const auto total = total_of(to);
+  if (!total || *total == 0 || !may_be_shown(*file, fd)) return {};
+  const auto n = static_cast<std::int64_t>(*total);
+  const std::int64_t size = static_cast<std::int64_t>(file->large->size());
+  // The look at the file took its time, and another file has an offset of its own.
+  if (!is_number_of(fd, *file)) return {};
+  const long end = sys::lseek(fd, n, SEEK_CUR);
+  if (sys::failed(end)) return {};
+  const std::int64_t at = end - n, granted = std::clamp<std::int64_t>(size - at, 0, n);
+  // At once, for others may seek while the bytes come.
+  if (granted < n) sys::lseek(fd, granted - n, SEEK_CUR);
+  // Behind its end the file may have grown.
+  if (granted == 0) return {};
+  const long got = copy(*file, fd, to, static_cast<std::uint64_t>(at), static_cast<std::size_t>(granted));
+  const std::int64_t moved = got > 0 ? got : 0;
+  // The number may be another file's by now, whose offset is its own.
+  if (moved < granted && is_number_of(fd, *file)) sys::lseek(fd, moved - granted, SEEK_CUR);
+  return got;
+}
+
+Answer read_at(int fd, const Parts& to, std::int64_t at) {
+  const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
+  if (!file || at < 0) return {};
+  const auto total = total_of(to);
+  if (!total || *total == 0 || !may_be_shown(*file, fd)) return {};
+  const auto from = static_cast<std::uint64_t>(at), size = file->large->size();
+  if (from >= size) return {};
+  return copy(*file, fd, to, from, std::min<std::uint64_t>(*total, size - from));
+}
+
+}  // namespace
+
+bool serve(int fd, std::string_view key, bool close_on_exec) {
+  cache::FileCache* const cache = attachment::attached_cache();
+  if (cache == nullptr) return false;
+  // Libc's own streams read 0 to 2 by calls that pass us by.
+  if (!cache->large().are_served() || !g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
+  OpenFileRef file = open_files::make();
+  if (!file) return false;
+  file->kind = OpenFile::Kind::large;
+  file->large = cache->large().begin(key, fd);
+  if (file->large == nullptr) {
+    file->kind = OpenFile::Kind::served;
+    return false;
+  }
+  g_fds.set(fd, RowKind::large, std::move(file), close_on_exec);
+  background::offer_to_read_ahead(*cache);
+  return true;
+}
+
+Answer read_slow(int fd, void* to, std::size_t n) {
+  if (is_bad_range(to, n)) return {};
+  const struct ::iovec part = {to, std::min(n, k_most_bytes)};
+  return read_at_offset(fd, {&part, 1});
+}
+
+Answer pread_slow(int fd, void* to, std::size_t n, std::int64_t at) {
+  std::int64_t end = 0;
+  if (is_bad_range(to, n) || __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end)) return {};
+  const struct ::iovec part = {to, std::min(n, k_most_bytes)};
+  return read_at(fd, {&part, 1}, at);
+}
+
+Answer readv_slow(int fd, const struct ::iovec* parts, int count) { return read_at_offset(fd, {parts, count}); }
+
+Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at) { return read_at(fd, {parts, count}, at); }
+
+}  // namespace cube::shim::large_reads

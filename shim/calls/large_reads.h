@@ -1,0 +1,35 @@
+// Reads of a large file, whose number is the origin's own (cache/fill/large_file.h). The kernel keeps the offset: one lseek
+// claims the bytes of a read, for all processes that share the open file. Each function returns nothing where libc is to do the
+// call: the number is no large file, or the read begins at the file's end, or has wrong arguments. Thread safety: all of it;
+// async-signal-safe.
+#pragma once
+
+#include <sys/uio.h>
+
+#include "shim/calls/file_calls.h"
+
+namespace cube::shim::large_reads {
+
+using file_calls::Answer;
+
+// The number has just been opened by this path, and has no row. True: it is a large file from now on.
+bool serve(int fd, std::string_view key, bool close_on_exec);
+
+Answer read_slow(int fd, void* to, std::size_t n);
+Answer pread_slow(int fd, void* to, std::size_t n, std::int64_t at);
+Answer readv_slow(int fd, const struct ::iovec* parts, int count);
+Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at);
+
+inline bool is_large(int fd) { return g_fds.kind(fd) == RowKind::large; }
+inline Answer read(int fd, void* to, std::size_t n) { return is_large(fd) ? read_slow(fd, to, n) : Answer{}; }
+inline Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
+  return is_large(fd) ? pread_slow(fd, to, n, at) : Answer{};
+}
+inline Answer readv(int fd, const struct ::iovec* parts, int count) {
+  return is_large(fd) ? readv_slow(fd, parts, count) : Answer{};
+}
+inline Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
+  return is_large(fd) ? preadv_slow(fd, parts, count, at) : Answer{};
+}
+
+}  // namespace cube::shim::large_reads

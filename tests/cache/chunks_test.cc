@@ -1,0 +1,176 @@
+// The places of chunks in the region: who gets which, what is found, and what others leave behind.
+#include "cache/region/chunks.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "cache/region/segments.h"
+#include "tests/support/child.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr FileKey k_file{1, {2, 3}}, k_other{4, {5, 6}}, k_next_version{1, {7, 8}};
+
+// 2 MiB segments, each for one chunk.
+struct ChunksTest : testing::Test {
+  tests::TestRegion region{24 * tests::k_mib};
+  Chunks chunks{*region};
+
+  std::uint32_t places() const { return resident_segments(*region) * region->layout().chunks_of_segment(); }
+  void fill(const Chunks::Claim& claim, const PageRun& pages, char with) {
+    const auto window = chunks.window(claim, pages);
+    ASSERT_TRUE(window);
+    std::memset(window->data(), with, pages.count() * Chunks::k_page_bytes);
+    chunks.note_present(claim, pages);
+  }
+  void fill_region(const FileKey& key) {
+    for (std::uint32_t number = 0; number < places(); ++number) ASSERT_TRUE(chunks.make(key, number, Chunks::k_none)) << number;
+  }
+  SegmentWord word(std::uint32_t place) const { return SegmentWord::of_word(region->chunk_row(place).word.load()); }
+  void set_word(std::uint32_t place, SegmentState state, std::uint32_t owner) const {
+    region->chunk_row(place).word.store(SegmentWord{state, owner, word(place).generation}.as_word());
+  }
+};
+
+TEST_F(ChunksTest, ChunkIsFoundWithThePagesThatArePresent) {
+  EXPECT_FALSE(chunks.find(k_file, 0));
+  fill(chunks.make(k_file, 3, Chunks::k_none), {5, 7}, 'x');
+  const auto found = chunks.find(k_file, 3);
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found.present_from(0, 512).is_empty());
+  EXPECT_EQ(found.absent_from(0, 512).end, 5U);
+  EXPECT_EQ(found.present_from(5, 512).end, 7U);
+  EXPECT_EQ(found.absent_from(7, 512).end, 512U);
+  EXPECT_EQ(static_cast<char>(found.data()[5 * Chunks::k_page_bytes]), 'x');
+  EXPECT_FALSE(chunks.find(k_file, 2));
+  EXPECT_FALSE(chunks.find(k_next_version, 3));
+}
+
+TEST_F(ChunksTest, RunsOfPagesGoOnFromWordToWord) {
+  const auto claim = chunks.make(k_file, 0, Chunks::k_none);
+  fill(claim, {60, 70}, 'a');
+  fill(claim, {128, 512}, 'b');
+  EXPECT_EQ(claim.present_from(60, 512).end, 70U);
+  EXPECT_EQ(claim.present_from(60, 65).end, 65U);
+  EXPECT_EQ(claim.absent_from(70, 512).end, 128U);
+  EXPECT_EQ(claim.present_from(128, 512).end, 512U);
+  EXPECT_TRUE(claim.has_any({69, 128}));
+  EXPECT_FALSE(claim.has_any({70, 128}));
+}
+
+TEST_F(ChunksTest, SecondMakerGetsTheSameChunk) {
+  const auto first = chunks.make(k_file, 0, Chunks::k_none);
+  EXPECT_EQ(chunks.make(k_file, 0, Chunks::k_none).place(), first.place());
+}
+
+TEST_F(ChunksTest, TwoFilesGetPlacesSideBySideOfTheirOwn) {
+  const std::uint32_t first = chunks.place_for(3), second = chunks.place_for(3);
+  ASSERT_NE(first, Chunks::k_none);
+  ASSERT_NE(second, Chunks::k_none);
+  EXPECT_TRUE(first + 3 <= second || second + 3 <= first);
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    EXPECT_EQ(chunks.make(k_file, number, first + number).place(), first + number);
+    EXPECT_EQ(chunks.make(k_other, number, second + number).place(), second + number);
+  }
+}
+
+TEST_F(ChunksTest, WantedPlaceOfAnotherIsNotTaken) {
+  const auto first = chunks.make(k_file, 0, 1);
+  const auto second = chunks.make(k_other, 0, first.place());
+  ASSERT_TRUE(second);
+  EXPECT_NE(second.place(), first.place());
+}
+
+TEST_F(ChunksTest, SegmentOfChunksIsForNobodyElse) {
+  fill_region(k_file);
+  EXPECT_FALSE(lease_segment(*region, 1));
+  EXPECT_FALSE(chunks.make(k_other, 0, Chunks::k_none));
+}
+
+TEST_F(ChunksTest, NextVersionTakesThePlacesOfTheFormer) {
+  fill_region(k_file);
+  const auto claim = chunks.make(k_next_version, 0, Chunks::k_none);
+  ASSERT_TRUE(claim);
+  EXPECT_FALSE(claim.has_any({0, 512}));
+  std::uint32_t left = 0;
+  for (std::uint32_t number = 0; number < places(); ++number) left += chunks.find(k_file, number) ? 1 : 0;
+  EXPECT_EQ(left, places() - 1);
+}
+
+TEST_F(ChunksTest, ClaimedChunkKeepsItsPlace) {
+  fill_region(k_file);
+  std::vector<Chunks::Claim> claims;
+  for (std::uint32_t number = 0; number < places(); ++number) claims.push_back(chunks.find(k_file, number));
+  EXPECT_FALSE(chunks.make(k_next_version, 0, Chunks::k_none));
+  claims.pop_back();
+  EXPECT_TRUE(chunks.make(k_next_version, 0, Chunks::k_none));
+}
+
+TEST_F(ChunksTest, ClaimOfAnotherProcessKeepsThePlace) {
+  fill_region(k_file);
+  EXPECT_EQ(tests::run_in_child([&] {
+              Region* const own = tests::attach(region.options);
+              CHILD_CHECK(own != nullptr);
+              Chunks theirs(*own);
+              std::vector<Chunks::Claim> claims;
+              for (std::uint32_t number = 0; number < places(); ++number) claims.push_back(theirs.find(k_file, number));
+              CHILD_CHECK(!chunks.make(k_next_version, 0, Chunks::k_none));
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(ChunksTest, MappedChunkKeepsItsPlace) {
+  fill_region(k_file);
+  for (std::uint32_t number = 0; number < places(); ++number) chunks.find(k_file, number).note_mapped();
+  EXPECT_FALSE(chunks.make(k_next_version, 0, Chunks::k_none));
+}
+
+TEST_F(ChunksTest, PlaceThatADeadProcessWasNamingIsFreeAgain) {
+  const std::uint32_t place = chunks.make(k_file, 0, Chunks::k_none).place();
+  tests::Child child([&] {
+    Region* const own = tests::attach(region.options);
+    CHILD_CHECK(own != nullptr);
+    set_word(place, SegmentState::open, own->own_slot());
+    raise(SIGKILL);
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), -SIGKILL);
+  region->reap();
+  EXPECT_EQ(word(place).state, SegmentState::free);
+  EXPECT_FALSE(chunks.find(k_file, 0));
+  EXPECT_EQ(chunks.make(k_other, 0, place).place(), place);
+}
+
+TEST_F(ChunksTest, ChunkThatADeadProcessWasLookingAtIsAsBefore) {
+  const auto claim = chunks.make(k_file, 0, Chunks::k_none);
+  fill(claim, {0, 1}, 'a');
+  tests::Child child([&] {
+    Region* const own = tests::attach(region.options);
+    CHILD_CHECK(own != nullptr);
+    set_word(claim.place(), SegmentState::evicting, own->own_slot());
+    raise(SIGKILL);
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), -SIGKILL);
+  EXPECT_FALSE(chunks.find(k_file, 0));
+  region->reap();
+  const auto found = chunks.find(k_file, 0);
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found.has_any({0, 1}));
+}
+
+TEST_F(ChunksTest, BytesOfABucketThatNobodyWroteLeadNowhere) {
+  for (std::uint32_t i = 0; i < region->layout().chunk_bucket_count(); ++i) {
+    for (auto& slot : region->chunk_bucket(i).slots) slot.store(0xfffffff0U);
+  }
+  EXPECT_FALSE(chunks.find(k_file, 0));
+  EXPECT_FALSE(chunks.make(k_file, 0, Chunks::k_none));
+}
+
+}  // namespace
+}  // namespace cube::cache

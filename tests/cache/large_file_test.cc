@@ -1,0 +1,295 @@
+// A large file without the program: what its reads fetch, publish and leave to the kernel.
+#include "cache/fill/large_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <string>
+
+#include "cache/base/clock.h"
+#include "cache/file_cache.h"
+#include "cache/region/fetch_scope.h"
+#include "cache/region/segments.h"
+#include "cache/region/writers.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+constexpr std::uint64_t k_block = 64 << 10, k_page_of_file = 4096;
+constexpr std::size_t k_size = 5'000'001;
+
+std::string content_of(char seed) {
+  std::string text(k_size, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(static_cast<std::size_t>(seed) + i / 777 + i);
+  return text;
+}
+
+struct LargeFileTest : testing::Test {
+  tests::TempDir dir;
+  tests::TestCache cache{64 * tests::k_mib, [](base::Config& config) {
+                           config.max_file = 100'000;
+                           config.block = k_block;
+                         }};
+  const std::string data = content_of('a');
+  const std::string path = dir.write("f", data);
+  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  LargeFile* file = cache->large().begin(path, fd);
+
+  void TearDown() override {
+    if (file != nullptr) file->end();
+    close(fd);
+  }
+  LargeFiles& large() const { return cache->large(); }
+  // The bytes that were answered.
+  std::string read(std::uint64_t at, std::size_t n) const {
+    std::string bytes(n, '?');
+    const long got = large().read(*file, fd, file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
+    bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return bytes;
+  }
+  std::uint64_t count(Counter counter) const { return cache->stats().counters[static_cast<std::size_t>(counter)].load(); }
+  // The time after which the file is looked at again before its bytes are shown.
+  static void let_the_look_be_old() {
+    const std::uint64_t until = base::coarse_monotonic_ns() + 150'000'000;
+    while (base::coarse_monotonic_ns() < until) sched_yield();
+  }
+};
+
+TEST_F(LargeFileTest, SmallFileIsNotServedSo) {
+  const std::string small = dir.write("small", "bytes");
+  const int other = open(small.c_str(), O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(large().begin(small, other), nullptr);
+  close(other);
+}
+
+TEST_F(LargeFileTest, ReadFetchesItsPagesAndNoMore) {
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(read(5000, 100), data.substr(5000, 100));
+  EXPECT_EQ(count(Counter::origin_bytes), k_page_of_file);
+  EXPECT_EQ(read(3 * k_block + 4000, 200), data.substr(3 * k_block + 4000, 200));
+  EXPECT_EQ(count(Counter::origin_bytes), 3 * k_page_of_file);
+}
+
+TEST_F(LargeFileTest, SecondReadIsFromMemory) {
+  const std::string first = read(1'900'000, 400'000);
+  EXPECT_EQ(first, data.substr(1'900'000, 400'000));
+  const std::uint64_t reads = count(Counter::origin_reads);
+  EXPECT_EQ(read(1'900'000, 400'000), first);
+  EXPECT_EQ(count(Counter::origin_reads), reads);
+  EXPECT_EQ(count(Counter::block_hits), 1U);
+  EXPECT_EQ(count(Counter::block_misses), 1U);
+}
+
+TEST_F(LargeFileTest, OtherOpenOfTheSameVersionHasItsPages) {
+  read(0, 100);
+  const int again = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  LargeFile* const other = large().begin(path, again);
+  ASSERT_NE(other, nullptr);
+  std::array<std::byte, 100> bytes;
+  const std::uint64_t reads = count(Counter::origin_reads);
+  EXPECT_EQ(large().read(*other, again, other->numbers(), bytes.data(), bytes.size(), 0), 100);
+  EXPECT_EQ(count(Counter::origin_reads), reads);
+  other->end();
+  close(again);
+}
+
+TEST_F(LargeFileTest, LastPageIsFilledWithZeros) {
+  EXPECT_EQ(read(k_size - 10, 10), data.substr(k_size - 10));
+  std::array<LargeFile::Piece, 4> pieces;
+  LargeFile::Range all{0, (k_size + 4095) / 4096 * 4096};
+  ASSERT_EQ(large().pieces(*file, all, pieces), 1U);
+  const Region& region = cache->region();
+  const std::byte* const page = region.segment(0) + (pieces[0].in_region - region.layout().data);
+  for (std::size_t i = k_size % 4096; i < 4096; ++i) ASSERT_EQ(page[i], std::byte{0}) << i;
+}
+
+TEST_F(LargeFileTest, SequenceIsReadAheadInWideningWindows) {
+  EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
+  const auto first = large().ahead(*file, 4096, 4096);
+  EXPECT_EQ(first.begin, k_block);
+  EXPECT_EQ(first.end, 2 * k_block);
+  const auto second = large().ahead(*file, 8192, 2 * k_block - 8192);
+  EXPECT_EQ(second.begin, 2 * k_block);
+  EXPECT_EQ(second.end, 4 * k_block);
+  EXPECT_TRUE(large().ahead(*file, 2 * k_block, 10).is_empty());
+  EXPECT_TRUE(large().ahead(*file, 1'000'000, 10).is_empty());
+}
+
+TEST_F(LargeFileTest, NothingIsAskedForThatIsPresent) {
+  for (std::uint64_t at = 0; at < k_size; at += k_block) read(at, std::min<std::size_t>(k_block, k_size - at));
+  for (std::uint64_t at = 0; at < k_size; at += k_block) EXPECT_TRUE(large().ahead(*file, at, k_block).is_empty()) << at;
+}
+
+TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
+  read(k_block + 8192, 100);
+  EXPECT_TRUE(large().ahead(*file, k_block + 8192, 100).is_empty());
+  read(k_block + 40960, 100);
+  const auto wanted = large().ahead(*file, k_block + 40960, 100);
+  EXPECT_EQ(wanted.begin, k_block);
+  EXPECT_EQ(wanted.end, 2 * k_block);
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, wanted.begin));
+  const std::uint64_t reads = count(Counter::origin_reads);
+  EXPECT_EQ(read(k_block, k_block), data.substr(k_block, k_block));
+  EXPECT_EQ(count(Counter::origin_reads), reads);
+}
+
+TEST_F(LargeFileTest, FetchAheadAtTheEndOfTheFile) {
+  const std::uint64_t last = k_size / k_block * k_block;
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, last));
+  EXPECT_FALSE(large().fetch_ahead(*file, fd, last + k_block));
+  const std::uint64_t reads = count(Counter::origin_reads);
+  EXPECT_EQ(read(last, k_size - last), data.substr(last));
+  EXPECT_EQ(count(Counter::origin_reads), reads);
+}
+
+TEST_F(LargeFileTest, ChangeThroughTheShimLeavesTheFileToTheKernel) {
+  EXPECT_EQ(read(0, 100).size(), 100U);
+  const auto stat = stat_fd(fd);
+  cache->changes().writing_begins(path, *stat);
+  EXPECT_EQ(read(0, 100), "");
+  cache->changes().writing_ends(*stat);
+  EXPECT_EQ(read(0, 100), "");
+}
+
+TEST_F(LargeFileTest, ChangeOfAnotherFileOfTheStripeIsNoChange) {
+  EXPECT_EQ(read(0, 100).size(), 100U);
+  const auto stat = stat_fd(fd);
+  writer_stripe_of(cache->region(), *stat).epoch.fetch_add(1);
+  EXPECT_EQ(read(0, 100).size(), 100U);
+}
+
+TEST_F(LargeFileTest, FileThatIsBeingWrittenIsNotServed) {
+  const auto stat = stat_fd(fd);
+  cache->changes().writing_begins(path, *stat);
+  EXPECT_EQ(large().begin(path, fd), nullptr);
+  cache->changes().writing_ends(*stat);
+}
+
+TEST_F(LargeFileTest, BytesOfAnotherVersionAreNotPublished) {
+  let_the_look_be_old();
+  ASSERT_TRUE(tests::TempDir::write_file(path, content_of('b')));
+  EXPECT_EQ(read(0, 100), "");
+  EXPECT_EQ(count(Counter::origin_bytes), k_page_of_file);
+  const int again = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  LargeFile* const other = large().begin(path, again);
+  ASSERT_NE(other, nullptr);
+  std::string bytes(100, '?');
+  EXPECT_EQ(large().read(*other, again, other->numbers(), reinterpret_cast<std::byte*>(bytes.data()), 100, 0), 100);
+  EXPECT_EQ(bytes, content_of('b').substr(0, 100));
+  other->end();
+  close(again);
+}
+
+TEST_F(LargeFileTest, FileThatHasBecomeShorterIsTheKernels) {
+  ASSERT_EQ(truncate(path.c_str(), 1000), 0);
+  EXPECT_EQ(read(k_size - 100, 100), "");
+  EXPECT_EQ(read(0, 5000), "");
+}
+
+TEST_F(LargeFileTest, NumberThatHasLeftPublishesNothing) {
+  const auto before = file->numbers();
+  file->number_leaves();
+  std::array<std::byte, 100> bytes;
+  EXPECT_EQ(large().read(*file, fd, before, bytes.data(), bytes.size(), 0), 0);
+  EXPECT_EQ(read(0, 100), data.substr(0, 100));
+}
+
+// For the handler of the next test.
+LargeFileTest* g_test = nullptr;
+long g_present = 0, g_absent = 0;
+
+TEST_F(LargeFileTest, HandlerThatInterruptsAFetchFetchesNothing) {
+  read(0, 100);
+  g_test = this;
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    static std::byte bytes[100];
+    const LargeFileTest& test = *g_test;
+    g_present = test.large().read(*test.file, test.fd, test.file->numbers(), bytes, sizeof bytes, 0);
+    g_absent = test.large().read(*test.file, test.fd, test.file->numbers(), bytes, sizeof bytes, 1'000'000);
+  };
+  struct sigaction before {};
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  {
+    const FetchScope scope;
+    raise(SIGUSR1);
+  }
+  EXPECT_EQ(g_present, 100);
+  EXPECT_EQ(g_absent, 0);
+  raise(SIGUSR1);
+  EXPECT_EQ(g_absent, 100);
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_F(LargeFileTest, MappingIsMadeOfWhatIsPresent) {
+  read(0, 3 * k_block);
+  read(3'000'000, 100);
+  std::array<LargeFile::Piece, 8> pieces;
+  LargeFile::Range all{0, (k_size + 4095) / 4096 * 4096};
+  ASSERT_EQ(large().pieces(*file, all, pieces), 2U);
+  EXPECT_TRUE(all.is_empty());
+  EXPECT_EQ(pieces[0].at, 0U);
+  EXPECT_EQ(pieces[0].bytes, 3 * k_block);
+  EXPECT_EQ(pieces[1].at, 3'000'000 / 4096 * 4096U);
+  EXPECT_EQ(pieces[1].bytes, k_page_of_file);
+}
+
+TEST_F(LargeFileTest, WholeFileIsOnePieceOverAllItsChunks) {
+  for (std::uint64_t at = 0; at < k_size; at += 1'000'000) read(at, std::min<std::size_t>(1'000'000, k_size - at));
+  std::array<LargeFile::Piece, 2> pieces;
+  LargeFile::Range all{0, (k_size + 4095) / 4096 * 4096};
+  ASSERT_EQ(large().pieces(*file, all, pieces), 1U);
+  EXPECT_EQ(pieces[0].bytes, (k_size + 4095) / 4096 * 4096);
+}
+
+TEST_F(LargeFileTest, PiecesThatDoNotFitAreToldWithTheNextCall) {
+  for (std::uint64_t at = 0; at < 1'000'000; at += 2 * k_block) read(at, 100);
+  std::array<LargeFile::Piece, 3> pieces;
+  LargeFile::Range range{0, 1 << 20};
+  std::size_t all = 0;
+  while (!range.is_empty()) all += large().pieces(*file, range, pieces);
+  EXPECT_EQ(all, 8U);
+}
+
+TEST_F(LargeFileTest, PagesThatTheKernelHasAreKept) {
+  auto mapping = base::Mapping::shared(fd, 0, (k_size + 4095) / 4096 * 4096, PROT_READ);
+  ASSERT_TRUE(mapping);
+  // Written just now: all of it is in memory.
+  const auto region_fd = cache->region().reopen(O_RDWR);
+  ASSERT_TRUE(region_fd);
+  const auto kept = large().keep_pages(*file, *mapping, 0, region_fd->get());
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(*kept, (k_size + 4095) / 4096 * 4096);
+  EXPECT_EQ(read(123'456, 1'000'000), data.substr(123'456, 1'000'000));
+  EXPECT_EQ(count(Counter::origin_bytes), 0U);
+  EXPECT_EQ(large().keep_pages(*file, *mapping, 0, region_fd->get()), 0U);
+}
+
+TEST_F(LargeFileTest, PagesOfAnotherVersionAreNotKept) {
+  auto mapping = base::Mapping::shared(fd, 0, 1 << 20, PROT_READ);
+  const auto region_fd = cache->region().reopen(O_RDWR);
+  ASSERT_TRUE(mapping && region_fd);
+  let_the_look_be_old();
+  ASSERT_TRUE(tests::TempDir::write_file(path, content_of('b')));
+  EXPECT_FALSE(large().keep_pages(*file, *mapping, 0, region_fd->get()));
+  EXPECT_EQ(count(Counter::block_kept), 0U);
+}
+
+TEST_F(LargeFileTest, RegionWithoutRoomLeavesReadsToTheKernel) {
+  while (lease_segment(cache->region(), 1)) {
+  }
+  EXPECT_EQ(read(0, 100), "");
+  EXPECT_EQ(count(Counter::block_misses), 1U);
+}
+
+}  // namespace
+}  // namespace cube::cache

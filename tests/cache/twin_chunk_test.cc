@@ -1,0 +1,104 @@
+// A chunk that two have made at the same time, and the reads of a file that finds the one or the other.
+#include "cache/fill/large_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_block = 4096;
+constexpr std::size_t k_size = 3 * k_chunk_bytes + 12'345;
+
+struct TwinChunkTest : testing::Test {
+  tests::TempDir dir;
+  tests::TestCache cache{64 * tests::k_mib, [](base::Config& config) {
+                           config.max_file = 1;
+                           config.block = k_block;
+                         }};
+  const std::string data = tests::content_of("f", 1, k_size);
+  const std::string path = dir.write("f", data);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  LargeFile* const file = cache->large().begin(path, fd);
+  Chunks chunks{cache->region()};
+
+  // Another test may have found its region full.
+  TwinChunkTest() { LargeFile::forget_users(); }
+  ~TwinChunkTest() override {
+    if (file != nullptr) file->end();
+    close(fd);
+  }
+  FileKey key() const { return key_of_file(path, *stat_fd(fd)); }
+  std::string read(std::uint64_t at, std::size_t n) const {
+    std::string bytes(n, '\0');
+    const long got = cache->large().read(*file, fd, file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
+    return got < 0 ? "" : bytes.substr(0, static_cast<std::size_t>(got));
+  }
+  // From now on no bucket leads to this place, or the first free slot of one does.
+  void hide(std::uint32_t place) {
+    for (std::uint32_t i = 0; i < cache->region().layout().chunk_bucket_count(); ++i) {
+      for (auto& slot : cache->region().chunk_bucket(i).slots) {
+        std::uint32_t word = place + 1;
+        if (slot.compare_exchange_strong(word, 0)) bucket_ = i;
+      }
+    }
+  }
+  void show(std::uint32_t place) {
+    for (auto& slot : cache->region().chunk_bucket(bucket_).slots) {
+      std::uint32_t none = 0;
+      if (slot.compare_exchange_strong(none, place + 1)) return;
+    }
+  }
+
+ private:
+  std::uint32_t bucket_ = 0;
+};
+
+TEST_F(TwinChunkTest, AChunkThatWasMadeTwiceIsReadOn) {
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(read(0, 10), data.substr(0, 10));
+  // Two that fetch different blocks of a chunk at the same time can both make it.
+  const std::uint32_t here = chunks.find(key(), 0).place() + 1;
+  ASSERT_TRUE(chunks.make(key(), 1, here));
+  hide(here);
+  const auto other = chunks.make(key(), 1, here + 2);
+  ASSERT_TRUE(other);
+  show(here);
+  ASSERT_EQ(chunks.find(key(), 1).place(), other.place());
+  chunks.note_present(other, {0, 1});
+  // The first page is present in the one, and absent in the one that this file finds.
+  alarm(20);
+  EXPECT_EQ(read(k_chunk_bytes, 3 * k_block), data.substr(k_chunk_bytes, 3 * k_block));
+  alarm(0);
+}
+
+TEST_F(TwinChunkTest, APresentPageOfAChunkThatWasMadeTwiceIsNotWritten) {
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(read(0, 10), data.substr(0, 10));
+  const std::uint32_t here = chunks.find(key(), 0).place() + 1;
+  ASSERT_TRUE(chunks.make(key(), 1, here));
+  EXPECT_EQ(read(k_chunk_bytes + k_block, k_block), data.substr(k_chunk_bytes + k_block, k_block));
+  hide(here);
+  const auto other = chunks.make(key(), 1, here + 2);
+  ASSERT_TRUE(other);
+  show(here);
+  const std::uint64_t before = cache->region().header().used_bytes.load();
+  // Ahead, block by block: all pages come, and the one that was there stays.
+  for (std::uint64_t at = k_chunk_bytes; at < 2 * std::uint64_t{k_chunk_bytes}; at += k_block) {
+    EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, at));
+  }
+  const auto claim = chunks.find(key(), 1, here);
+  EXPECT_EQ(claim.place(), here);
+  // Each page once.
+  EXPECT_EQ(cache->region().header().used_bytes.load() - before, k_chunk_bytes - k_block);
+  EXPECT_EQ(read(k_chunk_bytes, k_chunk_bytes), data.substr(k_chunk_bytes, k_chunk_bytes));
+}
+
+}  // namespace
+}  // namespace cube::cache

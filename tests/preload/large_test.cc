@@ -1,0 +1,104 @@
+// Files that are larger than CUBESHIM_MAX_FILE and are read in blocks.
+#include "tests/support/preload_job.h"
+
+using cube::preload::byte_of;
+using cube::preload::Job;
+
+namespace {
+
+void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
+
+// Its bytes are those of byte_of(number, ...).
+std::string write_large(const Job& job, int number, std::size_t size) {
+  const std::string path = job.data() + "/large" + std::to_string(number);
+  std::string bytes(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = byte_of(number, i);
+  EXPECT_TRUE(cube::tests::TempDir::write_file(path, bytes));
+  return path;
+}
+
+}  // namespace
+
+// Half of what is read is in memory, and half comes by the number.
+TEST(Large, ANumberThatBecomesAnotherFileDuringAReadMixesNothing) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "1M";
+  job.env["CUBESHIM_BLOCK"] = "4K";
+  job.env["CUBESHIM_RAM"] = "8M";
+  constexpr std::size_t k_size = 12 << 20;
+  expect_well(job.helper({"large-close-race", write_large(job, 0, k_size), write_large(job, 1, k_size), "10000"}));
+  EXPECT_GT(job.report("blocks.hits"), 0) << job.report_text();
+  EXPECT_GT(job.report("blocks.misses"), 0) << job.report_text();
+}
+
+// Every other page is present, so that no mapping of the file is one mapping of the region.
+constexpr const char* k_read_every_other_page = R"(
+import ctypes, mmap
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mremap.restype = libc.mmap.restype = ctypes.c_void_p
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+FAILED = ctypes.c_void_p(-1).value
+path = D + '/large0'
+size = os.path.getsize(path)
+fd = os.open(path, os.O_RDONLY)
+with open('/proc/self/fd/%d' % fd, 'rb') as kernels: content = kernels.read()
+for at in range(0, size, 8192):
+  assert os.pread(fd, 10, at) == content[at:at + 10]
+)";
+
+TEST(Large, MappingsOfManyPiecesLeaveMappingsToTheProgram) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "1M";
+  job.env["CUBESHIM_BLOCK"] = "4K";
+  job.env["CUBESHIM_PREFETCH"] = "0";
+  write_large(job, 0, 16 << 20);
+  expect_well(job.python(std::string(k_read_every_other_page) + R"(
+mappings = [mmap.mmap(fd, size, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) for i in range(40)]
+assert sum(1 for line in open('/proc/self/maps')) < 10000
+for mapping in mappings:
+  assert mapping[size // 2:size // 2 + 20000] == content[size // 2:size // 2 + 20000]
+  mapping.close()
+# What they had is free again.
+mapping = mmap.mmap(fd, size, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
+assert sum(1 for line in open('/proc/self/maps')) > 2000
+)"));
+  EXPECT_GT(job.report("blocks.mapped"), 0) << job.report_text();
+}
+
+TEST(Large, AMappingOfSeveralPartsGrows) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "1M";
+  job.env["CUBESHIM_BLOCK"] = "4K";
+  job.env["CUBESHIM_PREFETCH"] = "0";
+  write_large(job, 0, 4 << 20);
+  expect_well(job.python(std::string(k_read_every_other_page) + R"(
+half = size // 2
+at = libc.mmap(None, half, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+assert at != FAILED and ctypes.string_at(at, half) == content[:half]
+# No room behind it: it has to move.
+assert libc.mmap(at + half, 4096, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000, -1, 0) != None
+at = libc.mremap(at, half, size, 1)
+assert at != FAILED, os.strerror(ctypes.get_errno())
+assert ctypes.string_at(at, size) == content
+# All of it from memory, then with more and more of the origin's file behind it.
+mega = 1 << 20
+assert os.pread(fd, mega, 0) == content[:mega]
+at = libc.mmap(None, mega, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+assert at != FAILED
+for n in (2, 3, 4):
+  at = libc.mremap(at, (n - 1) * mega, n * mega, 1)
+  assert at != FAILED, os.strerror(ctypes.get_errno())
+  assert ctypes.string_at(at, n * mega) == content[:n * mega]
+)"));
+  EXPECT_GT(job.report("blocks.mapped"), 0) << job.report_text();
+}
+
+// A fetch has a number of ours for a moment, and a mapping to read into.
+TEST(Large, AHandlerThatLeavesReadsByAJumpLeavesNothingBehind) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "1M";
+  job.env["CUBESHIM_BLOCK"] = "4K";
+  expect_well(job.helper({"large-jumps", write_large(job, 0, 32 << 20), "3000"}));
+  EXPECT_GT(job.report("blocks.misses"), 0) << job.report_text();
+}

@@ -1,0 +1,257 @@
+"""Large files in blocks, as programs read them: bytes, what the origin is asked for, and what the program's own file keeps doing.
+CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+from bench.harness.mount import SlowMount  # noqa: E402
+
+LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
+SIZE = 24_000_001
+DATA = random.Random(1).randbytes(SIZE)
+DEADLINE_S = 60
+# Before and after each step a job tells how many bytes the origin was asked for.
+PROLOGUE = """
+import fcntl, hashlib, json, mmap, os, random, sys, time
+path, counters = sys.argv[1], sys.argv[2]
+def asked():
+    return json.loads(open(counters).read())["read"]["bytes"]
+def digest(data):
+    return hashlib.blake2b(data).hexdigest()
+def read_all():
+    with open(path, "rb", buffering=0) as file:
+        return b"".join(iter(lambda: file.read(100_000), b""))
+said = {}
+"""
+EPILOGUE = "\nprint(json.dumps(said))\n"
+
+
+class Job(unittest.TestCase):
+    direct = False
+
+    def setUp(self):
+        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-large-")))
+        self.source = self.scratch / "source"
+        self.source.mkdir()
+        (self.source / "f").write_bytes(DATA)
+        os.utime(self.source / "f", (1e9, 1e9))
+        self.mount = self.enterContext(SlowMount(Path(LAGFS), self.source, self.scratch, 200, self.direct))
+        self.path = self.mount.path / "f"
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
+        self.report = self.scratch / "report.json"
+        self.env = clean | {"CUBESHIM_PREFIXES": str(self.mount.path), "CUBESHIM_NAME": f"large-{os.getpid()}", "CUBESHIM_RAM": "256M",
+                            "CUBESHIM_BLOCK": "1M", "CUBESHIM_ANNOUNCE": "0", "CUBESHIM_STATS": str(self.report),
+                            "CUBESHIM_STATS_FORMAT": "json", "LD_PRELOAD": LIBRARY}
+
+    def run_job(self, body: str, **settings: str) -> dict:
+        words = ["/usr/bin/python3", "-c", PROLOGUE + body + EPILOGUE, str(self.path), str(self.mount.path / ".lagfs" / "counters.json")]
+        done = subprocess.run(words, env={**self.env, **settings}, capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        return json.loads(done.stdout)
+
+    def blocks(self) -> dict:
+        return json.loads(self.report.read_text().splitlines()[-1])["blocks"]
+
+
+class LargeFiles(Job):
+    def test_second_read_asks_the_origin_for_nothing(self):
+        said = self.run_job("""
+before = asked(); first = digest(read_all()); said["first"] = asked() - before
+before = asked(); second = digest(read_all()); said["second"] = asked() - before
+said["digests"] = [first, second]
+""")
+        self.assertEqual(said["digests"], [hashlib.blake2b(DATA).hexdigest()] * 2)
+        self.assertLessEqual(said["first"], 1.05 * SIZE)
+        self.assertEqual(said["second"], 0)
+        blocks = self.blocks()
+        self.assertEqual(blocks["files"], 2)
+        self.assertGreater(blocks["ahead"], SIZE / 2)
+        self.assertEqual(blocks["read"], 2 * SIZE)
+
+    def test_other_process_has_the_same_pages(self):
+        said = self.run_job("""
+read_all()
+before = asked()
+if os.fork() == 0:
+    os._exit(0 if digest(read_all()) == sys.argv[3] else 1)
+said["status"] = os.wait()[1]
+said["asked"] = asked() - before
+""".replace("sys.argv[3]", repr(hashlib.blake2b(DATA).hexdigest())))
+        self.assertEqual(said, {"status": 0, "asked": 0})
+
+    def test_random_reads_fetch_what_they_ask_for(self):
+        said = self.run_job("""
+places = random.Random(2)
+file = os.open(path, os.O_RDONLY)
+before = asked()
+wanted = [(i << 21) + places.randrange(1 << 20) for i in range(11)]
+said["bytes"] = [os.pread(file, 3000, at).hex() for at in wanted]
+said["asked"] = asked() - before
+said["wanted"] = wanted
+""")
+        self.assertEqual(said["bytes"], [DATA[at:at + 3000].hex() for at in said["wanted"]])
+        # Two pages for each read, and what the kernel reads ahead of them where it keeps pages.
+        self.assertLessEqual(said["asked"], 11 * (8192 if self.direct else 256 << 10))
+
+    def test_processes_that_share_an_open_file_share_its_offset(self):
+        said = self.run_job("""
+file = os.open(path, os.O_RDONLY)
+def take(to):
+    with open(to, "wb") as out:
+        while True:
+            at = 0
+            data = os.read(file, 70_001)
+            if not data:
+                break
+            out.write(len(data).to_bytes(4, "big") + data)
+out = os.path.dirname(sys.argv[2]) or "."
+import tempfile
+directory = tempfile.mkdtemp()
+children = []
+for number in range(3):
+    pid = os.fork()
+    if pid == 0:
+        take(f"{directory}/{number}")
+        os._exit(0)
+    children.append(pid)
+said["status"] = [os.waitpid(pid, 0)[1] for pid in children]
+said["directory"] = directory
+""")
+        self.assertEqual(said["status"], [0, 0, 0])
+        pieces = []
+        for name in sorted(os.listdir(said["directory"])):
+            raw, at = Path(said["directory"], name).read_bytes(), 0
+            while at < len(raw):
+                size = int.from_bytes(raw[at:at + 4], "big")
+                pieces.append(raw[at + 4:at + 4 + size])
+                at += 4 + size
+        # Each byte of the file once: each piece is where the first of its bytes say it is.
+        self.assertEqual(sum(map(len, pieces)), SIZE)
+        self.assertEqual(sorted(DATA.index(piece) for piece in pieces),
+                         [*range(0, SIZE, 70_001)])
+        subprocess.run(["rm", "-r", said["directory"]], check=True)
+
+    def test_rewritten_file_is_read_anew(self):
+        other = bytes(byte ^ 255 for byte in DATA[:18_000_000])
+        (self.scratch / "other").write_bytes(other)
+        said = self.run_job("""
+said["before"] = digest(read_all())
+held = open(path, "rb", buffering=0)
+held.read(100)
+with open(path, "r+b") as file:
+    file.write(open(sys.argv[3], "rb").read())
+    file.truncate()
+said["held"] = digest(os.pread(held.fileno(), 1000, 5_000_000))
+said["after"] = digest(read_all())
+said["again"] = digest(read_all())
+""".replace("sys.argv[3]", repr(str(self.scratch / "other"))))
+        self.assertEqual(said["before"], hashlib.blake2b(DATA).hexdigest())
+        self.assertEqual(said["held"], hashlib.blake2b(other[5_000_000:5_001_000]).hexdigest())
+        self.assertEqual(said["after"], hashlib.blake2b(other).hexdigest())
+        self.assertEqual(said["again"], said["after"])
+
+    def test_lock_ends_with_the_programs_close(self):
+        said = self.run_job("""
+said["locked"] = 0
+for _ in range(20):
+    file = os.open(path, os.O_RDONLY)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    for _ in range(30):
+        os.read(file, 100_000)
+    os.close(file)
+    other = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        said["locked"] += 1
+    except OSError:
+        # A block that is being read just now holds the file as a read of another thread does.
+        fcntl.flock(other, fcntl.LOCK_EX)
+    os.close(other)
+""")
+        self.assertGreater(said["locked"], 0)
+
+    def test_stream_reads_and_seeks(self):
+        said = self.run_job("""
+with open(path, "rb") as file:
+    file.seek(-1000, 2)
+    said["end"] = digest(file.read())
+    file.seek(7_000_000)
+    said["middle"] = digest(file.read(3_000_000))
+    said["at"] = file.tell()
+    said["size"] = os.fstat(file.fileno()).st_size
+""")
+        self.assertEqual(said, {"end": hashlib.blake2b(DATA[-1000:]).hexdigest(),
+                                "middle": hashlib.blake2b(DATA[7_000_000:10_000_000]).hexdigest(), "at": 10_000_000, "size": SIZE})
+
+    def test_file_without_room_is_read_by_the_kernel(self):
+        said = self.run_job('said["digest"] = digest(read_all()); said["again"] = digest(read_all())', CUBESHIM_RAM="8M")
+        self.assertEqual(set(said.values()), {hashlib.blake2b(DATA).hexdigest()})
+
+    def test_blocks_of_0_leave_the_file_to_the_kernel(self):
+        said = self.run_job('said["digest"] = digest(read_all())', CUBESHIM_BLOCK="0")
+        self.assertEqual(said["digest"], hashlib.blake2b(DATA).hexdigest())
+        self.assertEqual(self.blocks()["files"], 0)
+
+
+class LargeFilesWithoutPages(LargeFiles):
+    direct = True
+
+
+class Mappings(Job):
+    def test_second_mapping_asks_the_origin_for_nothing(self):
+        said = self.run_job("""
+def map_all():
+    with open(path, "rb") as file:
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED) as mapping:
+            return digest(mapping[:])
+said["digests"] = [map_all()]
+deadline = time.monotonic() + 30
+said["asked"] = 1
+# The pages are copied beside the program.
+while said["asked"] and time.monotonic() < deadline:
+    before = asked()
+    said["digests"].append(map_all())
+    said["asked"] = asked() - before
+""")
+        self.assertEqual(set(said["digests"]), {hashlib.blake2b(DATA).hexdigest()})
+        self.assertEqual(said["asked"], 0)
+        self.assertGreaterEqual(self.blocks()["mapped"], SIZE)
+
+    def test_mapping_of_what_was_read(self):
+        said = self.run_job("""
+file = os.open(path, os.O_RDONLY)
+os.pread(file, 5_000_000, 3_000_000)
+before = asked()
+with mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as mapping:
+    said["present"] = digest(mapping[3_000_000:8_000_000])
+    said["asked"] = asked() - before
+    said["all"] = digest(mapping[:])
+    with open("/proc/self/maps") as maps:
+        said["is_of_region"] = "cubeshim-" in maps.read()
+""")
+        self.assertEqual(said, {"present": hashlib.blake2b(DATA[3_000_000:8_000_000]).hexdigest(), "asked": 0,
+                                "all": hashlib.blake2b(DATA).hexdigest(), "is_of_region": True})
+
+    def test_private_writes_stay_private(self):
+        said = self.run_job("""
+read_all()
+file = os.open(path, os.O_RDONLY)
+with mmap.mmap(file, 0, prot=mmap.PROT_READ | mmap.PROT_WRITE, flags=mmap.MAP_PRIVATE) as mapping:
+    mapping[1_000_000:1_000_005] = b"mine!"
+    said["mine"] = mapping[1_000_000:1_000_005].decode()
+said["others"] = digest(read_all())
+""")
+        self.assertEqual(said, {"mine": "mine!", "others": hashlib.blake2b(DATA).hexdigest()})
+
+
+if __name__ == "__main__":
+    unittest.main()
