@@ -20,7 +20,6 @@ class LargeFiles {
   bool fetch_ahead(LargeFile& file, int fd, LargeFile::Numbers numbers, std::uint64_t at) {
     return file.fetch_ahead(parts_, fd, numbers, at);
   }
-  bool fetch_ahead(LargeFile& file, int fd, std::uint64_t at) { return fetch_ahead(file, fd, file.numbers(), at); }
   void look_after_lock(LargeFile& file, int fd) { file.look_after_lock(parts_, fd); }
   // For mappings; see LargeFile.
   bool may_be_shown(LargeFile& file, int fd) { return file.may_be_shown(parts_, fd); }

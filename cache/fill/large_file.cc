@@ -29,8 +29,6 @@ constexpr std::uint64_t k_demand_step = 128 << 10;
 constexpr std::uint64_t k_widest_window = 16 << 20;
 // A place is looked for in all of the region, which is not worth it again at once where there is none.
 constexpr std::uint64_t k_full_ns = 1'000'000'000;
-// As long as a reader waits for another's fetch.
-constexpr std::uint64_t k_longest_wait_ns = 1'000'000'000;
 
 // Zero pages until used.
 alignas(64) constinit std::byte g_large_pool[sizeof(LargeFile) * k_large_files]{};
@@ -118,23 +116,6 @@ void LargeFile::forget_users() {
     file_at(i).copies_.forget();
     file_at(i).own_mappings_.forget();
   }
-}
-
-void LargeFile::Uses::end() {
-  if (count_.fetch_sub(1, std::memory_order_seq_cst) == 1 && waiters_.load(std::memory_order_seq_cst) != 0)
-    base::sys::futex_wake_all(&count_);
-}
-
-void LargeFile::Uses::wait_for_none() {
-  const std::uint64_t until = base::monotonic_ns() + k_longest_wait_ns;
-  waiters_.fetch_add(1, std::memory_order_seq_cst);
-  while (const std::uint32_t count = count_.load(std::memory_order_seq_cst)) {
-    const std::uint64_t now = base::monotonic_ns();
-    if (now >= until) break;
-    const timespec left{static_cast<time_t>((until - now) / 1'000'000'000), static_cast<long>((until - now) % 1'000'000'000)};
-    base::sys::futex_wait(&count_, count, &left);
-  }
-  waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void LargeFile::look_after_lock(CacheParts& parts, int fd) {
@@ -241,10 +222,10 @@ PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, std::uint64_t at, st
   const bool goes_on = next_.load(std::memory_order_relaxed) == at && at != 0;
   if (goes_on) end = std::min(std::max(end, at + k_demand_step), block_end);
   // The program waits for its own pages alone.
-  const bool is_second = claim && claim.has_any(pages_of(block_begin, block_end));
+  const bool is_second = claim.has_any(pages_of(block_begin, block_end));
   if (is_second && !goes_on && n < block / 4) wanted_block_.store(at / block + 1, std::memory_order_relaxed);
   const PageRun pages = pages_of(at, end);
-  return claim ? claim.absent_from(pages.first, pages.end) : pages;
+  return claim.absent_from(pages.first, pages.end);
 }
 
 LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64_t at, std::size_t n) {
@@ -258,10 +239,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
     const Chunks& chunks;
     const LargeFile& file;
     std::uint64_t at;
-    bool is_here() const {
-      const auto claim = file.find(chunks, chunk_of(at));
-      return claim && !claim.present_from(page_of(at), page_of(at) + 1).is_empty();
-    }
+    bool is_here() const { return file.find(chunks, chunk_of(at)).has_all({page_of(at), page_of(at) + 1}); }
   } const page{chunks, *this, at};
   const SingleFlight::Wanted wanted{[](const void* of) { return static_cast<const Page*>(of)->is_here(); }, &page};
   const auto turn = parts.flights.begin(block_hash(at, block), ticket, nullptr, true, &wanted);
@@ -342,9 +320,7 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
 
 bool LargeFile::is_block_present(CacheParts& parts, std::uint64_t at, std::uint64_t block) const {
   const std::uint64_t begin = at / block * block;
-  const PageRun all = pages_of(begin, std::min(begin + block, stat_.size));
-  const auto claim = find(chunks(parts), chunk_of(begin));
-  return claim && claim.present_from(all.first, all.end).end == all.end;
+  return find(chunks(parts), chunk_of(begin)).has_all(pages_of(begin, std::min(begin + block, stat_.size)));
 }
 
 LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size_t n) {
@@ -380,15 +356,12 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uin
   SingleFlight::Ticket ticket;
   if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) != SingleFlight::Prefetch::mine) return true;
   if (ticket.hold().slot == nullptr) return true;
-  const PageRun all = pages_of(begin, end);
-  for (std::uint32_t page = all.first; page < all.end;) {
-    const auto claim = find(chunks, chunk_of(begin));
-    const PageRun present = claim ? claim.present_from(page, all.end) : PageRun{page, page};
-    const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_ahead_step, base::kernel_page()) / k_chunk_page);
-    const std::uint32_t most = std::min(all.end, present.end + step);
-    const PageRun gap = claim ? claim.absent_from(present.end, most) : PageRun{page, most};
-    page = std::max(gap.end, present.end);
-    if (gap.is_empty()) continue;
+  const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_ahead_step, base::kernel_page()) / k_chunk_page);
+  PageRun rest = pages_of(begin, end);
+  for (;;) {
+    const PageRun gap = find(chunks, chunk_of(begin)).next_absent(rest, step);
+    if (gap.is_empty()) break;
+    rest.first = gap.end;
     // A program that has closed the file does not want its lock, or its mount, held up.
     if (numbers != this->numbers()) return false;
     if (bring(parts, {.fd = fd}, chunk_of(begin), gap) != Fetched::here) return false;

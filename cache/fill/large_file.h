@@ -17,6 +17,7 @@
 #include <span>
 
 #include "cache/fill/cache_parts.h"
+#include "cache/fill/uses.h"
 #include "cache/region/chunks.h"
 
 namespace cube::cache {
@@ -57,18 +58,6 @@ class LargeFile {
   // After a lock that was perhaps waited for: a file that another has written is the kernel's from then on.
   void look_after_lock(CacheParts& parts, int fd);
 
-  // Counts our copies of the program's open file, for a lock of that file lasts as long as they do. seq_cst: a user counts first
-  // and looks at the locks or the numbers then; a thread that locks or closes does it the other way round.
-  class Uses {
-   public:
-    void begin() { count_.fetch_add(1, std::memory_order_seq_cst); }
-    void end();
-    void wait_for_none();
-    void forget() { count_.store(0, std::memory_order_relaxed); }
-
-   private:
-    std::atomic<std::uint32_t> count_{0}, waiters_{0};
-  };
   // Copies of its numbers, each for the read of a block.
   Uses& copies() { return copies_; }
   // Mappings of our own by its numbers, only without locks.

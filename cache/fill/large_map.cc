@@ -24,7 +24,7 @@ std::size_t LargeFile::pieces(CacheParts& parts, Range& range, std::span<Piece> 
     const auto claim = find(chunks, chunk_of(at));
     if (claim) claim.note_mapped();
     for (std::uint32_t page = page_of(at), last = pages_of(at, end).end; claim && page < last;) {
-      const PageRun run = claim.present_from(claim.absent_from(page, last).end, last);
+      const PageRun run = claim.next_present(page, last);
       page = run.end;
       if (run.is_empty()) break;
       const Piece piece{chunk_begin + run.first * k_chunk_page, run.count() * k_chunk_page,
@@ -64,9 +64,7 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
                                                  int region_fd) {
   Chunks chunks = this->chunks(parts);
   const std::uint32_t number = chunk_of(at);
-  const auto known = find(chunks, number);
-  PageRun pages = pages_of(at, end);
-  if (known) pages = known.absent_from(known.present_from(pages.first, pages.end).end, pages.end);
+  PageRun pages = find(chunks, number).next_absent(pages_of(at, end));
   if (pages.is_empty()) return 0;
   SingleFlight::Ticket ticket;
   if (parts.flights.begin_prefetch(block_hash(at, parts.rules.block), ticket) != SingleFlight::Prefetch::mine) return 0;
@@ -74,7 +72,7 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   const auto claim = chunks.make(key_, number, place_of(chunks, number));
   if (!claim) return {};
   // Another may have fetched some of them before we had the turn.
-  pages = claim.absent_from(claim.present_from(pages.first, pages.end).end, pages.end);
+  pages = claim.next_absent(pages);
   if (pages.is_empty()) return 0;
   const std::uint64_t first = std::uint64_t{number} * k_chunk_bytes + pages.first * k_chunk_page;
   if (!chunks.copy_in(region_fd, claim, pages, from + (first - at))) return {};

@@ -29,15 +29,6 @@ Buckets buckets_of(const Region& region, std::uint64_t hash) {
            &region.chunk_bucket(static_cast<std::uint32_t>((hash * k_second_hash >> 32) % n))}};
 }
 
-SegmentWord word_of(const ChunkRow& row, std::memory_order order = std::memory_order_acquire) {
-  return SegmentWord::of_word(row.word.load(order));
-}
-
-bool swap_word(ChunkRow& row, SegmentWord from, SegmentWord to) {
-  std::uint64_t expected = from.as_word();
-  return row.word.compare_exchange_strong(expected, to.as_word(), std::memory_order_seq_cst);
-}
-
 // No bucket leads to this place any more.
 void remove_from(ChunkBucket& bucket, std::uint32_t place) {
   for (auto& slot : bucket.slots) {
@@ -70,6 +61,7 @@ FileKey key_of_file(std::string_view path, const FileStat& stat) {
 
 std::uint32_t Chunks::Claim::end_of_run(std::uint32_t page, std::uint32_t end, bool present) const {
   end = std::min(end, ChunkRow::k_pages);
+  if (row_ == nullptr) return present ? page : end;
   while (page < end) {
     // Acquire: the bytes were written before; pairs with note_present.
     std::uint64_t bits = row_->present[page / 64].load(std::memory_order_acquire);

@@ -9,6 +9,7 @@
 // Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "cache/base/mapping.h"
@@ -62,10 +63,17 @@ class Chunks {
       counter_ = nullptr;
       row_ = nullptr;
     }
-    // The pages from `page` on that are present, and those that are absent, up to `end`.
+    // The pages from `page` on that are present, and those that are absent, up to `end`. Without a chunk all are absent.
     PageRun present_from(std::uint32_t page, std::uint32_t end) const { return {page, end_of_run(page, end, true)}; }
     PageRun absent_from(std::uint32_t page, std::uint32_t end) const { return {page, end_of_run(page, end, false)}; }
+    // The first run of present pages at `page` or behind it, or of absent ones, of which `most` are wanted.
+    PageRun next_present(std::uint32_t page, std::uint32_t end) const { return present_from(absent_from(page, end).end, end); }
+    PageRun next_absent(const PageRun& in, std::uint32_t most = ChunkRow::k_pages) const {
+      const std::uint32_t first = present_from(in.first, in.end).end;
+      return absent_from(first, std::min(in.end, first + most));
+    }
     bool has_any(const PageRun& pages) const { return end_of_run(pages.first, pages.end, false) != pages.end; }
+    bool has_all(const PageRun& pages) const { return end_of_run(pages.first, pages.end, true) == pages.end; }
     // A program maps it.
     void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
 

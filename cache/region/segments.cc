@@ -67,13 +67,6 @@ base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes)
 
 }  // namespace
 
-bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to) {
-  std::uint64_t expected = from.as_word();
-  // The next lessee sees the fill of the one before; readers pair with it in RamTier::pin, an evictor's look at the claims
-  // must come after.
-  return row.word.compare_exchange_strong(expected, to.as_word(), std::memory_order_seq_cst);
-}
-
 std::uint32_t resident_segments(const Region& region) {
   const std::uint32_t total = region.layout().segment_count;
   return total - std::min(region.header().ring_segments.load(std::memory_order_relaxed), total);

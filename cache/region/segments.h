@@ -31,12 +31,20 @@ struct SegmentWord {
   bool is_readable() const { return state == SegmentState::open || state == SegmentState::sealed; }
 };
 
-inline SegmentWord word_of(const SegmentRow& row, std::memory_order order = std::memory_order_acquire) {
+// Of a SegmentRow or a ChunkRow.
+template <typename Row>
+SegmentWord word_of(const Row& row, std::memory_order order = std::memory_order_acquire) {
   return SegmentWord::of_word(row.word.load(order));
 }
 
 // One compare-and-swap; false where it is not `from` any more.
-bool swap_word(SegmentRow& row, SegmentWord from, SegmentWord to);
+template <typename Row>
+bool swap_word(Row& row, SegmentWord from, SegmentWord to) {
+  std::uint64_t expected = from.as_word();
+  // The next owner sees what the one before has written; readers pair with it in RamTier::pin and Chunks::claim_if, and an
+  // evictor's look at the claims must come after.
+  return row.word.compare_exchange_strong(expected, to.as_word(), std::memory_order_seq_cst);
+}
 
 // Leases a segment with at least `bytes` left, one without owner or a free one. ENOSPC: none is left.
 base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes);

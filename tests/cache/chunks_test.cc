@@ -50,6 +50,15 @@ TEST_F(ChunksTest, ChunkIsFoundWithThePagesThatArePresent) {
   EXPECT_FALSE(chunks.find(k_next_version, 3));
 }
 
+TEST_F(ChunksTest, WithoutAChunkAllPagesAreAbsent) {
+  const Chunks::Claim none;
+  EXPECT_EQ(none.absent_from(3, 9).end, 9U);
+  EXPECT_EQ(none.next_absent({3, 9}).first, 3U);
+  EXPECT_TRUE(none.next_present(3, 9).is_empty());
+  EXPECT_FALSE(none.has_any({3, 9}));
+  EXPECT_FALSE(none.has_all({3, 9}));
+}
+
 TEST_F(ChunksTest, RunsOfPagesGoOnFromWordToWord) {
   const auto claim = chunks.make(k_file, 0, Chunks::k_none);
   fill(claim, {60, 70}, 'a');
@@ -58,6 +67,16 @@ TEST_F(ChunksTest, RunsOfPagesGoOnFromWordToWord) {
   EXPECT_EQ(claim.present_from(60, 65).end, 65U);
   EXPECT_EQ(claim.absent_from(70, 512).end, 128U);
   EXPECT_EQ(claim.present_from(128, 512).end, 512U);
+  EXPECT_EQ(claim.next_present(0, 512).first, 60U);
+  EXPECT_EQ(claim.next_present(65, 512).first, 65U);
+  EXPECT_TRUE(claim.next_present(70, 128).is_empty());
+  EXPECT_EQ(claim.next_absent({60, 512}).first, 70U);
+  EXPECT_EQ(claim.next_absent({60, 512}).end, 128U);
+  EXPECT_EQ(claim.next_absent({60, 512}, 10).end, 80U);
+  EXPECT_EQ(claim.next_absent({0, 20}, 64).end, 20U);
+  EXPECT_TRUE(claim.next_absent({128, 512}).is_empty());
+  EXPECT_TRUE(claim.has_all({60, 70}));
+  EXPECT_FALSE(claim.has_all({60, 71}));
   EXPECT_TRUE(claim.has_any({69, 128}));
   EXPECT_FALSE(claim.has_any({70, 128}));
 }

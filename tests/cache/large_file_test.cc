@@ -136,7 +136,7 @@ TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
   const auto wanted = large().ahead(*file, k_block + 40960, 100);
   EXPECT_EQ(wanted.begin, k_block);
   EXPECT_EQ(wanted.end, 2 * k_block);
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, wanted.begin));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), wanted.begin));
   const std::uint64_t reads = count(Counter::origin_reads);
   EXPECT_EQ(read(k_block, k_block), data.substr(k_block, k_block));
   EXPECT_EQ(count(Counter::origin_reads), reads);
@@ -144,8 +144,8 @@ TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
 
 TEST_F(LargeFileTest, FetchAheadAtTheEndOfTheFile) {
   const std::uint64_t last = k_size / k_block * k_block;
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, last));
-  EXPECT_FALSE(large().fetch_ahead(*file, fd, last + k_block));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), last));
+  EXPECT_FALSE(large().fetch_ahead(*file, fd, file->numbers(), last + k_block));
   const std::uint64_t reads = count(Counter::origin_reads);
   EXPECT_EQ(read(last, k_size - last), data.substr(last));
   EXPECT_EQ(count(Counter::origin_reads), reads);
