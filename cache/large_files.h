@@ -31,6 +31,8 @@ class LargeFiles {
   }
   // The program has mapped so many bytes of pieces.
   void note_mapped(std::uint64_t bytes) { parts_.stats().count(base::Counter::block_mapped, bytes); }
+  // The kernel has read so many bytes for the program.
+  void note_left_to_kernel(std::uint64_t bytes) { parts_.stats().count(base::Counter::block_kernel, bytes); }
   std::uint64_t block() const { return parts_.rules.block; }
 
  private:

@@ -1,6 +1,7 @@
 #include "prefetch/block_reader.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <new>
 
@@ -9,6 +10,7 @@
 #include "cache/base/unique_fd.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/event_count.h"
+#include "prefetch/threads/own_numbers.h"
 
 namespace cube::prefetch {
 namespace {
@@ -20,8 +22,6 @@ constexpr std::size_t k_waiting = 64, k_mapped = 64;
 // Between two looks at what the kernel has of mapped files: as long as a look takes twenty times, and at least.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000, k_pause_for_each = 20;
 constexpr std::size_t k_stack = 128 << 10;
-// Older headers lack the names.
-constexpr long k_pidfd_open = 434, k_pidfd_getfd = 438;
 
 }  // namespace
 
@@ -63,27 +63,37 @@ struct BlockReader::State {
   std::atomic<bool> is_told{false};
 
   void run();
-  bool take_turn(int process);
+  bool take_turn(const OwnNumbers& numbers);
+  void tell_that_none(const char* call, int error);
   void keep_mapped();
   std::uint64_t keep(Mapped& row, int region_fd);
   void drop(Mapped& row);
   void give_back(Mapped& row);
   void let_go_of(const LargeFile& file);
   std::uint64_t pause_ns() const;
-  base::UniqueFd copy_of(int process, const LargeFile& file, int fd, LargeFile::Numbers numbers);
+  base::UniqueFd copy_of(const OwnNumbers& own, const LargeFile& file, int fd, LargeFile::Numbers numbers);
 };
 
 // The program's own open file. A kernel or a sandbox that refuses that has nothing read ahead.
-base::UniqueFd BlockReader::State::copy_of(int process, const LargeFile& file, int fd, LargeFile::Numbers numbers) {
+base::UniqueFd BlockReader::State::copy_of(const OwnNumbers& own, const LargeFile& file, int fd, LargeFile::Numbers numbers) {
   if (numbers != file.numbers()) return {};
-  const long copy = base::sys::raw(k_pidfd_getfd, process, fd, 0);
-  base::UniqueFd own(base::sys::failed(copy) ? -1 : static_cast<int>(copy));
+  auto copy = own.copy_of(fd);
+  if (!copy) {
+    // The number may be closed by now.
+    if (copy.error().value != EBADF) tell_that_none("pidfd_getfd", copy.error().value);
+    return {};
+  }
   // Then it was the file's, and not that of another.
-  return numbers == file.numbers() ? std::move(own) : base::UniqueFd();
+  return numbers == file.numbers() ? std::move(*copy) : base::UniqueFd();
+}
+
+void BlockReader::State::tell_that_none(const char* call, int error) {
+  base::log(is_told.exchange(true) ? base::LogLevel::debug : base::LogLevel::info, "large files are not read ahead: {}: {}", call,
+            base::text_of_error(error));
 }
 
 // One block of a range that waits; false where there is none.
-bool BlockReader::State::take_turn(int process) {
+bool BlockReader::State::take_turn(const OwnNumbers& own) {
   for (Waiting& range : waiting) {
     auto ready = Waiting::State::ready;
     if (!range.state.compare_exchange_strong(ready, Waiting::State::being_changed, std::memory_order_acquire)) continue;
@@ -91,7 +101,7 @@ bool BlockReader::State::take_turn(int process) {
     const std::uint64_t at = range.next;
     const LargeFile::Numbers numbers = range.numbers;
     file.copies().begin();
-    base::UniqueFd fd = copy_of(process, file, range.fd, numbers);
+    base::UniqueFd fd = copy_of(own, file, range.fd, numbers);
     range.next += cache.large().block();
     const bool is_last = !fd || range.next >= range.end;
     if (is_last) range.file->end();
@@ -173,12 +183,11 @@ std::uint64_t BlockReader::State::pause_ns() const {
 
 void BlockReader::State::run() {
   lower_priority(1);
-  const long opened = base::sys::raw(k_pidfd_open, base::sys::getpid(), 0);
-  if (base::sys::failed(opened)) return;
-  const base::UniqueFd process(static_cast<int>(opened));
+  const auto own = OwnNumbers::open();
+  if (!own) return tell_that_none("pidfd_open", own.error().value);
   while (!is_stopping.load(std::memory_order_acquire)) {
     const std::uint32_t seen = news.now();
-    if (take_turn(process.get())) continue;
+    if (take_turn(*own)) continue;
     keep_mapped();
     news.wait(seen, pause_ns());
   }
@@ -192,9 +201,7 @@ BlockReader* BlockReader::start(cache::FileCache& cache) {
       auto& own = *static_cast<State*>(of);
       // Without a table of its own, the host could close what it reads.
       if (const auto table = take_private_fd_table(); !table) {
-        base::log(own.is_told.exchange(true) ? base::LogLevel::debug : base::LogLevel::info,
-                  "large files are not read ahead: close_range(CLOSE_RANGE_UNSHARE): {}",
-                  base::text_of_error(table.error().value));
+        own.tell_that_none("close_range(CLOSE_RANGE_UNSHARE)", table.error().value);
       } else {
         own.run();
       }

@@ -68,6 +68,11 @@ struct LargeFile::Room {
   Window window;
 };
 
+void LargeFile::count_use(CacheParts& parts, const Chunks::Claim& claim, const PageRun& pages) {
+  if (const std::uint32_t unread = claim.take_unread(pages); unread != 0) [[unlikely]]
+    parts.stats().count(Counter::block_used, unread * k_chunk_page);
+}
+
 LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   if (key.size() >= PATH_MAX) return nullptr;
   // Before the stat: a writer from here on counts its stripe up, and one from before is seen.
@@ -198,6 +203,7 @@ long LargeFile::read(CacheParts& parts, int fd, Numbers numbers, std::byte* to, 
       if (!pages.is_empty()) {
         const std::uint64_t got = std::min(room, pages.end * k_chunk_page - in_chunk);
         std::memcpy(to + done, claim.data() + in_chunk, got);
+        count_use(parts, claim, pages_of(from, from + got));
         done += got;
         continue;
       }
@@ -274,6 +280,7 @@ LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::u
     // An error is the kernel's to tell. A file that ends before its size is another version.
     if (n <= 0) return Fetched::at_origin;
     parts.stats().count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
+    parts.stats().count(Counter::block_origin, static_cast<std::uint64_t>(n));
     at += static_cast<std::uint64_t>(n);
     to += n;
     bytes -= static_cast<std::uint64_t>(n);
@@ -313,6 +320,10 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   if (!may_publish(parts, by)) return Fetched::at_origin;
   // An earlier fetch may have left bytes behind the file's end, which a mapping of it would show.
   std::memset(window.data() + bytes, 0, pages.count() * k_chunk_page - bytes);
+  if (!by.is_programs) {
+    chunks.note_ahead(claim, pages);
+    parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
+  }
   chunks.note_present(claim, pages);
   // A writer that came between the look and the bits counts its stripe up before it looks for chunks: nobody shows them.
   return Fetched::here;
@@ -365,7 +376,6 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uin
     // A program that has closed the file does not want its lock, or its mount, held up.
     if (numbers != this->numbers()) return false;
     if (bring(parts, {.fd = fd}, chunk_of(begin), gap) != Fetched::here) return false;
-    parts.stats().count(Counter::block_ahead, gap.count() * k_chunk_page);
     ticket.hold().tell_progress();
   }
   return true;

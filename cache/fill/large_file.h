@@ -101,7 +101,7 @@ class LargeFile {
 
  private:
   enum class Fetched : std::uint8_t { here, at_origin, interrupted };
-  // A fetch by a program's number, or by one of the caller's own.
+  // A fetch for a program's read, by its number; or one ahead, by a number of the caller's own.
   struct By {
     int fd = -1;
     bool is_programs = false;
@@ -118,6 +118,8 @@ class LargeFile {
   class Window;
   struct Room;
   bool make_room(Chunks& chunks, std::uint32_t number, PageRun& pages, Room& room);
+  // A program reads or maps these pages.
+  static void count_use(CacheParts& parts, const Chunks::Claim& claim, const PageRun& pages);
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to, std::uint64_t bytes);
   bool may_publish(CacheParts& parts, const By& by);
   Chunks::Claim find(const Chunks& chunks, std::uint32_t number) const;

@@ -27,6 +27,7 @@ std::size_t LargeFile::pieces(CacheParts& parts, Range& range, std::span<Piece> 
       const PageRun run = claim.next_present(page, last);
       page = run.end;
       if (run.is_empty()) break;
+      count_use(parts, claim, run);
       const Piece piece{chunk_begin + run.first * k_chunk_page, run.count() * k_chunk_page,
                         claim.offset(parts.region) + run.first * k_chunk_page};
       Piece* const before = count != 0 ? &pieces[count - 1] : nullptr;

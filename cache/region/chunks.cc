@@ -111,8 +111,17 @@ Chunks::Claim Chunks::find(const FileKey& key, std::uint32_t number, std::uint32
   return {};
 }
 
+// Nobody will read them any more.
+void Chunks::drop_unread(ChunkRow& row) const {
+  std::uint64_t pages = 0;
+  for (auto& bits : row.ahead) pages += static_cast<std::uint64_t>(std::popcount(bits.exchange(0, std::memory_order_relaxed)));
+  row.unread.store(0, std::memory_order_relaxed);
+  if (pages != 0) region_->own_process().stats.count(base::Counter::block_wasted, pages * k_page_bytes);
+}
+
 // The caller has the row in state open, and leaves it in that state.
 void Chunks::write(ChunkRow& row, const FileKey& key, std::uint32_t number) const {
+  drop_unread(row);
   for (auto& bits : row.present) bits.store(0, std::memory_order_relaxed);
   row.path.store(key.path, std::memory_order_relaxed);
   for (int i = 0; i < 2; ++i) row.version[i].store(key.version[i], std::memory_order_relaxed);
@@ -227,6 +236,16 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
 
 namespace {
 
+// For each word of a bitmap that has some of these pages: its number and their bits.
+template <typename Act>
+void for_each_word(const PageRun& pages, Act act) {
+  for (std::uint32_t page = pages.first; page < pages.end;) {
+    const std::uint32_t end = std::min(pages.end, (page / 64 + 1) * 64), n = end - page;
+    act(page / 64, (n == 64 ? ~0ULL : (1ULL << n) - 1) << (page % 64));
+    page = end;
+  }
+}
+
 // The memory of the machine is looked at once for so many bytes: a look reads four files of /proc and /sys.
 constexpr std::int64_t k_bytes_a_look = 32 << 20;
 constinit std::atomic<std::int64_t> g_looked_for{0};
@@ -255,17 +274,46 @@ base::Result<void> Chunks::copy_in(int region_fd, const Claim& claim, const Page
   return base::write_at(region_fd, from, bytes, claim.offset(*region_) + pages.first * k_page_bytes);
 }
 
+void Chunks::note_ahead(const Claim& claim, const PageRun& pages) const {
+  // The count comes first, so that nobody takes more from it than there is.
+  claim.row_->unread.fetch_add(pages.count(), std::memory_order_relaxed);
+  for_each_word(
+      pages, [&](std::uint32_t word, std::uint64_t bits) { claim.row_->ahead[word].fetch_or(bits, std::memory_order_relaxed); });
+}
+
+std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
+  std::uint32_t taken = 0;
+  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
+    if ((row_->ahead[word].load(std::memory_order_relaxed) & bits) == 0) return;
+    const std::uint64_t before = row_->ahead[word].fetch_and(~bits, std::memory_order_relaxed);
+    taken += static_cast<std::uint32_t>(std::popcount(before & bits));
+  });
+  if (taken != 0) row_->unread.fetch_sub(taken, std::memory_order_relaxed);
+  return taken;
+}
+
 void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
-  for (std::uint32_t page = pages.first; page < pages.end;) {
-    const std::uint32_t end = std::min(pages.end, (page / 64 + 1) * 64), n = end - page;
-    const std::uint64_t bits = (n == 64 ? ~0ULL : (1ULL << n) - 1) << (page % 64);
+  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
     // Release: the bytes come first; pairs with end_of_run.
-    claim.row_->present[page / 64].fetch_or(bits, std::memory_order_release);
-    page = end;
-  }
+    claim.row_->present[word].fetch_or(bits, std::memory_order_release);
+  });
   const std::uint64_t bytes = pages.count() * k_page_bytes;
   region_->segment_row(segment_of(claim.place())).used_bytes.fetch_add(bytes, std::memory_order_relaxed);
   region_->header().used_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+ChunkFigures figures_of_chunks(const Region& region) {
+  ChunkFigures sum;
+  if (region.header().has_chunks.load(std::memory_order_relaxed) == 0) return sum;
+  const std::uint32_t each = region.layout().chunks_of_segment();
+  for (std::uint32_t segment = 0; segment < region.layout().segment_count; ++segment) {
+    const SegmentRow& row = region.segment_row(segment);
+    if (word_of(row).state != SegmentState::chunks) continue;
+    sum.bytes += row.used_bytes.load(std::memory_order_relaxed);
+    for (std::uint32_t place = segment * each; place < (segment + 1) * each; ++place)
+      sum.unread += region.chunk_row(place).unread.load(std::memory_order_relaxed) * Chunks::k_page_bytes;
+  }
+  return sum;
 }
 
 void forget_chunks_of(Region& region, std::uint32_t process_slot) {

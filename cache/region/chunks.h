@@ -74,6 +74,11 @@ class Chunks {
     }
     bool has_any(const PageRun& pages) const { return end_of_run(pages.first, pages.end, false) != pages.end; }
     bool has_all(const PageRun& pages) const { return end_of_run(pages.first, pages.end, true) == pages.end; }
+    // Pages that were fetched ahead and that nobody has had before: how many of these pages are such, once. Without a store where
+    // there are none.
+    std::uint32_t take_unread(const PageRun& pages) const {
+      return row_->unread.load(std::memory_order_relaxed) == 0 ? 0 : take_unread_slow(pages);
+    }
     // A program maps it.
     void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
 
@@ -85,6 +90,7 @@ class Chunks {
       std::swap(data_, other.data_);
       std::swap(place_, other.place_);
     }
+    std::uint32_t take_unread_slow(const PageRun& pages) const;
     std::uint32_t end_of_run(std::uint32_t page, std::uint32_t end, bool present) const;
 
     std::atomic<std::uint32_t>* counter_ = nullptr;
@@ -108,6 +114,8 @@ class Chunks {
   base::Result<base::Mapping> window(const Claim& claim, const PageRun& pages);
   // Writes them by a number of the region's file, from memory that may not be there (EFAULT). The same holds for the caller.
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages, const std::byte* from);
+  // Before they are present: nobody has asked for them yet.
+  void note_ahead(const Claim& claim, const PageRun& pages) const;
   // They hold the bytes of the file.
   void note_present(const Claim& claim, const PageRun& pages) const;
 
@@ -120,6 +128,7 @@ class Chunks {
   // The place is then open, and the caller's to seal or to give back.
   bool take_place(std::uint32_t place, const FileKey& key, std::uint32_t number);
   bool take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number);
+  void drop_unread(ChunkRow& row) const;
   void write(ChunkRow& row, const FileKey& key, std::uint32_t number) const;
   bool insert(std::uint64_t hash, std::uint32_t place) const;
   std::uint32_t any_place(const FileKey& key, std::uint32_t number);
@@ -127,6 +136,12 @@ class Chunks {
 
   Region* region_;
 };
+
+// Of all large files of the region, in bytes: in memory; of these, fetched ahead and not read yet.
+struct ChunkFigures {
+  std::uint64_t bytes = 0, unread = 0;
+};
+ChunkFigures figures_of_chunks(const Region& region);
 
 // Of a process that is gone: the places that it was changing are free again. The caller holds the lifecycle lock.
 void forget_chunks_of(Region& region, std::uint32_t process_slot);

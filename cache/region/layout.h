@@ -16,7 +16,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 13;
+inline constexpr std::uint32_t k_layout_version = 14;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -226,7 +226,9 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint64_t> path, version[2];       // FileKey
   std::atomic<std::uint32_t> number;                 // of the chunk in its file
   std::atomic<std::uint32_t> is_mapped;              // by a program, or was: no other file may have this place
+  std::atomic<std::uint32_t> unread;                 // bits in `ahead`; more than there are after a death
   std::atomic<std::uint64_t> present[k_pages / 64];  // a bit for each page of 4 KiB
+  std::atomic<std::uint64_t> ahead[k_pages / 64];    // the same: it was fetched ahead, and nobody has read or mapped it yet
 };
 
 // The places of chunks, plus one, by the hash of file and number.
@@ -241,7 +243,7 @@ struct alignas(64) IndexBucket {
 };
 
 static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
-static_assert(sizeof(ChunkRow) == 128 && sizeof(ChunkBucket) == 32);
+static_assert(sizeof(ChunkRow) == 192 && sizeof(ChunkBucket) == 32);
 static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
 static_assert(sizeof(LeftWriter) == 32);
 static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "cache/region/chunks.h"
 #include "cache/region/process_slots.h"
 #include "cache/report/figures.h"
 
@@ -68,6 +69,9 @@ JobTotals collect(Region& region, std::uint32_t job) {
   }
   for (std::uint32_t i = 0; i < layout.segment_count; ++i)
     result.unread += region.segment_row(i).unread.load(std::memory_order_relaxed);
+  const ChunkFigures chunks = figures_of_chunks(region);
+  result.chunk_bytes = chunks.bytes;
+  result.chunk_unread = chunks.unread;
   return result;
 }
 

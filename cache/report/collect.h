@@ -12,7 +12,8 @@ namespace cube::cache {
 struct JobTotals {
   base::Totals totals;
   std::uint64_t ram_capacity = 0, ram_used = 0, ram_entries = 0;  // bytes, bytes, records
-  std::uint64_t unread = 0;  // records that were prefetched, by whatever job, and not opened yet
+  std::uint64_t unread = 0;                         // records that were prefetched, by whatever job, and not opened yet
+  std::uint64_t chunk_bytes = 0, chunk_unread = 0;  // bytes of large files; of them, fetched ahead and not read yet
 
   base::TierStatus tiers[base::k_tiers];
   bool is_index_full = false;

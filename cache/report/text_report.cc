@@ -35,6 +35,24 @@ void append_group(ReportText& text, const JobTotals& job, std::string_view group
   if (has_begun) append(text, "\n");
 }
 
+double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// "cubeshim: large files: 46.9 MiB in 480 reads, 95.0 % of them without a wait; 22.9 MiB came from the origin ..."
+void append_large_files(ReportText& text, const JobTotals& job) {
+  const std::uint64_t hits = job.totals[Counter::block_hits], reads = hits + job.totals[Counter::block_misses];
+  const std::uint64_t by_kernel = job.totals[Counter::block_kernel], mapped = job.totals[Counter::block_mapped];
+  append(text, "cubeshim: large files: {:.1f} MiB in {} reads, {:.1f} % of them without a wait",
+         mib(job.totals[Counter::block_read] + by_kernel), reads, 100 * share(hits, reads));
+  if (mapped != 0) append(text, "; {:.1f} MiB mapped from memory", mib(mapped));
+  append(text, "; {:.1f} MiB from the origin, {:.1f} of them ahead", mib(job.totals[Counter::block_origin]),
+         mib(job.totals[Counter::block_ahead]));
+  const std::uint64_t unread = job.chunk_unread, wasted = job.totals[Counter::block_wasted];
+  if (unread != 0 || wasted != 0) append(text, " ({:.1f} not read yet, {:.1f} wasted)", mib(unread), mib(wasted));
+  if (by_kernel != 0)
+    append(text, "; {:.1f} MiB left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)", mib(by_kernel));
+  append(text, "\n");
+}
+
 }  // namespace
 
 void append_served(ReportText& text, const JobTotals& job, std::span<const std::string> prefixes) {
@@ -78,7 +96,10 @@ ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std
   append_rates(text, "cycle", requests - std::min(last_requests, requests), job.hits() - std::min(last_hits, job.hits()));
   append_rates(text, "sum", requests, job.hits());
   if (job.totals[Counter::prefetch_fetched] != 0) append_group(text, job, "prefetch", {});
-  if (job.totals[Counter::large_opens] != 0) append_group(text, job, "blocks", {});
+  if (job.totals[Counter::large_opens] != 0) {
+    append_group(text, job, "blocks", {});
+    append_large_files(text, job);
+  }
   for (const base::TierKind& kind : base::k_tier_kinds) append_group(text, job, kind.name, kind.hits);
   append_served(text, job, prefixes);
   return text;

@@ -75,6 +75,7 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
       const long rest = read_origin(file, fd, bytes + got, wanted - got, at + done + got);
       if (rest < 0 && done + got == 0) return rest;
       if (rest <= 0) return static_cast<long>(done + got);
+      if (cache != nullptr) cache->large().note_left_to_kernel(static_cast<std::uint64_t>(rest));
       got += static_cast<std::size_t>(rest);
     }
     done += got;

@@ -14,6 +14,7 @@
 #include "cache/base/memory_limits.h"
 #include "cache/base/unique_fd.h"
 #include "cache/pack/pack_reader.h"
+#include "cache/region/chunks.h"
 #include "shim/cli/settings.h"
 
 namespace cube::cli {
@@ -59,24 +60,35 @@ double cost_of_a_file(const std::vector<std::string>& samples) {
   return costs[costs.size() / 2];
 }
 
-// Files above CUBESHIM_MAX_FILE are read without the cache.
-void check_sizes(const std::string& prefix, const std::vector<std::string>& samples, std::uint64_t max_file, Findings& findings) {
+// Files above CUBESHIM_MAX_FILE are read in blocks, or without the cache.
+void check_sizes(const std::string& prefix, const std::vector<std::string>& samples, const base::Config& config,
+                 Findings& findings) {
   std::size_t looked_at = 0, too_large = 0;
   std::uint64_t largest = 0;
+  std::string large;
   for (const auto& path : samples) {
     struct ::stat st {};
     if (stat(path.c_str(), &st) != 0) continue;
     ++looked_at;
     const auto size = static_cast<std::uint64_t>(st.st_size);
-    if (size <= max_file) continue;
+    if (size <= config.max_file) continue;
     ++too_large;
+    if (size > largest) large = path;
     largest = std::max(largest, size);
   }
   if (too_large == 0) return;
+  const std::string what = fmt::format("prefix {}: {} of {} files that were looked at are larger than CUBESHIM_MAX_FILE ({})",
+                                       prefix, too_large, looked_at, in_units(config.max_file));
+  if (why_no_blocks(config).empty()) {
+    say(findings, Health::well, "", "{} and are served in blocks of {}", what, in_units(config.block));
+    return check_large_sample(large, findings);
+  }
   say(findings, too_large == looked_at ? Health::broken : Health::slow,
-      fmt::format("the largest has {}; raise CUBESHIM_MAX_FILE, and CUBESHIM_RAM with it", in_units(largest)),
-      "prefix {}: {} of {} files that were looked at are larger than CUBESHIM_MAX_FILE ({}) and will not be served", prefix,
-      too_large, looked_at, in_units(max_file));
+      fmt::format(
+          "the largest has {}; set CUBESHIM_BLOCK=1M to have them in blocks, or raise CUBESHIM_MAX_FILE, and CUBESHIM_RAM "
+          "with it",
+          in_units(largest)),
+      "{} and will not be served", what);
 }
 
 void check_prefix(const std::string& prefix, const base::Config& config, Findings& findings) {
@@ -105,7 +117,7 @@ void check_prefix(const std::string& prefix, const base::Config& config, Finding
         "prefix {} ({}) holds no readable files", prefix, kind);
   } else {
     say(findings, Health::well, "", "prefix {} ({}): a file costs {:.0f} us (median of {})", prefix, kind, cost, samples.size());
-    check_sizes(prefix, samples, config.max_file, findings);
+    check_sizes(prefix, samples, config, findings);
     check_locks(prefix, samples, findings);
   }
 }
@@ -211,6 +223,8 @@ void check_region(const base::Config& config, Findings& findings) {
   } else if (region != nullptr) {
     say(findings, Health::well, "", "{} is there: {} files, {} in use, {} processes", region->path(),
         region->header().records.load(), in_units(region->header().used_bytes.load()), region->count_processes());
+    if (const std::uint64_t large = cache::figures_of_chunks(*region).bytes; large != 0)
+      say(findings, Health::well, "", "blocks of large files take {} of it", in_units(large));
   }
 }
 

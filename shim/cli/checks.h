@@ -37,6 +37,12 @@ void check_region(const base::Config& config, Findings& findings);
 void check_disk(const base::Config& config, Findings& findings);
 // Whether and how files can be fetched before they are asked for.
 void check_prefetch(const base::Config& config, Findings& findings);
+// Files above CUBESHIM_MAX_FILE: whether they are served in blocks and read ahead.
+void check_large_files(const base::Config& config, Findings& findings);
+// Empty: they are served so. Else the setting that is against it.
+std::string why_no_blocks(const base::Config& config);
+// Looks at one of these files: does the mount show it as the same version each time?
+void check_large_sample(const std::string& path, Findings& findings);
 // The control group's limit, where there is one.
 void check_memory_group(const base::Config& config, Findings& findings);
 // HDF5 among these files of a prefix, and whether the mount has locks.
@@ -47,6 +53,8 @@ void check_library(Findings& findings);
 void check_program(const std::string& program, Findings& findings);
 // LD_PRELOAD as it is already.
 void check_preloaded(Findings& findings);
+// Has this process a seccomp filter? Containers have one.
+bool is_filtered();
 // System calls that the library makes: an old kernel lacks some, a sandbox may refuse them.
 void check_kernel(const base::Config& config, Findings& findings);
 // The soft limit; UINT64_MAX: there is none.

@@ -26,14 +26,6 @@ namespace {
 using base::sys::arg;
 using base::sys::raw;
 
-// Has this process a seccomp filter? Containers have one.
-bool is_filtered() {
-  std::vector<char> text(8192);
-  const long n = base::sys::read_small_file("/proc/self/status", text.data(), text.size());
-  const std::string_view status(text.data(), base::sys::failed(n) ? 0 : static_cast<std::size_t>(n));
-  return status.find("\nSeccomp:\t2") != std::string_view::npos;
-}
-
 class CallChecks {
  public:
   CallChecks(const base::Config& config, Findings& findings) : findings_(findings), is_filtered_(is_filtered()) {
@@ -115,6 +107,13 @@ class CallChecks {
 };
 
 }  // namespace
+
+bool is_filtered() {
+  std::vector<char> text(8192);
+  const long n = base::sys::read_small_file("/proc/self/status", text.data(), text.size());
+  const std::string_view status(text.data(), base::sys::failed(n) ? 0 : static_cast<std::size_t>(n));
+  return status.find("\nSeccomp:\t2") != std::string_view::npos;
+}
 
 std::uint64_t limit_of(__rlimit_resource resource) {
   struct ::rlimit limit {};

@@ -29,6 +29,7 @@ int doctor(const Doctor& doctor) {
   check_region(parsed.config, findings);
   check_disk(parsed.config, findings);
   check_prefetch(parsed.config, findings);
+  check_large_files(parsed.config, findings);
   check_memory_group(parsed.config, findings);
   check_library(findings);
   if (!doctor.program.empty()) check_program(doctor.program.front(), findings);

@@ -2,6 +2,7 @@
 
 #include "cache/base/error_text.h"
 #include "cache/base/memory_limits.h"
+#include "cache/region/chunks.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/working_directory.h"
 
@@ -151,8 +152,10 @@ cache::Region* region_or_complaint(const base::Config& config) {
 std::string region_line(cache::Region& region) {
   const auto& header = region.header();
   const std::uint64_t capacity = std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count;
-  return fmt::format("{}: {} of {} used by {} files, {} processes", region.path(), in_units(header.used_bytes.load()),
-                     in_units(capacity), header.records.load(), region.count_processes());
+  const std::uint64_t large = cache::figures_of_chunks(region).bytes;
+  return fmt::format("{}: {} of {} used by {} files{}, {} processes", region.path(), in_units(header.used_bytes.load()),
+                     in_units(capacity), header.records.load(),
+                     large == 0 ? "" : fmt::format(" and {} of large files", in_units(large)), region.count_processes());
 }
 
 std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory) {

@@ -7,6 +7,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
+#include "cache/region/chunks.h"
 
 namespace cube::cli {
 namespace {
@@ -94,9 +95,15 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
     const std::uint64_t ns = base::monotonic_ns();
     const double seconds = std::max(static_cast<double>(ns - watched.ns) / 1e9, 1e-3);
     const auto& header = region.header();
-    looks.push_back({watched.name, region.path(), header.used_bytes.load(),
-                     std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count, header.records.load(),
-                     is_gone ? 0 : region.count_processes(), is_gone, all_rises(now, watched.before, seconds)});
+    looks.push_back({.name = watched.name,
+                     .path = region.path(),
+                     .used = header.used_bytes.load(),
+                     .capacity = std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count,
+                     .files = header.records.load(),
+                     .large = cache::figures_of_chunks(region).bytes,
+                     .processes = is_gone ? 0 : region.count_processes(),
+                     .is_gone = is_gone,
+                     .jobs = all_rises(now, watched.before, seconds)});
     watched.before = std::move(now);
     watched.ns = ns;
     if (is_gone) watched.region.reset();

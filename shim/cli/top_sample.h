@@ -22,6 +22,7 @@ struct JobRise {
 struct CacheLook {
   std::string name, path;
   std::uint64_t used = 0, capacity = 0, files = 0;
+  std::uint64_t large = 0;  // of `used`, by blocks of large files
   std::uint32_t processes = 0;
   bool is_gone = false;  // with its last process; these are its last figures
   std::vector<JobRise> jobs;

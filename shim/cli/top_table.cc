@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "cache/report/figures.h"
 #include "shim/cli/settings.h"
@@ -31,6 +32,17 @@ constexpr Column k_columns[] = {
     {"ahead/s", 7, "/prefetched_per_s", "prefetch", "fetched"},
     {"hit p99", 7, "/latency_us/hit_p99", "latency_us.hit", "p99"},
     {"miss p99", 8, "/latency_us/miss_p99", "latency_us.miss", "p99"},
+};
+// Large files have a table of their own, where a job has opened some.
+constexpr Column k_large_columns[] = {
+    {"hits/s", 8, "/large/hits_per_s", "blocks", "hits"},
+    {"misses/s", 8, "/large/misses_per_s", "blocks", "misses"},
+    {"read/s", 8, "/large/bytes_read_per_s", "blocks", "read"},
+    {"mapped/s", 8, "/large/bytes_mapped_per_s", "blocks", "mapped"},
+    {"kernel/s", 8, "/large/kernel_bytes_per_s", "blocks", "kernel"},
+    {"origin/s", 8, "/large/origin_bytes_per_s", "blocks", "origin"},
+    {"ahead/s", 7, "/large/ahead_bytes_per_s", "blocks", "ahead"},
+    {"used/s", 7, "/large/used_bytes_per_s", "blocks", "used"},
 };
 constexpr int k_pid_width = 8;
 
@@ -61,25 +73,39 @@ std::string text_of(cache::Unit unit, double value) {
   }
 }
 
+std::string headings(const char* first, std::span<const Column> columns) {
+  std::string text = fmt::format("{:>{}}", first, k_pid_width);
+  for (const Column& column : columns) text += fmt::format(" {:>{}}", column.heading, column.width);
+  return text + '\n';
+}
+
+std::string row_of(const JobRise& job, std::span<const Column> columns) {
+  std::string text = fmt::format("{:>{}}", job.pid, k_pid_width);
+  for (const Column& column : columns) {
+    const cache::Figure& figure = figure_of(column);
+    text += fmt::format(" {:>{}}", text_of(figure.unit, value_of(figure, job)), column.width);
+  }
+  return text + '\n';
+}
+
+bool has_large_files(const JobRise& job) { return job.totals.totals[base::Counter::large_opens] != 0; }
+
 }  // namespace
 
 std::string top_table(const CacheLook& cache) {
-  const std::string rest = fmt::format(": {} of {} used by {} files, {} processes", in_units(cache.used),
-                                       in_units(cache.capacity), cache.files, cache.processes);
+  std::string rest = fmt::format(": {} of {} used by {} files, {} processes", in_units(cache.used), in_units(cache.capacity),
+                                 cache.files, cache.processes);
+  if (cache.large != 0)
+    rest = fmt::format(": {} of {} used, {} by large files; {} files, {} processes", in_units(cache.used),
+                       in_units(cache.capacity), in_units(cache.large), cache.files, cache.processes);
   const std::size_t room = k_top_width - std::min(rest.size(), k_top_width);
   std::string name = cache.name;
   if (name.size() > room) name = name.substr(0, room - std::min<std::size_t>(3, room)) + "...";
-  std::string text = fmt::format("{}{}\n{:>{}}", name, rest, "PID", k_pid_width);
-  for (const Column& column : k_columns) text += fmt::format(" {:>{}}", column.heading, column.width);
-  text += '\n';
-  for (const JobRise& job : cache.jobs) {
-    text += fmt::format("{:>{}}", job.pid, k_pid_width);
-    for (const Column& column : k_columns) {
-      const cache::Figure& figure = figure_of(column);
-      text += fmt::format(" {:>{}}", text_of(figure.unit, value_of(figure, job)), column.width);
-    }
-    text += '\n';
-  }
+  std::string text = fmt::format("{}{}\n{}", name, rest, headings("PID", k_columns));
+  for (const JobRise& job : cache.jobs) text += row_of(job, k_columns);
+  if (std::none_of(cache.jobs.begin(), cache.jobs.end(), has_large_files)) return text;
+  text += headings("LARGE", k_large_columns);
+  for (const JobRise& job : cache.jobs) text += has_large_files(job) ? row_of(job, k_large_columns) : "";
   return text;
 }
 
@@ -88,8 +114,11 @@ std::string line_of_ended(const JobRise& job) {
   whole.rise = job.totals;
   whole.seconds = 1;
   const auto value = [&](std::size_t i) { return value_of(figure_of(k_columns[i]), whole); };
-  return fmt::format("job {} has ended: {:.0f} opens, {} hits, {:.0f} misses, {} from the origin\n", job.pid, value(0),
-                     text_of(cache::Unit::share, value(1)), value(2), short_bytes(value(4)));
+  const auto& totals = job.totals.totals;
+  const std::uint64_t large = totals[base::Counter::block_read] + totals[base::Counter::block_kernel];
+  return fmt::format("job {} has ended: {:.0f} opens, {} hits, {:.0f} misses, {} from the origin{}\n", job.pid, value(0),
+                     text_of(cache::Unit::share, value(1)), value(2), short_bytes(value(4)),
+                     has_large_files(job) ? fmt::format(", {} of large files", short_bytes(static_cast<double>(large))) : "");
 }
 
 std::string top_json(const CacheLook* cache) {
@@ -97,14 +126,19 @@ std::string top_json(const CacheLook* cache) {
   if (cache == nullptr) return nlohmann::ordered_json({{"region", nullptr}, {"jobs", jobs}}).dump() + "\n";
   for (const JobRise& job : cache->jobs) {
     nlohmann::ordered_json fields = {{"pid", job.pid}, {"ended", job.is_over}};
-    for (const Column& column : k_columns)
-      fields[nlohmann::ordered_json::json_pointer(column.key)] = value_of(figure_of(column), job);
+    for (const auto columns : {std::span<const Column>(k_columns), std::span<const Column>(k_large_columns)}) {
+      for (const Column& column : columns)
+        fields[nlohmann::ordered_json::json_pointer(column.key)] = value_of(figure_of(column), job);
+    }
     jobs.push_back(std::move(fields));
   }
-  const nlohmann::ordered_json line = {
-      {"region", cache->path},         {"seconds", cache->jobs.empty() ? 0.0 : cache->jobs.front().seconds},
-      {"processes", cache->processes}, {"used", cache->used},
-      {"entries", cache->files},       {"jobs", jobs}};
+  const nlohmann::ordered_json line = {{"region", cache->path},
+                                       {"seconds", cache->jobs.empty() ? 0.0 : cache->jobs.front().seconds},
+                                       {"processes", cache->processes},
+                                       {"used", cache->used},
+                                       {"large", cache->large},
+                                       {"entries", cache->files},
+                                       {"jobs", jobs}};
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

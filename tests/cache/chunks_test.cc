@@ -50,6 +50,36 @@ TEST_F(ChunksTest, ChunkIsFoundWithThePagesThatArePresent) {
   EXPECT_FALSE(chunks.find(k_next_version, 3));
 }
 
+TEST_F(ChunksTest, PagesThatWereFetchedAheadAreTakenOnce) {
+  const auto claim = chunks.make(k_file, 0, Chunks::k_none);
+  chunks.note_ahead(claim, {60, 70});
+  fill(claim, {60, 70}, 'a');
+  EXPECT_EQ(figures_of_chunks(*region).unread, 10 * Chunks::k_page_bytes);
+  EXPECT_EQ(figures_of_chunks(*region).bytes, 10 * Chunks::k_page_bytes);
+  EXPECT_EQ(claim.take_unread({0, 60}), 0U);
+  EXPECT_EQ(claim.take_unread({0, 63}), 3U);
+  EXPECT_EQ(claim.take_unread({62, 512}), 7U);
+  EXPECT_EQ(claim.take_unread({0, 512}), 0U);
+  EXPECT_EQ(figures_of_chunks(*region).unread, 0U);
+}
+
+TEST_F(ChunksTest, PagesThatNobodyHasReadAreWastedWithTheirChunk) {
+  const auto wasted = [&] {
+    return region->own_process().stats.counters[static_cast<std::size_t>(base::Counter::block_wasted)].load();
+  };
+  fill_region(k_file);
+  for (std::uint32_t number = 0; number < places(); ++number) {
+    const auto claim = chunks.find(k_file, number);
+    chunks.note_ahead(claim, {0, 4});
+    fill(claim, {0, 4}, 'a');
+    EXPECT_EQ(claim.take_unread({1, 2}), 1U);
+  }
+  EXPECT_EQ(wasted(), 0U);
+  ASSERT_TRUE(chunks.make(k_next_version, 0, Chunks::k_none));
+  EXPECT_EQ(wasted(), 3 * Chunks::k_page_bytes);
+  EXPECT_EQ(figures_of_chunks(*region).unread, (places() - 1) * 3 * Chunks::k_page_bytes);
+}
+
 TEST_F(ChunksTest, WithoutAChunkAllPagesAreAbsent) {
   const Chunks::Claim none;
   EXPECT_EQ(none.absent_from(3, 9).end, 9U);

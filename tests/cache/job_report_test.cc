@@ -85,6 +85,34 @@ TEST(JobReport, TextNamesTheCallsThatTookFilesAway) {
   EXPECT_EQ(std::string(collect(*region, region->own_job()).materialized_by[k_call_counts - 1].name), "c");
 }
 
+TEST(JobReport, LargeFilesAreToldOfWhereThereAreSome) {
+  JobTotals job = totals({{Counter::hits_ram, 1},
+                          {Counter::large_opens, 2},
+                          {Counter::block_hits, 19},
+                          {Counter::block_misses, 1},
+                          {Counter::block_read, 40 << 20},
+                          {Counter::block_origin, 20 << 20},
+                          {Counter::block_ahead, 18 << 20}});
+  const std::string begin = "cubeshim: large files: ";
+  const auto line = [&] {
+    const std::string text(report_as_text(job, 0, 0).view());
+    const std::size_t at = text.find(begin);
+    return at == std::string::npos ? "" : text.substr(at + begin.size(), text.find('\n', at) - at - begin.size());
+  };
+  EXPECT_EQ(line(), "40.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB from the origin, 18.0 of them ahead");
+  job.chunk_unread = 3 << 20;
+  const auto set = [&](Counter counter, std::uint64_t n) { job.totals.counters[static_cast<std::size_t>(counter)] = n; };
+  set(Counter::block_wasted, 1 << 19);
+  set(Counter::block_kernel, 10 << 20);
+  set(Counter::block_mapped, 7 << 20);
+  EXPECT_EQ(line(),
+            "50.0 MiB in 20 reads, 95.0 % of them without a wait; 7.0 MiB mapped from memory; 20.0 MiB from the origin, 18.0 of "
+            "them ahead (3.0 not read yet, 0.5 wasted); 10.0 MiB left to the kernel (memory full: raise CUBESHIM_RAM; or changed "
+            "while open)");
+  set(Counter::large_opens, 0);
+  EXPECT_EQ(line(), "");
+}
+
 TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {
   JobTotals job = totals({{Counter::hits_ram, 1}, {Counter::hits_disk, 2}, {Counter::misses, 1}});
   EXPECT_EQ(report_as_text(job, 0, 0).view().find("disk"), std::string_view::npos);
@@ -109,7 +137,7 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
       R"({"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,"names":0,"write":0,"flags":0,"kind":0,)"
       R"("busy":0,"error":0},"hit_rate":0,"bytes_served":0,"origin":{"opens":0,"reads":0,"bytes":0,"stats":0},)"
       R"("stat_hits":0,"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,"early":0,"late":0,)"
-      R"("wasted":0,"duplicate":0,"unread":0},"blocks":{"files":0,"hits":0,"misses":0,"read":0,"ahead":0,"mapped":0,"kept":0},"ram":{"capacity":0,"used":0,"entries":0},)"
+      R"("wasted":0,"duplicate":0,"unread":0},"blocks":{"files":0,"hits":0,"misses":0,"read":0,"kernel":0,"origin":0,"ahead":0,"used":0,"wasted":0,"unread":0,"memory":0,"mapped":0,"kept":0},"ram":{"capacity":0,"used":0,"entries":0},)"
       R"("latency_us":{"hit":{"p50":2.048,"p99":2.048},"miss":{"p50":0.000,"p99":0.000}}})"
       "\n");
 }
@@ -134,7 +162,7 @@ TEST(JobReport, JsonOfTheLargestNumbersFits) {
   JobTotals job;
   for (auto& counter : job.totals.counters) counter = UINT64_MAX / 64;
   for (auto& tier : job.tiers) tier = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
-  job.ram_capacity = job.ram_used = job.ram_entries = job.unread = UINT64_MAX;
+  job.ram_capacity = job.ram_used = job.ram_entries = job.unread = job.chunk_bytes = job.chunk_unread = UINT64_MAX;
   const std::string text(report_as_json(job).view());
   EXPECT_TRUE(nlohmann::json::parse(text, nullptr, false).is_object()) << text;
 }

@@ -79,6 +79,30 @@ TEST_F(LargeFileTest, ReadFetchesItsPagesAndNoMore) {
   EXPECT_EQ(count(Counter::origin_bytes), 3 * k_page_of_file);
 }
 
+TEST_F(LargeFileTest, BytesFetchedAheadAreUsedOnce) {
+  ASSERT_NE(file, nullptr);
+  ASSERT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), 0));
+  EXPECT_EQ(count(Counter::block_ahead), k_block);
+  EXPECT_EQ(count(Counter::block_origin), k_block);
+  const auto unread = [&] { return figures_of_chunks(cache->region()).unread; };
+  EXPECT_EQ(unread(), k_block);
+  for (int i = 0; i < 2; ++i) {
+    read(0, k_page_of_file + 1);
+    EXPECT_EQ(count(Counter::block_used), 2 * k_page_of_file);
+  }
+  EXPECT_EQ(unread(), k_block - 2 * k_page_of_file);
+  LargeFile::Range all{0, k_block};
+  std::array<LargeFile::Piece, 1> piece;
+  ASSERT_EQ(large().pieces(*file, all, piece), 1U);
+  EXPECT_EQ(count(Counter::block_used), k_block);
+  EXPECT_EQ(unread(), 0U);
+  // A read's own fetch is not ahead of anybody.
+  read(4 * k_block, k_page_of_file);
+  EXPECT_EQ(count(Counter::block_ahead), k_block);
+  EXPECT_EQ(count(Counter::block_origin), k_block + k_page_of_file);
+  EXPECT_EQ(unread(), 0U);
+}
+
 TEST_F(LargeFileTest, SecondReadIsFromMemory) {
   const std::string first = read(1'900'000, 400'000);
   EXPECT_EQ(first, data.substr(1'900'000, 400'000));

@@ -10,6 +10,7 @@ from pathlib import Path
 from cli_case import COMMAND, Case, refuse
 
 IO_URING_SETUP, FALLOCATE, LINKAT, OPENAT2, MEMFD_CREATE, FLOCK = 425, 285, 265, 437, 319, 73
+PIDFD_OPEN, PIDFD_GETFD, CLOSE_RANGE = 434, 438, 436
 
 
 class Doctor(Case):
@@ -48,11 +49,52 @@ class Doctor(Case):
         status, findings = self.doctor("-p", self.data, "--max-file", "60000")
         health, advice = self.finding(findings, "are larger than CUBESHIM_MAX_FILE")
         self.assertEqual((status, health), (0, "warn"), findings)
-        self.assertIn("raise CUBESHIM_MAX_FILE", advice)
+        self.assertIn("set CUBESHIM_BLOCK=1M to have them in blocks, or raise CUBESHIM_MAX_FILE", advice)
         for path in self.data.iterdir():
             path.write_bytes(bytes(5000))
         status, findings = self.doctor("-p", self.data, "--max-file", "1000")
         self.assertEqual((status, self.finding(findings, "are larger than CUBESHIM_MAX_FILE")[0]), (1, "fail"), findings)
+
+    def large_files(self, *words, ram="64M", **options):
+        large = self.data / "large"
+        large.write_bytes(bytes(100000))
+        os.utime(large, (1e9, 1e9))
+        return self.doctor("-p", self.data, "--ram", ram, "--max-file", "60000", "--block", "64K", *words, **options)
+
+    def test_it_says_whether_large_files_are_served_and_read_ahead(self):
+        status, findings = self.large_files()
+        self.assertEqual((status, {health for health, _ in findings.values()}), (0, {"ok"}), findings)
+        self.finding(findings, "files larger than CUBESHIM_MAX_FILE (58.6 KiB) are served in blocks of 64.0 KiB")
+        self.finding(findings, f"prefix {self.data}: 1 of 2 files that were looked at are larger than CUBESHIM_MAX_FILE (58.6 KiB) and are "
+                     "served in blocks of 64.0 KiB")
+        self.finding(findings, "large files are read ahead of programs")
+        for call, name in ((PIDFD_GETFD, "pidfd_getfd"), (PIDFD_OPEN, "pidfd_open"), (CLOSE_RANGE, "close_range(CLOSE_RANGE_UNSHARE)")):
+            status, findings = self.large_files(preexec_fn=lambda call=call: refuse(call))
+            health, advice = self.finding(findings, f"large files are not read ahead: {name}: ")
+            self.assertEqual((status, health), (0, "warn"), findings)
+            self.assertIn("allow it in the seccomp profile", advice)
+        _, findings = self.large_files("--prefetch", "0")
+        self.assertEqual([what for what in findings if "ahead of programs" in what], [])
+        status, findings = self.large_files(ram="32M")
+        self.assertEqual((status, self.finding(findings, "32.0 MiB of memory are little for blocks")[0]), (0, "warn"), findings)
+        status, findings = self.large_files("--mode", "real")
+        self.assertEqual((status, self.finding(findings, "are left to the kernel: CUBESHIM_MODE is set")[0]), (0, "warn"), findings)
+        self.assertEqual(self.finding(findings, "and will not be served")[0], "warn")
+
+    def test_large_files_that_are_another_version_at_each_look(self):
+        (self.data / "large").write_bytes(bytes(2 << 20))
+        writer = subprocess.Popen(["/usr/bin/python3", "-c", "import os, sys\nprint(flush=True)\nwhile True: os.utime(sys.argv[1])",
+                                   self.data / "large"], stdout=subprocess.PIPE)
+        self.addCleanup(lambda: [writer.kill(), writer.communicate()])
+        writer.stdout.readline()
+        told = []
+        # The writer may stand still between two looks.
+        for _ in range(100):
+            status, findings = self.doctor("-p", self.data, "--ram", "64M", "--max-file", "60000", "--block", "64K")
+            told = [f for what, f in findings.items() if "has another inode, size or time at each look" in what]
+            if told:
+                break
+        self.assertEqual((status, [health for health, _ in told]), (0, ["warn"]), findings)
 
     def test_what_makes_it_slow_is_a_warning(self):
         link = self.data.parent / "link"

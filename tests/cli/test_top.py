@@ -9,8 +9,10 @@ import unittest
 from cli_case import CONTENT, Case
 
 
+LARGE_ZEROS = {f"{name}_per_s": 0 for name in ("hits", "misses", "bytes_read", "bytes_mapped", "kernel_bytes", "origin_bytes",
+                                                "ahead_bytes", "used_bytes")}
 ZEROS = {"opens_per_s": 0, "hit_rate": 0, "misses_per_s": 0, "bytes_served_per_s": 0, "origin_bytes_per_s": 0, "prefetched_per_s": 0,
-         "latency_us": {"hit_p99": 0, "miss_p99": 0}}
+         "latency_us": {"hit_p99": 0, "miss_p99": 0}, "large": LARGE_ZEROS}
 UNITS = {"K": 1 << 10, "M": 1 << 20, "k": 1000, "us": 1, "ms": 1000, "%": 1}
 
 
@@ -40,7 +42,7 @@ class Top(Case):
         top = self.top("--json")
         first = json.loads(top.stdout.readline())
         self.assertEqual(first["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
-        self.assertEqual([*first], ["region", "seconds", "processes", "used", "entries", "jobs"])
+        self.assertEqual([*first], ["region", "seconds", "processes", "used", "large", "entries", "jobs"])
         job.stdin.write(b"go\n")
         job.stdin.flush()
         self.assertEqual(job.stdout.readline() + job.stdout.readline(), b"%d\ndone\n" % (100 * len(CONTENT)))
@@ -85,7 +87,7 @@ class Top(Case):
         while round(sums.get("opens_per_s", 0)) < 80:
             line = json.loads(top.stdout.readline())
             row = line["jobs"][0]
-            for name in ZEROS.keys() - {"hit_rate", "latency_us"}:
+            for name in ZEROS.keys() - {"hit_rate", "latency_us", "large"}:
                 sums[name] = sums.get(name, 0) + row[name] * line["seconds"]
             rates += row["hit_rate"] * row["opens_per_s"] * line["seconds"]
             worst = {name: max(worst[name], row["latency_us"][name]) for name in worst}
@@ -106,6 +108,48 @@ class Top(Case):
         # A hit of less than half a microsecond is shown as none.
         self.assertTrue(cells[6] < cells[7], cells)
         self.assertEqual([table.stdout.readline() for _ in range(3)][2].split()[1:], b"0 0.0% 0 0 0 0 0us 0us".split())
+
+    def start_large_job(self):
+        """When it is told to, it reads 3 MiB twice, a MiB at a time."""
+        large = self.data / "large"
+        large.write_bytes(CONTENT * 62)
+        os.truncate(large, 3 << 20)
+        os.utime(large, (1e9, 1e9))
+        read = f"dd if={large} of=/dev/null bs=1M status=none; "
+        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "64M", "--max-file", "1M", "--block", "1M", "--prefetch", "0",
+                         "--stats", "off", "bash", "-c", f"exec 3<{self.file}; echo ready; read line; {read * 2}echo done; read line",
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(job.stdout.readline(), b"ready\n")
+        return job
+
+    def test_large_files_have_figures_of_their_own(self):
+        job = self.start_large_job()
+        top, table = self.top("--json"), self.top()
+        self.assertEqual(json.loads(top.stdout.readline())["jobs"][0]["large"], LARGE_ZEROS)
+        self.assertNotIn(b"LARGE", b"".join(table.stdout.readline() for _ in range(4)))
+        job.stdin.write(b"go\n")
+        job.stdin.flush()
+        self.assertEqual(job.stdout.readline(), b"done\n")
+        sums = dict.fromkeys(LARGE_ZEROS, 0)
+        while round(sums["hits_per_s"] + sums["misses_per_s"]) < 6:
+            line = json.loads(top.stdout.readline())
+            for name in sums:
+                sums[name] += line["jobs"][0]["large"][name] * line["seconds"]
+        self.assertEqual({name: round(value) for name, value in sums.items() if value},
+                         {"hits_per_s": 3, "misses_per_s": 3, "bytes_read_per_s": 6 << 20, "origin_bytes_per_s": 3 << 20})
+        self.assertEqual((line["large"], line["entries"]), (3 << 20, 1))
+        self.assertGreater(line["used"], 3 << 20)
+        text = table.stdout.readline()
+        while b"LARGE" not in text:
+            text = table.stdout.readline()
+        self.assertEqual(text.decode(), "   LARGE   hits/s misses/s   read/s mapped/s kernel/s origin/s ahead/s  used/s\n")
+        self.assertEqual(table.stdout.readline().split()[0], b"%d" % job.pid)
+        self.assertRegex(table.stdout.readline().decode(), r"3\.[01] MiB of \d+\.\d MiB used, 3\.0 MiB by large files; 1 files, 1 processes\n")
+        job.communicate(b"end\n", timeout=60)
+        while "has ended" not in (last := table.stdout.readline().decode()):
+            self.assertNotEqual(last, "")
+            self.assertLessEqual(len(last), 81)
+        self.assertRegex(last, rf"^job {job.pid} has ended: .* from the origin, 6.0M of large files\n$")
 
     def test_a_trouble_is_told_once(self):
         directory = self.data.parent / "ram"

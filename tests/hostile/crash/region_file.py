@@ -49,7 +49,7 @@ class Layout:
             "recent misses": (self.misses, 8 * RECENT_MISSES),
             "listings": (self.listings, 1024 * LISTING_SLOTS),
             "listed directories": (self.listed, 32 * LISTED_ROWS),
-            "chunks": (self.chunks, 128 * self.chunk_count),
+            "chunks": (self.chunks, 192 * self.chunk_count),
             "chunk buckets": (self.chunk_buckets, 32 * (self.chunk_count * 2 // 8 + 1)),
             "index": (self.index[0], 64 * self.bucket_count[0]),
             "counters": (HEADER.size + 8 + MUTEX_BYTES, 8 * 8 + 8 * 8),
