@@ -22,6 +22,7 @@ constexpr std::size_t k_waiting = 64, k_mapped = 64;
 // Between two looks at what the kernel has of mapped files: as long as a look takes twenty times, and at least.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000, k_pause_for_each = 20;
 constexpr std::size_t k_stack = 128 << 10;
+constexpr std::uint64_t k_start_patience_ns = 100'000'000;
 
 }  // namespace
 
@@ -60,6 +61,8 @@ struct BlockReader::State {
   EventCount news, over;
   std::atomic<bool> is_stopping{false};
   std::atomic<std::size_t> threads{0};
+  // Of these, such that may still have the program's numbers: a copy of its table holds its files, and their locks.
+  std::atomic<std::size_t> with_programs_numbers{0};
   std::atomic<bool> is_told{false};
 
   void run();
@@ -200,7 +203,10 @@ BlockReader* BlockReader::start(cache::FileCache& cache) {
     const auto body = [](void* of) {
       auto& own = *static_cast<State*>(of);
       // Without a table of its own, the host could close what it reads.
-      if (const auto table = take_private_fd_table(); !table) {
+      const auto table = take_private_fd_table();
+      own.with_programs_numbers.fetch_sub(1, std::memory_order_release);
+      own.over.notify();
+      if (!table) {
         own.tell_that_none("close_range(CLOSE_RANGE_UNSHARE)", table.error().value);
       } else {
         own.run();
@@ -210,12 +216,17 @@ BlockReader* BlockReader::start(cache::FileCache& cache) {
     };
     for (std::size_t i = 0; i < k_threads; ++i) {
       state->threads.fetch_add(1, std::memory_order_relaxed);
+      state->with_programs_numbers.fetch_add(1, std::memory_order_relaxed);
       const int error = start_background_thread(body, state.get(), k_stack);
       if (error == 0) continue;
+      state->with_programs_numbers.fetch_sub(1, std::memory_order_relaxed);
       base::log(base::LogLevel::info, "large files are not read ahead: no thread: {}", base::text_of_error(error));
       if (state->threads.fetch_sub(1, std::memory_order_relaxed) == 1) return nullptr;
       break;
     }
+    // A lock that the program makes from here on is not held by them.
+    state->over.wait_until([&] { return state->with_programs_numbers.load(std::memory_order_acquire) == 0; },
+                           k_start_patience_ns);
     static_cast<void>(state.release());
     return reader.release();
   } catch (...) {
@@ -280,12 +291,7 @@ void BlockReader::stop(unsigned patience_ms) {
   State& state = *state_;
   state.is_stopping.store(true, std::memory_order_release);
   state.news.notify();
-  const std::uint64_t until = base::monotonic_ns() + patience_ms * base::k_ns_per_ms;
-  for (auto seen = state.over.now(); state.threads.load(std::memory_order_acquire) != 0; seen = state.over.now()) {
-    const std::uint64_t now = base::monotonic_ns();
-    if (now >= until) break;
-    state.over.wait(seen, until - now);
-  }
+  state.over.wait_until([&] { return state.threads.load(std::memory_order_acquire) == 0; }, patience_ms * base::k_ns_per_ms);
   for (Waiting& range : state_->waiting) {
     auto ready = Waiting::State::ready;
     if (range.state.compare_exchange_strong(ready, Waiting::State::being_changed, std::memory_order_acquire)) range.file->end();

@@ -127,16 +127,10 @@ void Sidecar::stop_prefetching(unsigned patience_ms) {
   state.cache.ahead().ring().wake();
   // Not by the thread itself, which may hang in a list on the origin.
   if (state.is_leading.load(std::memory_order_seq_cst)) state.lead.stop(patience_ms);
-  const std::uint64_t until = base::monotonic_ns() + std::max(10U, patience_ms / 2) * base::k_ns_per_ms;
-  for (auto seen = state.over.now(); !state.is_over.load(std::memory_order_acquire); seen = state.over.now()) {
-    const std::uint64_t now = base::monotonic_ns();
-    if (now >= until) {
-      // Nobody else can have one there, for the lead is still held.
-      if (state.is_leading.load(std::memory_order_acquire)) state.lead.remove_socket();
-      return;
-    }
-    state.over.wait(seen, until - now);
-  }
+  const auto is_over = [&] { return state.is_over.load(std::memory_order_acquire); };
+  const bool hangs = !state.over.wait_until(is_over, std::max(10U, patience_ms / 2) * base::k_ns_per_ms);
+  // Nobody else can have one there, for the lead is still held.
+  if (hangs && state.is_leading.load(std::memory_order_acquire)) state.lead.remove_socket();
 }
 
 }  // namespace cube::prefetch

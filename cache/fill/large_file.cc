@@ -85,7 +85,11 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   const std::uint64_t now = base::wall_ns();
   const bool may_change = parts.rules.consistency != base::ConsistencyKind::immutable;
   if (may_hide_change(*stat, now) || (may_change && is_within_step(stat->modified, now))) return nullptr;
-  if (base::sys::failed(base::sys::lseek(fd, 0, SEEK_CUR))) return nullptr;
+  // A number that cannot be read (O_WRONLY, O_PATH, none) gets nobody the bytes that others have read.
+  const long flags = base::sys::fcntl(fd, F_GETFL, 0);
+  const bool may_read =
+      !base::sys::failed(flags) && (flags & O_PATH) == 0 && ((flags & O_ACCMODE) == O_RDONLY || (flags & O_ACCMODE) == O_RDWR);
+  if (!may_read || base::sys::failed(base::sys::lseek(fd, 0, SEEK_CUR))) return nullptr;
   for (std::uint32_t i = 0; i < k_large_files; ++i) {
     LargeFile& file = file_at(i);
     std::uint32_t none = 0;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "cache/base/clock.h"
 #include "cache/base/sys.h"
 
 namespace cube::prefetch {
@@ -22,6 +23,18 @@ class EventCount {
     waiters_.fetch_add(1, std::memory_order_seq_cst);
     base::sys::futex_wait(&count_, seen, at_most_ns == UINT64_MAX ? nullptr : &limit);
     waiters_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  // Until it is true, and no longer than this. Whether it is.
+  template <typename Condition>
+  bool wait_until(Condition is_true, std::uint64_t at_most_ns) {
+    const std::uint64_t until = base::monotonic_ns() + at_most_ns;
+    for (;;) {
+      const std::uint32_t seen = now();
+      if (is_true()) return true;
+      const std::uint64_t time = base::monotonic_ns();
+      if (time >= until) return false;
+      wait(seen, until - time);
+    }
   }
   void notify() {
     count_.fetch_add(1, std::memory_order_seq_cst);

@@ -1,4 +1,5 @@
 // Processes that see other files, or may read other files, than the one that filled the cache.
+#include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
@@ -6,7 +7,9 @@
 #include <sys/mount.h>
 
 #include <cerrno>
+#include <string>
 
+#include "cache/base/unique_fd.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -150,6 +153,74 @@ TEST_F(ViewsTest, AFileThatOnlyLooksAlikeIsNotTheSame) {
     return 0;
   });
   EXPECT_EQ(child.wait(), 0);
+}
+
+// Files that are served in blocks.
+struct LargeViewsTest : testing::Test {
+  static constexpr std::size_t k_size = 3'000'001;
+  tests::TempDir dir;
+  tests::TestCache cache{64 * tests::k_mib, [](base::Config& config) {
+                           config.max_file = 100'000;
+                           config.block = 64 << 10;
+                         }};
+
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  }
+  // All of it, as a program reads it; empty: it is left to the kernel.
+  static std::string read(FileCache& cache, const std::string& path, int flags = O_RDONLY) {
+    const base::UniqueFd fd(open(path.c_str(), flags | O_CLOEXEC));
+    LargeFile* const file = cache.large().begin(path, fd.get());
+    if (file == nullptr) return {};
+    std::string bytes(k_size, '\0');
+    const long got = cache.large().read(*file, fd.get(), file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), k_size, 0);
+    bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    file->end();
+    return bytes;
+  }
+};
+
+TEST_F(LargeViewsTest, AnotherMountUnderTheSamePathHasBlocksOfItsOwn) {
+  const std::string ours(k_size, 'a'), theirs(k_size, 'b');
+  const std::string path = dir.write("f", ours);
+  ASSERT_EQ(read(*cache.cache, path), ours);
+  Child child([&] {
+    CHILD_CHECK(enter_mount_namespace());
+    CHILD_CHECK(mount("cubeshim-test", dir.path().c_str(), "tmpfs", 0, nullptr) == 0);
+    CHILD_CHECK(tests::TempDir::write_file(path, theirs));
+    FileCache* const own = tests::attach_cache(cache.config, cache.options.job);
+    CHILD_CHECK(own != nullptr);
+    for (int i = 0; i < 2; ++i) CHILD_CHECK(read(*own, path) == theirs);
+    CHILD_CHECK(count(*own, Counter::block_origin) == k_size);
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ(read(*cache.cache, path), ours);
+  EXPECT_EQ(cache.count(Counter::block_origin), k_size);
+}
+
+TEST_F(LargeViewsTest, TheSameFileInAnotherNamespaceIsNotReadAgain) {
+  const std::string bytes(k_size, 'a');
+  const std::string path = dir.write("f", bytes);
+  ASSERT_EQ(read(*cache.cache, path), bytes);
+  Child child([&] {
+    CHILD_CHECK(enter_mount_namespace());
+    FileCache* const own = tests::attach_cache(cache.config, cache.options.job);
+    CHILD_CHECK(own != nullptr && read(*own, path) == bytes);
+    CHILD_CHECK(count(*own, Counter::block_origin) == 0);
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST_F(LargeViewsTest, ANumberThatCannotBeReadGetsNothing) {
+  const std::string bytes(k_size, 'a');
+  const std::string path = dir.write("f", bytes);
+  ASSERT_EQ(read(*cache.cache, path), bytes);
+  EXPECT_EQ(read(*cache.cache, path, O_PATH), "");
+  EXPECT_EQ(read(*cache.cache, path, O_WRONLY), "");
+  // May be asked for its ioctls alone.
+  EXPECT_EQ(read(*cache.cache, path, O_ACCMODE), "");
 }
 
 TEST(Views, WhenAllAreTakenTheRegionIsReplacedAsSoonAsNobodyUsesIt) {

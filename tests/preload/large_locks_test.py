@@ -9,8 +9,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from bench.harness.mount import SlowMount  # noqa: E402
+from tests.preload.large_job import environment  # noqa: E402
 
-LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
+LAGFS = os.environ["CUBESHIM_LAGFS"]
 SIZE = 24 << 20
 # Before each job, in which LOCK and USE are filled in.
 START = """
@@ -87,10 +88,7 @@ class LargeFiles(unittest.TestCase):
         self.mounts = {direct: self.enterContext(SlowReads(Path(LAGFS), self.source, self.scratch, 0, direct))
                        for direct in (False, True)}
         prefixes = ":".join(str(mount.path) for mount in self.mounts.values())
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
-        self.env = clean | {"CUBESHIM_PREFIXES": prefixes, "CUBESHIM_RAM": "64M", "CUBESHIM_STATS": "stderr",
-                            "CUBESHIM_NAME": f"large-{os.getpid()}", "CUBESHIM_BLOCK": "1M", "CUBESHIM_MAX_FILE": "1M",
-                            "LD_PRELOAD": LIBRARY}
+        self.env = environment(prefixes, CUBESHIM_RAM="64M", CUBESHIM_STATS="stderr")
 
     def start(self, job: str, direct: bool) -> subprocess.Popen:
         words = ["/usr/bin/python3", "-c", START + job, str(self.mounts[direct].path / "f")]

@@ -13,8 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from bench.harness.mount import SlowMount  # noqa: E402
+from tests.preload.large_job import environment  # noqa: E402
 
-LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
+LAGFS = os.environ["CUBESHIM_LAGFS"]
 SIZE = 24_000_001
 DATA = random.Random(1).randbytes(SIZE)
 DEADLINE_S = 60
@@ -45,11 +46,9 @@ class Job(unittest.TestCase):
         os.utime(self.source / "f", (1e9, 1e9))
         self.mount = self.enterContext(SlowMount(Path(LAGFS), self.source, self.scratch, 200, self.direct))
         self.path = self.mount.path / "f"
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
         self.report = self.scratch / "report.json"
-        self.env = clean | {"CUBESHIM_PREFIXES": str(self.mount.path), "CUBESHIM_NAME": f"large-{os.getpid()}", "CUBESHIM_RAM": "256M",
-                            "CUBESHIM_BLOCK": "1M", "CUBESHIM_ANNOUNCE": "0", "CUBESHIM_STATS": str(self.report),
-                            "CUBESHIM_STATS_FORMAT": "json", "LD_PRELOAD": LIBRARY}
+        self.env = environment(str(self.mount.path), CUBESHIM_MAX_FILE="16M", CUBESHIM_ANNOUNCE="0", CUBESHIM_STATS=str(self.report),
+                               CUBESHIM_STATS_FORMAT="json")
 
     def run_job(self, body: str, **settings: str) -> dict:
         words = ["/usr/bin/python3", "-c", PROLOGUE + body + EPILOGUE, str(self.path), str(self.mount.path / ".lagfs" / "counters.json")]
@@ -75,7 +74,11 @@ said["digests"] = [first, second]
         blocks = self.blocks()
         self.assertEqual(blocks["files"], 2)
         self.assertGreater(blocks["ahead"], SIZE / 2)
-        self.assertEqual(blocks["read"], 2 * SIZE)
+        self.assertEqual((blocks["read"], blocks["kernel"]), (2 * SIZE, 0))
+        # What was fetched ahead was read, each byte of it once.
+        self.assertEqual((blocks["used"], blocks["wasted"], blocks["unread"]), (blocks["ahead"], 0, 0))
+        self.assertEqual(blocks["origin"], SIZE)
+        self.assertEqual(blocks["memory"], -(-SIZE // 4096) * 4096)
 
     def test_other_process_has_the_same_pages(self):
         said = self.run_job("""
@@ -195,6 +198,32 @@ with open(path, "rb") as file:
     def test_file_without_room_is_read_by_the_kernel(self):
         said = self.run_job('said["digest"] = digest(read_all()); said["again"] = digest(read_all())', CUBESHIM_RAM="8M")
         self.assertEqual(set(said.values()), {hashlib.blake2b(DATA).hexdigest()})
+        blocks = self.blocks()
+        self.assertEqual(blocks["read"] + blocks["kernel"], 2 * SIZE)
+        self.assertGreater(blocks["kernel"], SIZE)
+
+    def test_report_says_what_was_fetched_in_vain(self):
+        said = self.run_job("""
+file = os.open(path, os.O_RDONLY)
+for _ in range(6):
+    os.read(file, 100_000)
+# The window of the reader lies ahead of it by now, and its last block has come when the origin is asked no more.
+said["at"] = os.lseek(file, 0, 1)
+while True:
+    before = asked()
+    os.pread(file, 1, 0)
+    os.sched_yield()
+    if asked() >= 1 << 20 and asked() == before: break
+""")
+        blocks = self.blocks()
+        self.assertEqual(blocks["wasted"], 0)
+        self.assertEqual(blocks["used"] + blocks["unread"], blocks["ahead"])
+        self.assertGreater(blocks["unread"], 0)
+
+    def test_text_of_the_report_has_a_line_for_large_files(self):
+        self.run_job("read_all()", CUBESHIM_STATS_FORMAT="text", CUBESHIM_STATS=str(self.report))
+        line = next(line for line in self.report.read_text().splitlines() if line.startswith("cubeshim: large files: "))
+        self.assertRegex(line, r"large files: 22\.9 MiB in 241 reads, \d+\.\d % of them without a wait; 22\.9 MiB from the origin, \d+\.\d of them ahead$")
 
     def test_blocks_of_0_leave_the_file_to_the_kernel(self):
         said = self.run_job('said["digest"] = digest(read_all())', CUBESHIM_BLOCK="0")
