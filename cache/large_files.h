@@ -11,6 +11,10 @@ class LargeFiles {
 
   // Are files of this cache served so?
   bool are_served() const { return parts_.rules.block != 0 && parts_.serves_in_parts; }
+  // Large files may have places left in their segments where no segment is free.
+  bool may_have_room() const {
+    return are_served() && parts_.region.header().has_chunks.load(std::memory_order_relaxed) != 0 && LargeFile::may_have_room();
+  }
   // A file that a program has just opened by `key`. Null: it is left to the kernel.
   LargeFile* begin(std::string_view key, int fd) { return LargeFile::begin(parts_, key, fd); }
   long read(LargeFile& file, int fd, LargeFile::Numbers numbers, std::byte* to, std::size_t n, std::uint64_t at) {
@@ -19,6 +23,16 @@ class LargeFiles {
   LargeFile::Range ahead(LargeFile& file, std::uint64_t at, std::size_t n) { return file.ahead(parts_, at, n); }
   bool fetch_ahead(LargeFile& file, int fd, LargeFile::Numbers numbers, std::uint64_t at) {
     return file.fetch_ahead(parts_, fd, numbers, at);
+  }
+  LargeFile::Stretch bring_ahead(LargeFile& file, int fd, LargeFile::Range& range, const std::atomic<bool>& is_stopping) {
+    return file.bring_ahead(parts_, fd, range, is_stopping);
+  }
+  std::uint64_t present_bytes(const LargeFile& file, const LargeFile::Range& range) { return file.present_bytes(parts_, range); }
+  std::uint64_t present_bytes(std::string_view path, const FileStat& stat, const LargeFile::Range& range) {
+    return LargeFile::present_bytes(parts_, path, stat, range);
+  }
+  void forget(std::string_view path, const FileStat& stat, const LargeFile::Range& range) {
+    LargeFile::forget(parts_, path, stat, range);
   }
   void look_after_lock(LargeFile& file, int fd) { file.look_after_lock(parts_, fd); }
   // For mappings; see LargeFile.

@@ -29,13 +29,16 @@ void Plan::settle(const std::vector<Settled>& rows) {
 
 void Plan::refused(const std::vector<RefusedFile>& files) {
   for (const RefusedFile& refused : files) {
-    if (list_ == nullptr || refused.file.reader != ListSource::k_reader) continue;
     const std::string& path = refused.file.path;
+    if (announcements_ != nullptr && is_announced(refused.file.reader) && refused.why == Refused::bad_range)
+      announcements_->refuse(Refusal::bad_range, path);
+    if (list_ == nullptr || refused.file.reader != ListSource::k_reader) continue;
     switch (refused.why) {
       case Refused::directory: list_->walk(refused.file); break;
       case Refused::missing: list_->refuse(Refusal::missing, path, refused.error); break;
       case Refused::failed: list_->refuse(Refusal::unreadable, path, refused.error); break;
       case Refused::not_a_file: list_->refuse(Refusal::not_a_file, path, 0); break;
+      case Refused::bad_range: list_->refuse(Refusal::bad_range, path, 0); break;
       case Refused::too_large:
       case Refused::no_room:
       case Refused::busy: break;

@@ -21,7 +21,7 @@ constexpr unsigned k_waiting = 256;  // files that are offered ahead of those un
 constexpr std::uint64_t k_first_pause_ns = 1'000'000, k_longest_pause_ns = 500'000'000;
 
 // Reasons of room_for.
-constexpr int k_is_there = 1, k_no_room = 2, k_too_large = 3, k_directory = 4, k_not_a_file = 5, k_busy = 6;
+constexpr int k_is_there = 1, k_no_room = 2, k_too_large = 3, k_directory = 4, k_not_a_file = 5, k_busy = 6, k_large = 7;
 
 // A note is left out if there is no memory for it: a thread of an engine has nobody to throw to.
 template <typename Do>
@@ -49,6 +49,7 @@ Prefetcher::Prefetcher(cache::FileCache& cache, Options options)
     : cache_(cache),
       options_(std::move(options)),
       watch_(cache.ahead().ring()),
+      large_(cache, *this, options_.nice),
       progress_(options_.progress != nullptr ? options_.progress : &own_progress_),
       depth_(options_.depth),
       pause_ns_(k_first_pause_ns) {}
@@ -92,6 +93,7 @@ void Prefetcher::set_depth(unsigned depth) {
     if (depth_ == depth) return;
     depth_ = depth;
   }
+  large_.set_depth(depth);
   engine_->set_depth(depth);
   if (whole_file_engine_ != nullptr) whole_file_engine_->set_depth(depth);
   pump();
@@ -156,7 +158,7 @@ void Prefetcher::pump() {
 }
 
 void Prefetcher::begin(std::unique_ptr<PlannedFetch> flight) {
-  const bool is_hopeless = !may_use_ring(flight->file) && cache_.ahead().is_full();
+  const bool is_hopeless = !may_use_ring(flight->file) && cache_.ahead().is_full() && !cache_.large().may_have_room();
   const Begin what = flight->fetch.begin();
   if (what == Begin::fetch && !is_hopeless) {
     flight->origin = origin_of(flight->file.path);
@@ -185,6 +187,8 @@ void Prefetcher::begin(std::unique_ptr<PlannedFetch> flight) {
 Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
   auto& flight = static_cast<PlannedFetch&>(of);
   note_placed(flight);
+  flight.bytes = file.stat.size;
+  if (is_large(flight.file, file.stat)) return Room::decline(k_large);
   if (file.stat.size > flight.file.most_bytes) return Room::decline(k_too_large);
   using Next = cache::RecordFill::Next;
   switch (flight.fetch.accept(file)) {
@@ -252,12 +256,12 @@ bool Prefetcher::put_back(PlannedFetch& flight) {
   return true;
 }
 
-void Prefetcher::refuse(PlannedFetch& flight, Refused why, int error) {
+void Prefetcher::refuse(const PlannedFile& file, Refused why, int error, std::uint64_t bytes, std::uint64_t missing) {
   refused_count_.fetch_add(1, std::memory_order_relaxed);
   if (!options_.keep_refused) return;
   const std::lock_guard lock(mutex_);
   // The path may still be looked at by the engine; a copy is not.
-  try_to([&] { refused_.push_back({flight.file, why, error}); });
+  try_to([&] { refused_.push_back({file, why, error, bytes, missing}); });
 }
 
 void Prefetcher::settle(std::uint32_t reader) {
@@ -272,6 +276,7 @@ void Prefetcher::declined(PlannedFetch& flight, int reason, bool& waits) {
       waits = may_use_ring(flight.file);
       if (!waits) refuse(flight, Refused::no_room);
       break;
+    case k_large:  // there can be no thread for it
     case k_too_large: refuse(flight, Refused::too_large); break;
     case k_directory: refuse(flight, Refused::directory); break;
     case k_not_a_file: refuse(flight, Refused::not_a_file); break;
@@ -286,7 +291,10 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   stats.count(Counter::origin_stats, result.stats);
   stats.count(Counter::origin_reads, result.reads);
   stats.count(Counter::origin_bytes, result.bytes);
-  bool is_over = true, waits = false;
+  bool is_over = true, waits = false, is_wrong = false;
+  if (result.ending == Ending::declined && result.reason == k_large && hand_on(flight)) return;
+  const bool has_no_name = result.ending == Ending::failed && (result.error == ENOENT || result.error == ENAMETOOLONG);
+  if (has_no_name && hand_on_range(flight, is_wrong)) return;
   switch (result.ending) {
     case Ending::whole:
       if (flight->fetch.publish()) {
@@ -298,6 +306,10 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
       break;
     case Ending::declined: declined(*flight, result.reason, waits); break;
     case Ending::failed:
+      if (is_wrong) {
+        refuse(*flight, Refused::bad_range);
+        break;
+      }
       refuse(*flight, result.error == ENOENT || result.error == ENOTDIR ? Refused::missing : Refused::failed, result.error);
       break;
     case Ending::changed: refuse(*flight, Refused::busy); break;
@@ -348,7 +360,16 @@ bool Prefetcher::is_running_low() {
 
 PrefetchCounts Prefetcher::counts() const {
   const auto n = [](const auto& counter) { return counter.load(std::memory_order_relaxed); };
-  return {n(fetched_), n(fetched_bytes_), n(cached_), n(demanded_), n(refused_count_)};
+  const unsigned measured = large_.measured(), unended = n(unended_);
+  return {.fetched = n(fetched_),
+          .fetched_bytes = n(fetched_bytes_) + large_.fetched_bytes(),
+          .cached = n(cached_),
+          .demanded = n(demanded_),
+          .refused = n(refused_count_),
+          .large = n(large_count_),
+          .measured = measured,
+          .bytes_to_come = large_.bytes_to_come(),
+          .unmeasured = unended - std::min(unended, measured)};
 }
 
 std::vector<RefusedFile> Prefetcher::take_refused() {
@@ -363,8 +384,10 @@ std::vector<Settled> Prefetcher::take_settled() {
 
 void Prefetcher::stop(unsigned patience_ms) {
   if (!begin_stop()) return wait_for_stop(patience_ms);
+  large_.begin_stop();
   if (engine_ != nullptr) engine_->stop(patience_ms);
   if (whole_file_engine_ != nullptr) whole_file_engine_->stop(patience_ms);
+  large_.stop(patience_ms);
   is_stop_over_.store(true, std::memory_order_release);
   stop_over_.notify();
 }
@@ -372,12 +395,8 @@ void Prefetcher::stop(unsigned patience_ms) {
 // The other one may abandon what hangs, and waits for the files of a ring to be closed.
 void Prefetcher::wait_for_stop(unsigned patience_ms) {
   constexpr std::uint64_t k_others_patience_ms = 1000;
-  const std::uint64_t until = base::monotonic_ns() + (patience_ms + k_others_patience_ms) * base::k_ns_per_ms;
-  for (auto seen = stop_over_.now(); !is_stop_over_.load(std::memory_order_acquire); seen = stop_over_.now()) {
-    const std::uint64_t now = base::monotonic_ns();
-    if (now >= until) return;
-    stop_over_.wait(seen, until - now);
-  }
+  stop_over_.wait_until([&] { return is_stop_over_.load(std::memory_order_acquire); },
+                        (patience_ms + k_others_patience_ms) * base::k_ns_per_ms);
 }
 
 // False: another has begun it.

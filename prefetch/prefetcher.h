@@ -6,6 +6,7 @@
 // offer, set_depth, pump, counts, is_idle and stop by any thread; take_refused and take_settled by one.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -16,6 +17,7 @@
 
 #include "cache/file_cache.h"
 #include "prefetch/engine/engine_choice.h"
+#include "prefetch/large_fetcher.h"
 #include "prefetch/order/path_source.h"
 #include "prefetch/ring_watch.h"
 #include "prefetch/threads/event_count.h"
@@ -23,12 +25,14 @@
 
 namespace cube::prefetch {
 
-enum class Refused : std::uint8_t { missing, directory, not_a_file, too_large, no_room, busy, failed };
+enum class Refused : std::uint8_t { missing, directory, not_a_file, too_large, no_room, busy, failed, bad_range };
 
 struct RefusedFile {
   PlannedFile file;
   Refused why = Refused::failed;
   int error = 0;  // errno of missing and failed
+  // Of no_room: what was wanted, and what is missing of it; 0: not known.
+  std::uint64_t bytes = 0, missing = 0;
 };
 
 struct PrefetchCounts {
@@ -36,9 +40,12 @@ struct PrefetchCounts {
   std::uint64_t cached = 0;    // were there already
   std::uint64_t demanded = 0;  // a program was quicker
   std::uint64_t refused = 0;
+  std::uint64_t large = 0;  // large files, of those that were fetched or were there
+  // Of those that have not ended: the large ones whose size is known, what is to come of them, and all others.
+  std::uint64_t measured = 0, bytes_to_come = 0, unmeasured = 0;
 };
 
-class Prefetcher final : public FetchClient {
+class Prefetcher final : public FetchClient, public LargeClient {
  public:
   struct Options {
     base::EngineKind engine = base::EngineKind::automatic;
@@ -64,7 +71,7 @@ class Prefetcher final : public FetchClient {
   // The earliest in this reader's order of what waits or is under way, which need not be what was offered longest ago; none: all
   // has ended.
   std::optional<std::uint64_t> first_unended(std::uint32_t reader);
-  unsigned in_flight() { return in_flight_.load(std::memory_order_relaxed); }
+  unsigned in_flight() { return std::max(in_flight_.load(std::memory_order_relaxed), large_.in_flight()); }
   // It is the ring that keeps the next file waiting.
   bool is_blocked();
   PrefetchCounts counts() const;
@@ -80,6 +87,7 @@ class Prefetcher final : public FetchClient {
 
   Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) override;
   void ended(Fetch& fetch, const FetchResult& result) override;
+  void large_ended(std::unique_ptr<LargeFetch> fetch) override;
 
  private:
   struct PlannedFetch : Fetch {
@@ -90,6 +98,7 @@ class Prefetcher final : public FetchClient {
     PlannedFile file;
     cache::BackgroundFill fetch;
     bool is_placed = false;  // it has asked for its room
+    std::uint64_t bytes = 0;
   };
 
   Prefetcher(cache::FileCache& cache, Options options);
@@ -111,7 +120,14 @@ class Prefetcher final : public FetchClient {
   static void account(const PlannedFile& file, std::uint64_t bytes, bool was_asked) {
     if (file.allowance != nullptr) file.allowance->settle(file.promised_bytes, bytes, was_asked);
   }
-  void refuse(PlannedFetch& flight, Refused why, int error = 0);
+  void refuse(const PlannedFile& file, Refused why, int error = 0, std::uint64_t bytes = 0, std::uint64_t missing = 0);
+  void refuse(PlannedFetch& flight, Refused why, int error = 0) { refuse(flight.file, why, error, flight.bytes, flight.bytes); }
+  bool is_large(const PlannedFile& file, const cache::FileStat& stat) const;
+  // The flight goes on as one of a large file. False: there can be none.
+  bool hand_on(std::unique_ptr<PlannedFetch>& flight);
+  // Its name is of no file, but may be that of a file and a range. False: it is not.
+  bool hand_on_range(std::unique_ptr<PlannedFetch>& flight, bool& is_wrong);
+  void fetch_small(std::unique_ptr<LargeFetch> fetch);
   void declined(PlannedFetch& flight, int reason, bool& waits);
   void settle(std::uint32_t reader);
   void one_has_ended(std::uint32_t reader, std::uint64_t sequence);
@@ -123,10 +139,11 @@ class Prefetcher final : public FetchClient {
   std::unique_ptr<IoEngine> engine_;
   // For origins that are read whole by an open; null: there is none. Threads serve best, because a file takes one call.
   std::unique_ptr<IoEngine> whole_file_engine_;
+  LargeFetcher large_;
   EventCount own_progress_;
   EventCount* const progress_;
   std::atomic<unsigned> in_flight_{0}, unended_{0}, unplaced_{0};
-  std::atomic<std::uint64_t> fetched_{0}, fetched_bytes_{0}, cached_{0}, demanded_{0}, refused_count_{0};
+  std::atomic<std::uint64_t> fetched_{0}, fetched_bytes_{0}, cached_{0}, demanded_{0}, refused_count_{0}, large_count_{0};
 
   EventCount stop_over_;
   std::atomic<bool> is_stop_over_{false};

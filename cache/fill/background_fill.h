@@ -27,6 +27,8 @@ class BackgroundFill {
   bool wants_second_look() const { return fill_.wants_second_look(); }
   // False: reason() says why not.
   bool publish();
+  // It is fetched in another way: nobody waits for this one any more.
+  void give_up() { ticket_ = {}; }
   void lose_room() { fill_.lose_room(); }
 
   base::Counter reason() const { return fill_.reason(); }

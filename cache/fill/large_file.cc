@@ -101,6 +101,7 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
     file.region_.store(parts.region.header().created_ns, std::memory_order_relaxed);
     file.looked_ns_.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
     file.is_over_.store(false, std::memory_order_relaxed);
+    file.is_fetched_ahead_.store(false, std::memory_order_relaxed);
     file.first_place_.store(0, std::memory_order_relaxed);
     file.next_.store(0, std::memory_order_relaxed);
     file.ahead_end_.store(0, std::memory_order_relaxed);
@@ -124,6 +125,7 @@ void LargeFile::forget_users() {
   for (std::uint32_t i = 0, n = g_reached.load(std::memory_order_relaxed); i < n; ++i) {
     file_at(i).copies_.forget();
     file_at(i).own_mappings_.forget();
+    if (file_at(i).is_fetched_ahead_.load(std::memory_order_relaxed)) file_at(i).refs_.store(0, std::memory_order_relaxed);
   }
 }
 
@@ -336,6 +338,12 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
 bool LargeFile::is_block_present(CacheParts& parts, std::uint64_t at, std::uint64_t block) const {
   const std::uint64_t begin = at / block * block;
   return find(chunks(parts), chunk_of(begin)).has_all(pages_of(begin, std::min(begin + block, stat_.size)));
+}
+
+bool LargeFile::may_have_room() { return !is_full(); }
+
+bool LargeFile::has_no_place(CacheParts& parts, std::uint64_t at) const {
+  return is_full() && !find(chunks(parts), chunk_of(at));
 }
 
 LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size_t n) {

@@ -76,6 +76,25 @@ class LargeFile {
   Range ahead(CacheParts& parts, std::uint64_t at, std::size_t n);
   // The block at `at`, by a number of the caller's own, unless a number has left since `numbers`. False: do not go on.
   bool fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uint64_t at);
+  // For who fetches files that no program has asked for yet: the part of [begin, end) that lies in the block at its begin, by a
+  // number of the caller's own. `begin` is moved behind it, whatever came of it. Waits for another's fetch of the block, a second
+  // at most. Looks at `is_stopping` between two reads.
+  enum class Brought : std::uint8_t { here, no_room, not_here };
+  struct Stretch {
+    Brought what = Brought::not_here;
+    std::uint64_t bytes = 0;  // that were fetched by this call
+  };
+  Stretch bring_ahead(CacheParts& parts, int fd, Range& range, const std::atomic<bool>& is_stopping);
+  // How many bytes of [begin, end) are present of the file at this path, of the version with this stat.
+  static std::uint64_t present_bytes(CacheParts& parts, std::string_view path, const FileStat& stat, const Range& range);
+  std::uint64_t present_bytes(CacheParts& parts, const Range& range) const;
+  // The chunks that hold a part of it are not found any more. They keep their memory until the file is fetched again.
+  static void forget(CacheParts& parts, std::string_view path, const FileStat& stat, const Range& range);
+  // It is fetched by a thread that a forked child does not have: the child may take its place.
+  void note_fetched_ahead() { is_fetched_ahead_.store(true, std::memory_order_relaxed); }
+  // False: none was found a moment ago.
+  static bool may_have_room();
+  bool is_over() const { return is_over_.load(std::memory_order_relaxed); }
   // Does this number lead to the file, and to the version that was opened?
   bool is_version_of(int fd) const;
 
@@ -128,15 +147,17 @@ class LargeFile {
   std::optional<std::uint64_t> keep_run(CacheParts& parts, const std::byte* from, std::uint64_t at, std::uint64_t end,
                                         int region_fd);
   std::uint64_t block_hash(std::uint64_t at, std::uint64_t block) const;
+  bool has_no_place(CacheParts& parts, std::uint64_t at) const;
 
   std::atomic<std::uint32_t> refs_{0};  // 0: it is free
   std::atomic<Numbers> numbers_{0};
   std::atomic<std::uint32_t> locks_{0};
   Uses copies_, own_mappings_;
-  std::atomic<std::uint32_t> epoch_{0};        // of the file's stripe of writers, when it was looked at
-  std::atomic<std::uint64_t> region_{0};       // RegionHeader::created_ns of the region of that epoch
-  std::atomic<std::uint64_t> looked_ns_{0};    // base::coarse_monotonic_ns, when its stat was last that of this version
-  std::atomic<bool> is_over_{false};           // it was changed: the kernel's from now on
+  std::atomic<std::uint32_t> epoch_{0};      // of the file's stripe of writers, when it was looked at
+  std::atomic<std::uint64_t> region_{0};     // RegionHeader::created_ns of the region of that epoch
+  std::atomic<std::uint64_t> looked_ns_{0};  // base::coarse_monotonic_ns, when its stat was last that of this version
+  std::atomic<bool> is_over_{false};         // it was changed: the kernel's from now on
+  std::atomic<bool> is_fetched_ahead_{false};
   std::atomic<std::uint32_t> first_place_{0};  // of its first chunk, plus one; 0: not known yet
   // They describe the sequence of reads, and serve speed alone.
   std::atomic<std::uint64_t> next_{0}, ahead_end_{0}, window_{0};

@@ -292,6 +292,19 @@ std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
   return taken;
 }
 
+void Chunks::forget(const FileKey& key, std::uint32_t number) {
+  while (const Claim own = find(key, number)) {
+    ChunkRow& row = region_->chunk_row(own.place());
+    const SegmentWord before = word_of(row);
+    const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation + 1};
+    if (before.state != SegmentState::sealed || !swap_word(row, before, evicting)) continue;
+    for (ChunkBucket* const bucket : buckets_of(*region_, hash_of(key, number)).of) remove_from(*bucket, own.place());
+    // Its readers go on: the bytes stay as they are.
+    row.version[0].fetch_xor(1, std::memory_order_relaxed);
+    swap_word(row, evicting, {SegmentState::sealed, k_no_owner, evicting.generation});
+  }
+}
+
 void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
     // Release: the bytes come first; pairs with end_of_run.

@@ -116,6 +116,8 @@ class Chunks {
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages, const std::byte* from);
   // Before they are present: nobody has asked for them yet.
   void note_ahead(const Claim& claim, const PageRun& pages) const;
+  // Nobody finds this chunk any more. Its place is that of an earlier version of the file.
+  void forget(const FileKey& key, std::uint32_t number);
   // They hold the bytes of the file.
   void note_present(const Claim& claim, const PageRun& pages) const;
 

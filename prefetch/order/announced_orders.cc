@@ -123,6 +123,11 @@ std::uint64_t AnnouncedOrders::passed(std::uint32_t reader) const {
   return killed_[slot] == reader ? UINT64_MAX : 0;
 }
 
+void AnnouncedOrders::refuse(Refusal reason, const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  refusals_.count(reason, path);
+}
+
 std::vector<std::string> AnnouncedOrders::take_refusals() {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> lines;

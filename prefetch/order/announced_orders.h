@@ -41,6 +41,7 @@ class AnnouncedOrders {
   void settled(std::uint32_t reader, std::uint32_t files);
   // Paths that a client has left behind with an epoch are not wanted any more, nor are those of a client that was killed.
   std::uint64_t passed(std::uint32_t reader) const;
+  void refuse(Refusal reason, const std::string& path);
   // A line for each reason for which paths were left out, each once.
   std::vector<std::string> take_refusals();
 

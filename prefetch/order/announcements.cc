@@ -94,6 +94,8 @@ PathSource::Next Announcements::next(PlannedFile& file) {
 
 void Announcements::settled(std::uint32_t reader, std::uint32_t files) { server_->orders.settled(reader, files); }
 
+void Announcements::refuse(Refusal reason, const std::string& path) { server_->orders.refuse(reason, path); }
+
 std::uint64_t Announcements::passed(std::uint32_t reader) { return server_->orders.passed(reader); }
 
 }  // namespace cube::prefetch

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "prefetch/order/path_source.h"
+#include "prefetch/order/refusals.h"
 
 namespace cube::prefetch {
 
@@ -42,6 +43,8 @@ class Announcements final : public PathSource {
   Next next(PlannedFile& file) override;
   void settled(std::uint32_t reader, std::uint32_t files) override;
   std::uint64_t passed(std::uint32_t reader) override;
+  // A path that next() gave cannot be fetched; told by a later next(), once for each reason.
+  void refuse(Refusal reason, const std::string& path);
 
  private:
   void end();

@@ -6,6 +6,7 @@
 
 #include "cache/base/log.h"
 #include "cache/base/path.h"
+#include "prefetch/order/named_range.h"
 
 namespace cube::prefetch {
 
@@ -145,6 +146,13 @@ PathList::Verdict PathList::take_relative(std::string_view text) {
     if (i == place_ || !try_place(i) || !look()) continue;
     place_ = i;
     return judge(text.ends_with('/'));
+  }
+  // A part of a large file, whose own name is what the origin knows.
+  const NamedRange named = named_range(text);
+  for (std::size_t i = 0; named.kind != NamedRange::Kind::none && !options_.look_at_each && i < places_.size(); ++i) {
+    if (fold_path(places_[i], named.path, path_) != Folded::ok || !is_covered(path_) || !look()) continue;
+    path_ += text.substr(named.path.size());
+    return judge(false);
   }
   refuse_line(!fits ? Refusal::too_long : !covered ? Refusal::outside : Refusal::missing, text);
   return Verdict::none;

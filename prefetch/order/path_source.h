@@ -7,6 +7,7 @@
 #include <string>
 
 #include "prefetch/order/allowance.h"
+#include "prefetch/order/named_range.h"
 
 namespace cube::prefetch {
 
@@ -19,6 +20,8 @@ struct PlannedFile {
   // file may have.
   std::shared_ptr<Allowance> allowance = nullptr;
   std::uint64_t promised_bytes = 0, most_bytes = UINT64_MAX;
+  // What is wanted of it, if it is a large file. A path that ends in a range keeps it until the origin has no file of that name.
+  ByteRange range = {};
 };
 
 class PathSource {

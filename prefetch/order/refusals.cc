@@ -17,6 +17,7 @@ constexpr std::string_view k_what[k_refusals] = {
     "unreadable",
     "excluded",
     "not understood",
+    "without such a range",
 };
 constexpr std::size_t k_example = 400;
 

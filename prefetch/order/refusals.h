@@ -9,8 +9,8 @@
 
 namespace cube::prefetch {
 
-enum class Refusal : std::uint8_t { outside, missing, not_a_file, too_long, unreadable, excluded, bad_line };
-inline constexpr std::size_t k_refusals = 7;
+enum class Refusal : std::uint8_t { outside, missing, not_a_file, too_long, unreadable, excluded, bad_line, bad_range };
+inline constexpr std::size_t k_refusals = 8;
 
 class Refusals {
  public:

@@ -41,13 +41,26 @@ void Rate::add(const Tally& tally, std::uint64_t now_ns) {
   bytes_ = static_cast<double>(tally.bytes - first.bytes) / seconds;
 }
 
+double Tally::expected_bytes() const {
+  const std::uint64_t known = files + measured_files;
+  const std::uint64_t unknown = total_files - std::min(total_files, known);
+  const double mean = known == 0 ? 0 : static_cast<double>(bytes + bytes_to_come) / static_cast<double>(known);
+  return static_cast<double>(bytes_to_come) + (is_bytes_final ? 0 : mean * static_cast<double>(unknown));
+}
+
 std::string progress_text(const Tally& tally, const Rate& rate) {
   std::string text = fmt::format("{}", tally.files);
   if (tally.total_files != 0) text += fmt::format(" of {}{}", tally.is_total_final ? "" : "at least ", tally.total_files);
-  text += fmt::format(" files, {}, {}/s, {:.0f} files/s", in_units(tally.bytes),
-                      in_units(static_cast<std::uint64_t>(rate.bytes())), rate.files());
-  if (tally.is_total_final && rate.files() > 0 && tally.total_files >= tally.files)
+  text += fmt::format(" files, {}", in_units(tally.bytes));
+  if (tally.has_large)
+    text += fmt::format(" of {}{}", tally.is_bytes_final ? "" : "at least ", in_units(tally.bytes + tally.bytes_to_come));
+  text += fmt::format(", {}/s, {:.0f} files/s", in_units(static_cast<std::uint64_t>(rate.bytes())), rate.files());
+  if (!tally.is_total_final || tally.total_files < tally.files) return text;
+  if (tally.has_large && rate.bytes() > 0) {
+    text += fmt::format(", {} left", clock_text(tally.expected_bytes() / rate.bytes()));
+  } else if (rate.files() > 0) {
     text += fmt::format(", {} left", clock_text(static_cast<double>(tally.total_files - tally.files) / rate.files()));
+  }
   return text;
 }
 
@@ -85,9 +98,12 @@ void Progress::draw(const Tally& tally) {
   std::string line;
   constexpr std::size_t k_bar = 20;
   if (tally.is_total_final && tally.total_files != 0 && width > text.size() + k_bar + 10) {
-    const std::uint64_t done = std::min(tally.files, tally.total_files);
-    const std::uint64_t filled = done * k_bar / tally.total_files;
-    line = fmt::format("[{:<{}}] {:3} % ", std::string(filled, '#'), k_bar, done * 100 / tally.total_files);
+    const double all = static_cast<double>(tally.bytes) + tally.expected_bytes();
+    const bool by_bytes = tally.has_large && all > 0;
+    const double share = by_bytes ? static_cast<double>(tally.bytes) / all
+                                  : static_cast<double>(tally.files) / static_cast<double>(tally.total_files);
+    const auto done = [&](std::size_t of) { return static_cast<std::size_t>(static_cast<double>(of) * std::min(share, 1.0)); };
+    line = fmt::format("[{:<{}}] {:3} % ", std::string(done(k_bar), '#'), k_bar, done(100));
   }
   line = (line + text).substr(0, width - 1);
   // To the beginning, and what was there before is wiped out behind it.

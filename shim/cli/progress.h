@@ -14,6 +14,13 @@ struct Tally {
   std::uint64_t bytes = 0;
   std::uint64_t total_files = 0;  // as far as they have been counted
   bool is_total_final = false;
+  // Of large files, which tell how many bytes are to come: those that are under way, and whether there are others whose size is
+  // not known yet.
+  std::uint64_t measured_files = 0, bytes_to_come = 0;
+  bool has_large = false, is_bytes_final = false;
+
+  // Of those that are to come, with a guess at the files whose size is not known.
+  double expected_bytes() const;
 };
 
 // Files and bytes in a second, over the last seconds: what has been slow at first does not count for ever.
@@ -31,7 +38,7 @@ class Rate {
   double files_ = 0, bytes_ = 0;
 };
 
-// "412 of 1000 files, 1.2 GiB, 310.0 MiB/s, 2100 files/s, 0:05 left"
+// "412 of 1000 files, 1.2 GiB [of at least 7.0 GiB], 310.0 MiB/s, 2100 files/s, 0:05 left"
 std::string progress_text(const Tally& tally, const Rate& rate);
 
 struct ProgressOptions {

@@ -14,6 +14,8 @@ void add_row(std::vector<SkippedRow>& rows, SkippedRow row) {
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.reason == row.reason; });
   if (found != rows.end()) {
     found->count += row.count;
+    found->bytes += row.bytes;
+    found->missing += row.missing;
   } else {
     rows.push_back(std::move(row));
   }
@@ -25,6 +27,7 @@ void Skipped::add(NamedPaths& paths, const prefetch::RefusedFile& refused) {
     case Refused::missing: paths.refuse(Refusal::missing, refused.file, 0); break;
     case Refused::failed: paths.refuse(Refusal::unreadable, refused.file, refused.error); break;
     case Refused::not_a_file: paths.refuse(Refusal::not_a_file, refused.file, 0); break;
+    case Refused::bad_range: paths.refuse(Refusal::bad_range, refused.file, 0); break;
     case Refused::too_large: add_own("larger than CUBESHIM_MAX_FILE", refused); break;
     case Refused::no_room: add_own("without room in the cache", refused); break;
     case Refused::busy: add_own("being written", refused); break;
@@ -32,7 +35,8 @@ void Skipped::add(NamedPaths& paths, const prefetch::RefusedFile& refused) {
 }
 
 void Skipped::add_own(const char* reason, const prefetch::RefusedFile& refused) {
-  add_row(own_, {.reason = reason, .count = 1, .first = refused.file.path});
+  const std::string named = prefetch::text_of_range(refused.file.path, refused.file.range);
+  add_row(own_, {.reason = reason, .count = 1, .first = named, .bytes = refused.bytes, .missing = refused.missing});
 }
 
 std::vector<SkippedRow> Skipped::rows(const NamedPaths& paths) const {

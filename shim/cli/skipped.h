@@ -13,8 +13,9 @@ namespace cube::cli {
 struct SkippedRow {
   std::string reason;  // "missing"
   std::uint64_t count = 0;
-  std::string first;       // an example, with its line of the list and its error
-  bool is_wanted = false;  // the list says so itself
+  std::string first;                     // an example, with its line of the list and its error
+  bool is_wanted = false;                // the list says so itself
+  std::uint64_t bytes = 0, missing = 0;  // of what had no room, as far as it is known
 };
 
 // Beside the others, or to that of the same reason.

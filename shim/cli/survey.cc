@@ -1,5 +1,6 @@
 #include "shim/cli/survey.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -16,30 +17,55 @@ using prefetch::Refused;
 
 constexpr unsigned k_threads = 16;
 
-// Null: it is a file that is not cached, of `size` bytes.
+// Of `size` bytes, `present` of them are cached.
 struct FileLook {
-  bool is_cached = false, is_refused = false;
-  std::uint64_t size = 0;
+  bool is_refused = false;
+  std::uint64_t size = 0, present = 0;
   Refused why = Refused::failed;
   int error = 0;
 };
+
+FileLook refuse(Refused why, int error = 0) { return {.is_refused = true, .why = why, .error = error}; }
+
+// Of a file that is served in blocks, what is wanted of it.
+FileLook look_at_large(const std::string& path, const prefetch::ByteRange& range, const cache::FileStat& stat,
+                       const SurveyPlace& place) {
+  if (range.begin >= stat.size) return refuse(Refused::bad_range);
+  const cache::LargeFile::Range wanted{range.begin, std::min(range.end, stat.size)};
+  FileLook look{.size = wanted.end - wanted.begin};
+  if (place.cache == nullptr) return look;
+  look.present = place.cache->large().present_bytes(path, stat, wanted);
+  if (place.evict && look.present != 0) place.cache->large().forget(path, stat, wanted);
+  return look;
+}
 
 FileLook look_at(const PlannedFile& file, const SurveyPlace& place) {
   if (place.cache != nullptr) {
     const auto pin = place.cache->find({.key = file.path, .path = file.path.c_str()});
     if (pin && place.evict) place.cache->changes().content_changed(file.path, &pin->stat);
-    if (pin) return {.is_cached = true, .size = pin->data_size};
+    if (pin) return {.size = pin->data_size, .present = pin->data_size};
   }
-  const auto stat = place.origins->of(file.path).stat(file.path, file.path.c_str());
-  const auto refuse = [](Refused why, int error = 0) { return FileLook{.is_refused = true, .why = why, .error = error}; };
+  const cache::Origin& origin = place.origins->of(file.path);
+  const auto stat = origin.stat(file.path, file.path.c_str());
+  const bool may_be_large = place.serves_large && !origin.traits().is_whole_in_one_read;
   if (!stat) {
     const int error = stat.error().value;
-    return refuse(error == ENOENT || error == ENOTDIR ? Refused::missing : Refused::failed, error);
+    const bool is_missing = error == ENOENT || error == ENOTDIR;
+    const auto named = prefetch::named_range(file.path);
+    if ((is_missing || error == ENAMETOOLONG) && named.kind == prefetch::NamedRange::Kind::wrong)
+      return refuse(Refused::bad_range);
+    if ((is_missing || error == ENAMETOOLONG) && named.kind == prefetch::NamedRange::Kind::good && file.range.is_all() &&
+        may_be_large) {
+      PlannedFile whole{.path = std::string(named.path)};
+      whole.range = named.range;
+      return look_at(whole, place);
+    }
+    return refuse(is_missing ? Refused::missing : Refused::failed, error);
   }
   if ((stat->mode & S_IFMT) == S_IFDIR) return refuse(Refused::directory);
   if (!stat->is_regular()) return refuse(Refused::not_a_file);
-  if (stat->size > place.max_file) return refuse(Refused::too_large);
-  return {.size = stat->size};
+  if (stat->size <= place.max_file) return {.size = stat->size};
+  return may_be_large ? look_at_large(file.path, file.range, *stat, place) : refuse(Refused::too_large);
 }
 
 class Survey {
@@ -89,8 +115,10 @@ class Survey {
 
   void note(const PlannedFile& file, const FileLook& look) {
     if (look.is_refused) return skipped_.add(paths_, {file, look.why, look.error});
-    ++(look.is_cached ? counts_.cached : counts_.absent);
-    (look.is_cached ? counts_.cached_bytes : counts_.absent_bytes) += look.size;
+    // A large file may be there in part.
+    ++(look.present == look.size || (place_.evict && look.present != 0) ? counts_.cached : counts_.absent);
+    counts_.cached_bytes += look.present;
+    counts_.absent_bytes += look.size - look.present;
   }
 
   NamedPaths& paths_;

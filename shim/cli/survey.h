@@ -20,6 +20,7 @@ struct SurveyPlace {
   cache::FileCache* cache = nullptr;  // null: nothing is cached
   const cache::Origins* origins = nullptr;
   std::uint64_t max_file = 0;  // bytes
+  bool serves_large = false;   // larger files are cached, too, in blocks
   bool evict = false;          // what is cached is forgotten
 };
 

@@ -35,7 +35,10 @@ std::vector<std::string> prefixes_or_all(const base::Config& config) {
 void look(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report) {
   Progress progress(warmup.progress);
   report.what = warmup.check ? WarmupReport::What::check : warmup.evict ? WarmupReport::What::evict : WarmupReport::What::dry_run;
-  report.found = survey(paths, {target.cache, target.origins, target.parsed.config.max_file, warmup.evict}, skipped, progress);
+  report.found = survey(paths,
+                        {target.cache, target.origins, target.parsed.config.max_file,
+                         target.parsed.config.block != 0 && target.parsed.config.mode == base::Mode::virtual_files, warmup.evict},
+                        skipped, progress);
 }
 
 bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped, WarmupReport& report,

@@ -57,8 +57,12 @@ std::string WarmupReport::text() const {
                         in_units(found.cached_bytes + found.absent_bytes), found.cached, share, in_units(found.cached_bytes),
                         found.absent, what == What::check ? "not" : "to be fetched", in_units(found.absent_bytes), left_out);
   }
-  for (const auto& row : skipped)
-    text += fmt::format("{}: {} {}, the first is {}\n", row.is_wanted ? "left out" : "skipped", row.count, row.reason, row.first);
+  for (const auto& row : skipped) {
+    const std::string sizes =
+        row.bytes == 0 ? "" : fmt::format(" ({} of {} missing)", in_units(row.missing), in_units(row.bytes));
+    text += fmt::format("{}: {} {}{}, the first is {}\n", row.is_wanted ? "left out" : "skipped", row.count, row.reason, sizes,
+                        row.first);
+  }
   if (!room.region.empty())
     text += fmt::format("{}: {} of {} used by {} files\n", room.region, in_units(room.used), in_units(room.capacity), room.files);
   if (what == What::evict && found.cached != 0) text += "no memory is free by it: forgotten files keep their room\n";
@@ -87,8 +91,12 @@ std::string WarmupReport::json() const {
   }
   report["skipped"] = skipped_files();
   report["reasons"] = nlohmann::ordered_json::array();
-  for (const auto& row : skipped)
+  for (const auto& row : skipped) {
     report["reasons"].push_back({{"reason", row.reason}, {"files", row.count}, {"first", row.first}, {"wanted", row.is_wanted}});
+    if (row.bytes == 0) continue;
+    report["reasons"].back()["bytes"] = row.bytes;
+    report["reasons"].back()["missing_bytes"] = row.missing;
+  }
   report["ram"] = {{"region", room.region}, {"capacity", room.capacity}, {"used", room.used}, {"entries", room.files}};
   return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -367,6 +368,103 @@ class Shows(Warmup):
         os.close(slave)
         self.assertEqual(os.read(master, 4096), b"end")
         os.close(master)
+
+
+class Large(Warmup):
+    """Files above CUBESHIM_MAX_FILE, which are served in blocks."""
+    SIZE = 5_000_001
+
+    def setUp(self):
+        super().setUp()
+        for i in range(3):
+            (self.source / f"a/large{i}").write_bytes(os.urandom(self.SIZE))
+            os.utime(self.source / f"a/large{i}", (1e9, 1e9))
+
+    def words(self, *words, block="1M", **options):
+        return super().words("--max-file", "1M", "--block", block, *words, **options)
+
+    def test_whole_files_are_loaded_and_are_hits_for_the_next_job(self):
+        status, summary, errors = self.warmup(self.mount, ram="64M")
+        self.assertEqual((status, summary["fetched"], summary["skipped"], errors), (0, 63, 0, ""))
+        self.assertGreater(summary["fetched_bytes"], 3 * self.SIZE)
+        before = self.asked_of_files("read")
+        done = self.command("run", "-p", self.mount, "--name", self.name, "--ram-keep", "1", "--max-file", "1M", "--block", "1M",
+                            "--stats-format", "json", "cat", *(self.mount / f"a/large{i}" for i in range(3)))
+        self.assertEqual(done.stdout, b"".join((self.source / f"a/large{i}").read_bytes() for i in range(3)))
+        report = json.loads(done.stderr)
+        self.assertEqual((report["blocks"]["files"], report["blocks"]["misses"], self.asked_of_files("read")), (3, 0, before))
+        again = self.warmup(self.mount, ram="64M")
+        self.assertEqual((again[0], again[1]["fetched"], again[1]["cached"]), (0, 0, 63))
+
+    def test_how_much_of_them_is_there_and_forgetting_it(self):
+        path, part = f"{self.mount}/a/large0", f"{self.mount}/a/large0@1M+2M"
+        for words, status, cached, cached_bytes, absent_bytes in (
+            (["--dry-run", path], 0, 0, 0, self.SIZE),
+            ([part], 0, None, None, None),
+            (["--check", part], 0, 1, 2 << 20, 0),
+            (["--check", path], 1, 0, 2 << 20, self.SIZE - (2 << 20)),
+            ([path], 0, None, None, None),
+            (["--check", path], 0, 1, self.SIZE, 0),
+        ):
+            with self.subTest(words):
+                found = self.warmup(*words)
+                self.assertEqual(found[0], status, found)
+                if cached is not None:
+                    counts = {key: found[1][key] for key in ("cached", "cached_bytes", "absent_bytes")}
+                    self.assertEqual(counts, {"cached": cached, "cached_bytes": cached_bytes, "absent_bytes": absent_bytes})
+        found = self.warmup("--evict", path)
+        self.assertEqual((found[0], found[1]["evicted"], found[1]["evicted_bytes"]), (0, 1, self.SIZE))
+        self.assertEqual(self.warmup("--check", path)[0], 1)
+        before = self.asked_of_files("read")
+        self.assertEqual(self.warmup(path)[1]["fetched"], 1)
+        self.assertGreater(self.asked_of_files("read"), before)
+
+    def test_what_has_no_room_is_told_with_its_size(self):
+        (self.source / "b/large").write_bytes(os.urandom(30_000_000))
+        os.utime(self.source / "b/large", (1e9, 1e9))
+        status, summary, _ = self.warmup(self.mount / "b/large", ram="24M")
+        row, = summary["reasons"]
+        self.assertEqual((status, row["reason"], row["files"], row["bytes"]), (1, "without room in the cache", 1, 30_000_000))
+        self.assertEqual(row["missing_bytes"], 30_000_000 - summary["fetched_bytes"])
+        self.assertGreater(summary["fetched_bytes"], 8_000_000)
+        done = self.command(*self.words(self.mount / "b/large", ram="24M"))
+        self.assertRegex(done.stdout.decode(), r"skipped: 1 without room in the cache \([\d.]+ MiB of 28.6 MiB missing\), the first is ")
+
+    def test_the_settings_of_a_running_job_are_taken_over(self):
+        self.start_job("--max-file", "1M", "--block", "1M")
+        done = self.command("warmup", "--name", self.name, "--json", self.mount / "a/large1")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 1), done)
+
+    def test_progress_in_bytes(self):
+        master, slave = pty.openpty()
+        self.script("hold read 10")
+        child = self.start(*self.words("--prefetch-depth", "1", *(self.mount / f"a/large{i}" for i in range(3))),
+                           stdout=subprocess.PIPE, stderr=slave)
+        os.close(slave)
+        got = ""
+        while not re.search("\r0 of 3 files, [^\r]* of at least [^\r]*/s", got):
+            got += os.read(master, 4096).decode()
+        self.wait_until_held()
+        self.script("clear")
+        output, _ = child.communicate(timeout=60)
+        os.close(master)
+        self.assertRegex(got, r"\r0 of 3 files, [\d.]+ (bytes|[KM]iB) of at least 4\.8 MiB, [^ ]+ [^ ]+/s, 0 files/s")
+        self.assertRegex(output.decode(), r"^3 files: 3 fetched \(14.3 MiB\), 0 cached already, 0 skipped; .* s, .*/s\n")
+
+    def test_an_interrupt_ends_it_and_what_has_come_stays(self):
+        self.script("hold read 3 1000")
+        child = self.start(*self.words("--json", self.mount / "a/large0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.wait_until_held()
+        child.send_signal(signal.SIGINT)
+        output, errors = child.communicate(timeout=60)
+        self.script("clear")
+        summary = json.loads(output)
+        self.assertEqual((child.returncode, summary["interrupted"], summary["fetched"], errors), (130, True, 0, b""))
+        self.assertEqual(self.warmup(self.mount / "a/large0")[1]["fetched"], 1)
+
+    def test_blocks_of_0_leave_them_out_as_ever(self):
+        status, summary, _ = self.warmup(self.mount / "a/large0", block="0")
+        self.assertEqual((status, self.reasons(summary)), (1, {"larger than CUBESHIM_MAX_FILE": 1}))
 
 
 class Packed(Warmup):

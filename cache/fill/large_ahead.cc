@@ -1,0 +1,80 @@
+// Large files that no program has asked for yet (large_file.h): how the blocks of a list come to the chunks.
+#include <algorithm>
+
+#include "cache/fill/large_file.h"
+#include "cache/fill/large_pages.h"
+
+namespace cube::cache {
+namespace {
+
+// The readers see the bytes after each read.
+constexpr std::uint64_t k_read_at_once = 256 << 10;
+
+}  // namespace
+
+LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& range, const std::atomic<bool>& is_stopping) {
+  const std::uint64_t block = parts.rules.block, begin = range.begin;
+  const std::uint64_t end =
+      std::min({(begin / block + 1) * block, (begin / k_chunk_bytes + 1) * k_chunk_bytes, range.end, stat_.size});
+  range.begin = std::max(end, begin);
+  if (begin >= end || is_over()) return {};
+  const Chunks chunks = this->chunks(parts);
+  const PageRun all = pages_of(begin, end);
+  const auto is_present = [&] { return find(chunks, chunk_of(begin)).has_all(all); };
+  if (is_present()) return {Brought::here, 0};
+  if (has_no_place(parts, begin)) return {Brought::no_room, 0};
+  SingleFlight::Ticket ticket;
+  if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) != SingleFlight::Prefetch::mine) {
+    // A program fetches the pages of its read alone.
+    if (parts.flights.begin(block_hash(begin, block), ticket) == SingleFlight::Turn::too_long) return {};
+  }
+  if (ticket.hold().slot == nullptr) return {is_present() ? Brought::here : Brought::not_here, 0};
+  Stretch stretch{Brought::here, 0};
+  const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_read_at_once, base::kernel_page()) / k_chunk_page);
+  for (PageRun rest = all;;) {
+    const PageRun gap = find(chunks, chunk_of(begin)).next_absent(rest, step);
+    if (gap.is_empty()) break;
+    if (is_stopping.load(std::memory_order_acquire)) return {Brought::not_here, stretch.bytes};
+    if (bring(parts, {.fd = fd}, chunk_of(begin), gap) != Fetched::here) {
+      stretch.what = has_no_place(parts, begin) ? Brought::no_room : Brought::not_here;
+      return stretch;
+    }
+    stretch.bytes += gap.count() * k_chunk_page;
+    ticket.hold().tell_progress();
+    rest.first = gap.end;
+  }
+  return stretch;
+}
+
+std::uint64_t LargeFile::present_bytes(CacheParts& parts, std::string_view path, const FileStat& stat, const Range& range) {
+  const Chunks chunks(parts.region);
+  const FileKey key = key_of_file(path, stat);
+  const std::uint64_t end = std::min(range.end, stat.size);
+  std::uint64_t bytes = 0;
+  for (std::uint64_t at = range.begin; at < end;) {
+    const std::uint64_t chunk_begin = at / k_chunk_bytes * k_chunk_bytes, chunk_end = std::min(end, chunk_begin + k_chunk_bytes);
+    const auto claim = chunks.find(key, chunk_of(at));
+    for (std::uint32_t page = page_of(at), last = pages_of(at, chunk_end).end; claim && page < last;) {
+      const PageRun run = claim.next_present(page, last);
+      const std::uint64_t from = std::max(at, chunk_begin + run.first * k_chunk_page);
+      const std::uint64_t to = std::min(chunk_end, chunk_begin + run.end * k_chunk_page);
+      if (from < to) bytes += to - from;
+      page = run.end;
+    }
+    at = chunk_end;
+  }
+  return bytes;
+}
+
+void LargeFile::forget(CacheParts& parts, std::string_view path, const FileStat& stat, const Range& range) {
+  Chunks chunks(parts.region);
+  const FileKey key = key_of_file(path, stat);
+  for (std::uint64_t at = range.begin / k_chunk_bytes * k_chunk_bytes; at < std::min(range.end, stat.size); at += k_chunk_bytes)
+    chunks.forget(key, chunk_of(at));
+}
+
+std::uint64_t LargeFile::present_bytes(CacheParts& parts, const Range& range) const {
+  return present_bytes(parts, path_, stat_, range);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,28 @@
+// A part of a file, as an entry of a list or an announcement names it: "path@offset+length", both decimal, in bytes or with a
+// unit as in the settings (K, M, G). A file whose own name looks like this is meant where there is one, so who looks at the
+// origin asks for the name first. Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace cube::prefetch {
+
+struct ByteRange {
+  std::uint64_t begin = 0, end = UINT64_MAX;
+  bool is_all() const { return begin == 0 && end == UINT64_MAX; }
+};
+
+struct NamedRange {
+  // wrong: it has the form of a range, and cannot be one.
+  enum class Kind : std::uint8_t { none, good, wrong } kind = Kind::none;
+  std::string_view path;  // in front of the range; empty: there is none
+  ByteRange range;
+};
+
+NamedRange named_range(std::string_view text);
+// The other way round.
+std::string text_of_range(std::string_view path, const ByteRange& range);
+
+}  // namespace cube::prefetch
