@@ -7,7 +7,9 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/hash.h"
+#include "cache/base/held.h"
 #include "cache/base/log.h"
+#include "cache/base/signal_frame.h"
 #include "cache/fill/demand_open.h"
 #include "cache/fill/partial_fill.h"
 #include "cache/region/fetch_scope.h"
@@ -132,7 +134,8 @@ void FileCache::detach() {
 void FileCache::abandon() {
   for (Tier* const tier : parts_.tiers) tier->abandon();
   parts_.ram.abandon();
-  parts_.region.unmap();
+  // A handler that forked may return into a read of our thread, which is of what is mapped.
+  if (base::t_held_count == 0 || !base::may_be_in_handler()) parts_.region.unmap();
   FetchScope::forget();
 }
 

@@ -7,6 +7,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
+#include "cache/base/sandbox.h"
 #include "cache/base/unique_fd.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/event_count.h"
@@ -197,6 +198,11 @@ void BlockReader::State::run() {
 }
 
 BlockReader* BlockReader::start(cache::FileCache& cache) {
+  // The threads make calls that no reader makes by itself.
+  if (base::may_be_sandboxed()) {
+    base::log(base::LogLevel::info, "large files are not read ahead in a sandbox (seccomp)");
+    return nullptr;
+  }
   try {
     auto state = std::make_unique<State>(cache);
     auto reader = std::unique_ptr<BlockReader>(new BlockReader(state.get()));

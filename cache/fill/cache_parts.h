@@ -1,6 +1,9 @@
 // The parts of a FileCache, for the ways in which a record comes into RAM. Thread safety: each part's own.
 #pragma once
 
+#include <algorithm>
+
+#include "cache/base/kernel_page.h"
 #include "cache/fill/freshness.h"
 #include "cache/fill/record_fill.h"
 #include "cache/region/listings.h"
@@ -16,7 +19,8 @@ struct CacheParts {
         ram(of),
         flights(of),
         freshness(of, ram, config.consistency),
-        rules{config.max_file, config.block, config.consistency.kind},
+        // A page of the kernel is fetched as a whole, and by one.
+        rules{config.max_file, config.block == 0 ? 0 : std::max(config.block, base::kernel_page()), config.consistency.kind},
         fetches_ahead(config.prefetch),
         serves_in_parts(config.mode == base::Mode::virtual_files) {}
 

@@ -11,6 +11,7 @@
 #include "cache/base/hash.h"
 #include "cache/base/held.h"
 #include "cache/fill/change_watch.h"
+#include "cache/fill/kept_claim.h"
 #include "cache/fill/large_pages.h"
 #include "cache/record/recent_change.h"
 #include "cache/region/fetch_scope.h"
@@ -21,6 +22,8 @@ namespace {
 using base::Counter;
 
 constexpr std::uint32_t k_large_files = 2048;
+// The number of a chunk has 32 bits. Sparse files can be larger, and an origin may claim any size.
+constexpr std::uint64_t k_most_size = std::uint64_t{1} << 48;
 constexpr std::uint64_t k_look_at_version_ns = 100'000'000;
 // A fetch ahead shows its bytes to the readers after each step.
 constexpr std::uint64_t k_ahead_step = 256 << 10;
@@ -64,7 +67,7 @@ class LargeFile::Window {
 };
 
 struct LargeFile::Room {
-  Chunks::Claim claim;
+  KeptClaim claim;
   Window window;
 };
 
@@ -81,7 +84,9 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   if (!found || !watch.watch(*found, fd)) return nullptr;
   const std::uint32_t epoch = writer_stripe_of(parts.region, *found).epoch.load(std::memory_order_seq_cst);
   const auto stat = stat_fd(fd);
-  if (!stat || !stat->is_unchanged_since(*found) || !stat->is_regular() || stat->size <= parts.rules.max_file) return nullptr;
+  if (!stat || !stat->is_unchanged_since(*found) || !stat->is_regular() || stat->size <= parts.rules.max_file ||
+      stat->size > k_most_size)
+    return nullptr;
   const std::uint64_t now = base::wall_ns();
   const bool may_change = parts.rules.consistency != base::ConsistencyKind::immutable;
   if (may_hide_change(*stat, now) || (may_change && is_within_step(stat->modified, now))) return nullptr;
@@ -121,6 +126,7 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
 void LargeFile::end() { refs_.fetch_sub(1, std::memory_order_release); }
 
 void LargeFile::forget_users() {
+  Chunks::forget_claims();
   g_full_until_ns.store(0, std::memory_order_relaxed);
   for (std::uint32_t i = 0, n = g_reached.load(std::memory_order_relaxed); i < n; ++i) {
     file_at(i).copies_.forget();
@@ -154,7 +160,8 @@ bool LargeFile::look_again(CacheParts& parts, int fd) {
   const std::uint32_t epoch = writer_stripe_of(parts.region, stat_).epoch.load(std::memory_order_seq_cst);
   std::uint64_t removals = 0;
   parts.stats().count(Counter::origin_stats);
-  if (may_be_written(parts.region, stat_, fd, &removals) || removals != 0 || !is_version_of(fd)) {
+  // A lease that we ask for would take the place of one of the program's.
+  if (may_be_written(parts.region, stat_, is_locked() ? -1 : fd, &removals) || removals != 0 || !is_version_of(fd)) {
     is_over_.store(true, std::memory_order_relaxed);
     return false;
   }
@@ -204,12 +211,12 @@ long LargeFile::read(CacheParts& parts, int fd, Numbers numbers, std::byte* to, 
   while (done < n) {
     const std::uint64_t from = at + done, in_chunk = from % k_chunk_bytes;
     const std::uint64_t room = std::min<std::uint64_t>(n - done, k_chunk_bytes - in_chunk);
-    if (const auto claim = find(chunks, chunk_of(from)); claim) {
-      const PageRun pages = claim.present_from(page_of(from), pages_of(from, from + room).end);
+    if (const KeptClaim claim(find(chunks, chunk_of(from))); claim) {
+      const PageRun pages = claim->present_from(page_of(from), pages_of(from, from + room).end);
       if (!pages.is_empty()) {
         const std::uint64_t got = std::min(room, pages.end * k_chunk_page - in_chunk);
-        std::memcpy(to + done, claim.data() + in_chunk, got);
-        count_use(parts, claim, pages_of(from, from + got));
+        std::memcpy(to + done, claim->data() + in_chunk, got);
+        count_use(parts, *claim, pages_of(from, from + got));
         done += got;
         continue;
       }
@@ -298,12 +305,12 @@ LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::u
 bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, PageRun& pages, Room& room) {
   // A jump out of this would leave a place half made, or a number of ours.
   const base::BlockSignals block;
-  room.claim = is_full() ? find(chunks, number) : chunks.make(key_, number, place_of(chunks, number));
+  room.claim.take(is_full() ? find(chunks, number) : chunks.make(key_, number, place_of(chunks, number)));
   if (!room.claim) return false;
   // This may be another chunk than the one that was looked at, and have pages that the other lacks.
-  pages = room.claim.absent_from(pages.first, pages.end);
+  pages = room.claim->absent_from(pages.first, pages.end);
   if (pages.is_empty()) return true;
-  auto window = chunks.window(room.claim, pages);
+  auto window = chunks.window(*room.claim, pages);
   if (window) room.window.take(std::move(*window));
   return static_cast<bool>(window);
 }
@@ -327,10 +334,10 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   // An earlier fetch may have left bytes behind the file's end, which a mapping of it would show.
   std::memset(window.data() + bytes, 0, pages.count() * k_chunk_page - bytes);
   if (!by.is_programs) {
-    chunks.note_ahead(claim, pages);
+    chunks.note_ahead(*claim, pages);
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
-  chunks.note_present(claim, pages);
+  chunks.note_present(*claim, pages);
   // A writer that came between the look and the bits counts its stripe up before it looks for chunks: nobody shows them.
   return Fetched::here;
 }

@@ -83,6 +83,7 @@ Chunks::Claim Chunks::claim(std::uint32_t place) const {
   Claim claim;
   claim.counter_ = &region_->pin_row(region_->own_slot())[segment_of(place)];
   // seq_cst: we claim first and look at the word then, who replaces the chunk the other way round.
+  claim.epoch_ = own_epoch.load(std::memory_order_relaxed);
   claim.counter_->fetch_add(1, std::memory_order_seq_cst);
   claim.row_ = &region_->chunk_row(place);
   claim.data_ = region_->segment(0) + std::uint64_t{place} * k_chunk_bytes;

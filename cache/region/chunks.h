@@ -55,10 +55,10 @@ class Chunks {
     std::uint32_t place() const { return place_; }
     void release() {
       // Release: our reads of the chunk come before another file's bytes; pairs with the look at all claims in may_replace.
-      if (counter_ != nullptr) counter_->fetch_sub(1, std::memory_order_release);
+      if (counter_ != nullptr) give_up(counter_, epoch_);
       forget();
     }
-    // In a forked child: the claim is the parent's.
+    // Somebody else gives it up.
     void forget() {
       counter_ = nullptr;
       row_ = nullptr;
@@ -79,6 +79,16 @@ class Chunks {
     std::uint32_t take_unread(const PageRun& pages) const {
       return row_->unread.load(std::memory_order_relaxed) == 0 ? 0 : take_unread_slow(pages);
     }
+    // The words of one that is given up without this object, after a jump; `counter` is null where there is none.
+    struct Words {
+      std::atomic<std::uint32_t>* counter;
+      std::uint32_t epoch;
+    };
+    Words words() const { return {counter_, epoch_}; }
+    // A claim from before a fork is the parent's.
+    static void give_up(std::atomic<std::uint32_t>* counter, std::uint32_t epoch) {
+      if (epoch == own_epoch.load(std::memory_order_relaxed)) counter->fetch_sub(1, std::memory_order_release);
+    }
     // A program maps it.
     void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
 
@@ -86,6 +96,7 @@ class Chunks {
     friend class Chunks;
     void swap(Claim& other) noexcept {
       std::swap(counter_, other.counter_);
+      std::swap(epoch_, other.epoch_);
       std::swap(row_, other.row_);
       std::swap(data_, other.data_);
       std::swap(place_, other.place_);
@@ -94,12 +105,16 @@ class Chunks {
     std::uint32_t end_of_run(std::uint32_t page, std::uint32_t end, bool present) const;
 
     std::atomic<std::uint32_t>* counter_ = nullptr;
+    std::uint32_t epoch_ = 0;
     ChunkRow* row_ = nullptr;
     const std::byte* data_ = nullptr;
     std::uint32_t place_ = k_none;
   };
 
   explicit Chunks(Region& region) : region_(&region) {}
+
+  // In a forked child: the claims of its thread are the parent's. A handler that forked may return into a read.
+  static void forget_claims() { own_epoch.fetch_add(1, std::memory_order_relaxed); }
 
   // Empty where there is none. `hint`: a place to look at first, or k_none.
   Claim find(const FileKey& key, std::uint32_t number, std::uint32_t hint = k_none) const;
@@ -124,6 +139,8 @@ class Chunks {
   Region& region() const { return *region_; }
 
  private:
+  static inline constinit std::atomic<std::uint32_t> own_epoch{0};  // forks between the first process and this one
+
   Claim claim(std::uint32_t place) const;
   bool is_of(const ChunkRow& row, const FileKey& key, std::uint32_t number) const;
   Claim claim_if(std::uint32_t place, const FileKey& key, std::uint32_t number) const;

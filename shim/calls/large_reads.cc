@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "cache/base/held.h"
 #include "shim/attachment.h"
 #include "shim/background.h"
 #include "shim/calls/user_pointer.h"
@@ -13,6 +14,30 @@ namespace {
 namespace sys = base::sys;
 
 constexpr std::size_t k_most_bytes = 0x7ffff000;  // what the kernel moves in one call
+
+// A reference that is given back also if a jump leaves the read. It lies on the stack of its user.
+class KeptFile {
+ public:
+  explicit KeptFile(int fd) {
+    base::Held::give_back_left(this);
+    file_ = g_fds.acquire_kind(fd, RowKind::large);
+    is_noted_ = file_ && base::Held::note(this, give_back, reinterpret_cast<std::uintptr_t>(file_.get()), 0);
+  }
+  KeptFile(const KeptFile&) = delete;
+  KeptFile& operator=(const KeptFile&) = delete;
+  ~KeptFile() {
+    if (is_noted_ && !base::Held::let_go(this, reinterpret_cast<std::uintptr_t>(file_.get()))) file_.release();
+  }
+  explicit operator bool() const { return static_cast<bool>(file_); }
+  OpenFile* operator->() const { return file_.get(); }
+  OpenFile& operator*() const { return *file_; }
+
+ private:
+  static void give_back(std::uintptr_t file, std::size_t) { OpenFileRef::adopt(reinterpret_cast<OpenFile*>(file)).reset(); }
+
+  OpenFileRef file_;
+  bool is_noted_ = false;
+};
 
 struct Parts {
   const struct ::iovec* parts;
@@ -88,7 +113,7 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
 }
 
 Answer read_at_offset(int fd, const Parts& to) {
-  const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
+  const KeptFile file(fd);
   if (!file) return {};
   const auto total = total_of(to);
   if (!total || *total == 0 || !may_be_shown(*file, fd)) return {};
@@ -111,7 +136,7 @@ Answer read_at_offset(int fd, const Parts& to) {
 }
 
 Answer read_at(int fd, const Parts& to, std::int64_t at) {
-  const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
+  const KeptFile file(fd);
   if (!file || at < 0) return {};
   const auto total = total_of(to);
   if (!total || *total == 0 || !may_be_shown(*file, fd)) return {};

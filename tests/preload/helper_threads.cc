@@ -177,6 +177,48 @@ int do_large_jumps(const Arguments& a) {
   return 0;
 }
 
+// A page that may not be written: the handler that a copy to it calls.
+char* g_closed_page;
+void to_closed_page(void (*handler)(int)) {
+  g_closed_page = static_cast<char*>(mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  signal(SIGSEGV, handler);
+}
+
+// large-left FILE TIMES: each open file is left by a jump in the midst of a read, and closed
+int do_large_left(const Arguments& a) {
+  to_closed_page([](int) { siglongjmp(g_before_read, 1); });
+  char bytes[4096];
+  for (static int i = 0; i < std::stoi(a[1]); ++i) {
+    const int fd = open(a[0].c_str(), O_RDONLY);
+    CHECK(fd >= 0 && pread(fd, bytes, sizeof bytes, 4096) == sizeof bytes);
+    if (sigsetjmp(g_before_read, 1) == 0) pread(fd, g_closed_page, sizeof bytes, 4096);
+    CHECK(close(fd) == 0);
+  }
+  return 0;
+}
+
+// large-fork FILE: a handler forks in the midst of a read, which the child ends like its parent
+int do_large_fork(const Arguments& a) {
+  static int status = 1;
+  static bool is_child = false;
+  to_closed_page([](int) {
+    mprotect(g_closed_page, 4096, PROT_READ | PROT_WRITE);
+    const pid_t child = fork();
+    is_child = child == 0;
+    if (!is_child) waitpid(child, &status, 0);
+  });
+  char bytes[4096];
+  const int fd = open(a[0].c_str(), O_RDONLY);
+  CHECK(fd >= 0 && pread(fd, bytes, sizeof bytes, 4096) == sizeof bytes);
+  CHECK(pread(fd, g_closed_page, sizeof bytes, 4096) == sizeof bytes);
+  CHECK(std::memcmp(bytes, g_closed_page, sizeof bytes) == 0);
+  CHECK(pread(fd, bytes, sizeof bytes, 1 << 20) == sizeof bytes);
+  for (std::size_t k = 0; k < sizeof bytes; ++k) CHECK(bytes[k] == byte_of(0, (1 << 20) + k));
+  if (is_child) _exit(0);
+  CHECK(status == 0);
+  return 0;
+}
+
 // fork-threads DIR FILES FORKS: forks while threads read; each child reads all and its inherited fd
 int do_fork_threads(const Arguments& a) {
   const int files = std::stoi(a[1]);
@@ -229,6 +271,7 @@ int do_vfork_threads(const Arguments& a) {
 }  // namespace
 
 Commands thread_commands() {
-  return {{"threads", do_threads},         {"close-race", do_close_race},     {"large-close-race", do_large_close_race},
-          {"large-jumps", do_large_jumps}, {"fork-threads", do_fork_threads}, {"vfork-threads", do_vfork_threads}};
+  return {{"threads", do_threads},           {"close-race", do_close_race},      {"large-close-race", do_large_close_race},
+          {"large-jumps", do_large_jumps},   {"large-left", do_large_left},      {"large-fork", do_large_fork},
+          {"fork-threads", do_fork_threads}, {"vfork-threads", do_vfork_threads}};
 }

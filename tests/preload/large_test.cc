@@ -102,3 +102,19 @@ TEST(Large, AHandlerThatLeavesReadsByAJumpLeavesNothingBehind) {
   expect_well(job.helper({"large-jumps", write_large(job, 0, 32 << 20), "3000"}));
   EXPECT_GT(job.report("blocks.misses"), 0) << job.report_text();
 }
+
+// There are 2,048 large files in a process at most.
+TEST(Large, ReadsThatAJumpHasLeftKeepNoFiles) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "1M";
+  job.env["CUBESHIM_BLOCK"] = "4K";
+  expect_well(job.helper({"large-left", write_large(job, 0, 2 << 20), "2500"}));
+  EXPECT_EQ(job.report("blocks.files"), 2500) << job.report_text();
+}
+
+TEST(Large, AChildReturnsIntoTheReadInWhichAHandlerForked) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "1M";
+  job.env["CUBESHIM_BLOCK"] = "4K";
+  expect_well(job.helper({"large-fork", write_large(job, 0, 2 << 20)}));
+}

@@ -9,6 +9,9 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
 #define CALL(name) \
   { #name, SYS_##name }
 static const struct {
@@ -58,6 +61,7 @@ static const struct {
     CALL(mlock),
     CALL(copy_file_range),
     CALL(pidfd_open),
+    CALL(pidfd_getfd),
     CALL(pidfd_send_signal),
     CALL(rseq),
     CALL(clone3),
@@ -95,6 +99,10 @@ static const struct {
     CALL(clone),
     CALL(getppid),
     CALL(sysinfo),
+    CALL(sched_setscheduler),
+    CALL(getpriority),
+    CALL(setpriority),
+    CALL(mincore),
 };
 #undef CALL
 

@@ -1,4 +1,5 @@
 """Sandboxes made of seccomp filters: put on before the program starts, and by the program itself while it reads."""
+import os
 import unittest
 
 from support import LIBRARY, Job, program
@@ -67,6 +68,15 @@ class Before(Job):
                  "process_vm_writev,copy_file_range,sysinfo")
         shim = self.launch("kill", never, *STEPS)
         self.assertGreater(shim.hits, 0, str(shim))
+
+    def test_large_files_are_not_read_ahead_by_calls_that_may_kill(self):
+        (self.data / "f20").write_bytes(bytes(i // 7 & 255 for i in range(6_000_000)))
+        os.utime(self.data / "f20", (1_600_000_000, 1_600_000_000))
+        self.settings |= {"CUBESHIM_MAX_FILE": "1M", "CUBESHIM_BLOCK": "64K"}
+        threads = "pidfd_open,pidfd_getfd,close_range,sched_setscheduler,getpriority,setpriority,mincore"
+        shim = self.launch("kill", threads, *STEPS)
+        self.assertGreater(shim.report["blocks"]["hits"], 0, str(shim))
+        self.assertEqual(shim.report["blocks"]["ahead"], 0, str(shim))
 
 
 class Within(Job):
