@@ -1,0 +1,148 @@
+// A segment joins a late ring, stopped between two instructions: what programs map or read meanwhile, and a death at any step.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+
+#include "cache/region/segments.h"
+#include "tests/support/child.h"
+#include "tests/support/late_ring.h"
+#include "tests/support/ring_files.h"
+#include "tests/support/sanitizers.h"
+#include "tests/support/tracee.h"
+
+namespace cube::cache {
+namespace {
+
+using tests::k_mib;
+using tests::late_content;
+using tests::LateRing;
+using tests::Tracee;
+
+// How a child ends.
+constexpr int k_got_it = 10, k_got_another = 11, k_got_nothing = 12;
+
+struct JoinSteps : LateRing {
+  JoinSteps() : LateRing(16 * k_mib) {}
+  // The child joins the last segment, or another.
+  std::uint32_t last() const { return ring.end_segment() - 1; }
+  Tracee child() {
+    return Tracee([this] {
+      Region* const own = tests::attach(region.options);
+      CHILD_CHECK(own != nullptr);
+      RamTier own_tier(*own);
+      raise(SIGSTOP);
+      const auto leased = own_tier.ring().lease();
+      return !leased ? k_got_nothing : *leased == last() ? k_got_it : k_got_another;
+    });
+  }
+  std::string file_of_last() {
+    const Pin pin = one_of_each()[last()].duplicate();
+    return std::string(pin->path());
+  }
+  SegmentState state() { return tests::word_of(*region, last()).state; }
+  // Up to the moment that nobody sees it any more.
+  long steps_until_it_is_taken() {
+    Tracee one = child();
+    long steps = 0;
+    if (!one.to_stop()) return -1;
+    while (state() != SegmentState::evicting && one.step()) ++steps;
+    one.kill();
+    region->reap();
+    return steps;
+  }
+};
+
+void step_on(Tracee& child, long steps) {
+  for (long i = 0; i < steps && child.step(); ++i) {
+  }
+}
+
+TEST(LateRingSteps, WhatAProgramMapsMeanwhileIsNotTaken) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  const long middle = JoinSteps().steps_until_it_is_taken();
+  ASSERT_GT(middle, 0);
+  int mapped = 0, taken = 0;
+  for (long steps = std::max(0L, middle - 40); steps < middle + 8; ++steps) {
+    JoinSteps late;
+    const std::string path = late.file_of_last();
+    Tracee child = late.child();
+    ASSERT_TRUE(child.to_stop());
+    step_on(child, steps);
+    bool is_mapped = false;
+    // The file is closed at once; the mapping stays.
+    if (const Pin pin = tests::find(late.tier, path); pin && !late.ring.holds(*pin)) {
+      late.ring.note_mapped(*pin);
+      is_mapped = true;
+    }
+    while (child.to_stop()) {
+    }
+    const int end = child.exit_status();
+    EXPECT_TRUE(end == k_got_it || end == k_got_another) << end;
+    EXPECT_FALSE(is_mapped && end == k_got_it) << "both, at step " << steps << " of " << middle;
+    mapped += is_mapped ? 1 : 0;
+    taken += end == k_got_it ? 1 : 0;
+  }
+  EXPECT_GT(mapped, 0);
+  EXPECT_GT(taken, 0);
+}
+
+TEST(LateRingSteps, OneThatIsNotTakenAfterAllKeepsItsRoomForOthers) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  const long middle = JoinSteps().steps_until_it_is_taken();
+  JoinSteps late;
+  SegmentRow& row = late.row(late.last());
+  const SegmentWord before = tests::word_of(*late.region, late.last());
+  const SegmentWord open{SegmentState::open, k_no_owner, before.generation};
+  ASSERT_TRUE(before.as_word() == open.as_word() || swap_word(row, before, open));
+  Tracee child = late.child();
+  ASSERT_TRUE(child.to_stop());
+  step_on(child, middle);
+  ASSERT_EQ(late.state(), SegmentState::evicting);
+  // A prefetch wants it again.
+  row.unread.fetch_add(1);
+  while (child.to_stop()) {
+  }
+  EXPECT_EQ(child.exit_status(), k_got_another);
+  EXPECT_EQ(tests::word_of(*late.region, late.last()).as_word(), open.as_word());
+  EXPECT_FALSE(late.ring.owns(late.last()));
+}
+
+// At each step the segment is a resident one with all its files, or the ring's, which can use it.
+TEST(LateRingSteps, KilledAnywhereItLosesNoSegment) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  const long middle = JoinSteps().steps_until_it_is_taken();
+  int as_before = 0, of_ring = 0;
+  for (long steps = std::max(0L, middle - 4); steps < middle + 1200; steps += steps < middle + 60 ? 2 : 41) {
+    JoinSteps late;
+    Tracee child = late.child();
+    ASSERT_TRUE(child.to_stop());
+    step_on(child, steps);
+    const bool has_ended = !child.is_alive();
+    child.kill();
+    late.region->reap();
+    if (late.ring.owns(late.last())) {
+      ++of_ring;
+      // Nobody has read anything of it, so it need not be there; a file that is found is right.
+      for (const auto& path : late.resident) {
+        const Pin pin = tests::find(late.tier, path);
+        ASSERT_TRUE(!pin || tests::bytes_of(*pin) == late_content(path)) << path;
+      }
+    } else {
+      ++as_before;
+      EXPECT_EQ(late.residents_left(), late.resident.size()) << "at step " << steps;
+    }
+    late.fill();
+    EXPECT_EQ(late.joined(), late.ring.end_segment() - late.ring.first_segment()) << "at step " << steps << " of " << middle;
+    for (const auto& path : late.ahead) ASSERT_TRUE(tests::open_right(late.tier, path, late_content(path))) << path;
+    // Killed between the segment's count and the region's, it leaves the region's too high by its records.
+    EXPECT_EQ(tests::counters_of(*late.region, has_ended ? 0 : late.resident.size()), "right");
+    if (has_ended) break;
+  }
+  EXPECT_GT(as_before, 0);
+  EXPECT_GT(of_ring, 0);
+}
+
+}  // namespace
+}  // namespace cube::cache
