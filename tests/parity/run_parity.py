@@ -92,6 +92,8 @@ VARIANTS = {
     "ttl": ("disk", ("virtual",), {"CUBESHIM_CONSISTENCY": "ttl:600"}),
     # Every file counts as large, and is served in blocks.
     "large": ("disk", ("virtual",), {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "4K", "PARITY_LARGE": "1"}),
+    "large_64k": ("disk", ("virtual",), {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "64K", "PARITY_LARGE": "1"}),
+    "large_1m": ("disk", ("virtual",), {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "1M", "PARITY_LARGE": "1"}),
     # Files whose place in memory is used anew one day: mappings of them are made in another way.
     "ring": ("disk", ("virtual",), {"PARITY_RING": "1"}),
 }
