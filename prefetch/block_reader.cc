@@ -51,9 +51,10 @@ struct BlockReader::Mapped {
 };
 
 struct BlockReader::State {
-  explicit State(cache::FileCache& of) : cache(of) {}
+  State(cache::FileCache& of, NumberOf number) : cache(of), number_of(number) {}
 
   cache::FileCache& cache;
+  const NumberOf number_of;
   Waiting waiting[k_waiting];
   Mapped mapped[k_mapped];
   std::atomic<bool> is_keeping{false};         // a thread is at the mappings
@@ -76,6 +77,8 @@ struct BlockReader::State {
   void let_go_of(const LargeFile& file);
   std::uint64_t pause_ns() const;
   base::UniqueFd copy_of(const OwnNumbers& own, const LargeFile& file, int fd, LargeFile::Numbers numbers);
+  base::UniqueFd copy_for(const OwnNumbers& own, Waiting& range);
+  void fetch(LargeFile& file, int fd, LargeFile::Numbers numbers, std::uint64_t at);
 };
 
 // The program's own open file. A kernel or a sandbox that refuses that has nothing read ahead.
@@ -91,6 +94,29 @@ base::UniqueFd BlockReader::State::copy_of(const OwnNumbers& own, const LargeFil
   return numbers == file.numbers() ? std::move(*copy) : base::UniqueFd();
 }
 
+// The number of a range may have left. Programs read by copies of a number that they close at once (numpy.fromfile).
+base::UniqueFd BlockReader::State::copy_for(const OwnNumbers& own, Waiting& range) {
+  base::UniqueFd copy = range.fd >= 0 ? copy_of(own, *range.file, range.fd, range.numbers) : base::UniqueFd();
+  constexpr int k_tries = 3;
+  for (int i = 0; i < k_tries && !copy; ++i) {
+    // First the count, then a number: if that leaves, the count tells.
+    range.numbers = range.file->numbers();
+    range.fd = number_of(*range.file);
+    if (range.fd < 0) break;
+    copy = copy_of(own, *range.file, range.fd, range.numbers);
+  }
+  return copy;
+}
+
+void BlockReader::State::fetch(LargeFile& file, int fd, LargeFile::Numbers numbers, std::uint64_t at) {
+  while (!cache.large().fetch_ahead(file, fd, numbers, at)) {
+    const LargeFile::Numbers now = file.numbers();
+    // A close of a locked file waits for our copy, and the last number takes the file with it.
+    if (now == numbers || file.is_locked() || is_stopping.load(std::memory_order_acquire) || number_of(file) < 0) return;
+    numbers = now;
+  }
+}
+
 void BlockReader::State::tell_that_none(const char* call, int error) {
   base::log(is_told.exchange(true) ? base::LogLevel::debug : base::LogLevel::info, "large files are not read ahead: {}: {}", call,
             base::text_of_error(error));
@@ -103,15 +129,15 @@ bool BlockReader::State::take_turn(const OwnNumbers& own) {
     if (!range.state.compare_exchange_strong(ready, Waiting::State::being_changed, std::memory_order_acquire)) continue;
     LargeFile& file = *range.file->share();
     const std::uint64_t at = range.next;
-    const LargeFile::Numbers numbers = range.numbers;
     file.copies().begin();
-    base::UniqueFd fd = copy_of(own, file, range.fd, numbers);
+    base::UniqueFd fd = copy_for(own, range);
+    const LargeFile::Numbers numbers = range.numbers;
     range.next += cache.large().block();
     const bool is_last = !fd || range.next >= range.end;
     if (is_last) range.file->end();
     range.state.store(is_last ? Waiting::State::free : Waiting::State::ready, std::memory_order_release);
     if (!is_last) news.notify();
-    if (fd) cache.large().fetch_ahead(file, fd.get(), numbers, at);
+    if (fd) fetch(file, fd.get(), numbers, at);
     fd.reset();
     file.copies().end();
     file.end();
@@ -197,14 +223,14 @@ void BlockReader::State::run() {
   }
 }
 
-BlockReader* BlockReader::start(cache::FileCache& cache) {
+BlockReader* BlockReader::start(cache::FileCache& cache, NumberOf number_of) {
   // The threads make calls that no reader makes by itself.
   if (base::may_be_sandboxed()) {
     base::log(base::LogLevel::info, "large files are not read ahead in a sandbox (seccomp)");
     return nullptr;
   }
   try {
-    auto state = std::make_unique<State>(cache);
+    auto state = std::make_unique<State>(cache, number_of);
     auto reader = std::unique_ptr<BlockReader>(new BlockReader(state.get()));
     const auto body = [](void* of) {
       auto& own = *static_cast<State*>(of);

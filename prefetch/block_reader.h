@@ -12,10 +12,13 @@ namespace cube::prefetch {
 
 class BlockReader {
  public:
+  // A number of the program's that leads to this open file; negative: there is none. By threads of the reader.
+  using NumberOf = int (*)(const cache::LargeFile& file);
   // Null where there can be no thread; the log says why. Never freed: its threads may be left behind.
-  static BlockReader* start(cache::FileCache& cache);
+  static BlockReader* start(cache::FileCache& cache, NumberOf number_of);
   // Without effect if too much is waiting already.
-  // `fd`: a number of the file, if `numbers` have not left it meanwhile.
+  // `fd`: a number of the file, if `numbers` have not left it meanwhile, or -1. A range goes on while any number leads to the
+  // file.
   void submit(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
   // A program maps these bytes of the file, and the kernel reads them: what it has read is copied for the next time. `own` is a
   // mapping of the same bytes. `program_has`: where the program has them; see unmapped().

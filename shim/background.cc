@@ -9,6 +9,7 @@
 #include "prefetch/threads/background_thread.h"
 #include "shim/attachment.h"
 #include "shim/calls/c_result.h"
+#include "shim/fd_table.h"
 #include "shim/materialize.h"
 
 namespace cube::shim::background {
@@ -108,13 +109,24 @@ void offer_slow(cache::FileCache& cache) {
   if (is_due && !base::may_be_in_handler()) start();
 }
 
+// Any number of the program's that leads to the open file.
+static int number_of(const cache::LargeFile& file) {
+  for (int fd = 0, end = g_fds.end(); fd < end; ++fd) {
+    if (g_fds.kind(fd) != RowKind::large) continue;
+    const OpenFileRef open = g_fds.acquire_kind(fd, RowKind::large);
+    if (open && open->large == &file) return fd;
+  }
+  return -1;
+}
+
 void offer_to_read_ahead(cache::FileCache& cache) {
   const BlockSignals block;
   if (g_block_reader_is_tried.load(std::memory_order_relaxed) || base::may_be_in_handler()) return;
   if (g_state.load(std::memory_order_acquire) == State::over) return;
   if (g_block_reader_is_tried.exchange(true, std::memory_order_acq_rel)) return;
   const KeepErrno keep;
-  g_block_reader.store(process::config().prefetch ? prefetch::BlockReader::start(cache) : nullptr, std::memory_order_release);
+  g_block_reader.store(process::config().prefetch ? prefetch::BlockReader::start(cache, number_of) : nullptr,
+                       std::memory_order_release);
 }
 
 void read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range) {

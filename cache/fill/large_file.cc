@@ -112,6 +112,7 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
     file.ahead_end_.store(0, std::memory_order_relaxed);
     file.window_.store(0, std::memory_order_relaxed);
     file.wanted_block_.store(0, std::memory_order_relaxed);
+    file.advice_.store(Advice::none, std::memory_order_relaxed);
     file.locks_.store(0, std::memory_order_relaxed);
     file.stat_ = *stat;
     file.key_ = key_of_file(key, *stat);
@@ -238,11 +239,12 @@ long LargeFile::read(CacheParts& parts, int fd, Numbers numbers, std::byte* to, 
 PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, std::uint64_t at, std::size_t n, std::uint64_t block) {
   const std::uint64_t block_begin = at / block * block, block_end = std::min(block_begin + block, stat_.size);
   std::uint64_t end = std::min(at + n, block_end);
-  const bool goes_on = next_.load(std::memory_order_relaxed) == at && at != 0;
+  const bool is_random = advice_.load(std::memory_order_relaxed) == Advice::random;
+  const bool goes_on = next_.load(std::memory_order_relaxed) == at && at != 0 && !is_random;
   if (goes_on) end = std::min(std::max(end, at + k_demand_step), block_end);
   // The program waits for its own pages alone.
   const bool is_second = claim.has_any(pages_of(block_begin, block_end));
-  if (is_second && !goes_on && n < block / 4) wanted_block_.store(at / block + 1, std::memory_order_relaxed);
+  if (is_second && !goes_on && !is_random && n < block / 4) wanted_block_.store(at / block + 1, std::memory_order_relaxed);
   const PageRun pages = pages_of(at, end);
   return claim.absent_from(pages.first, pages.end);
 }
@@ -355,13 +357,16 @@ bool LargeFile::has_no_place(CacheParts& parts, std::uint64_t at) const {
 
 LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size_t n) {
   const std::uint64_t block = parts.rules.block, end = at + n;
+  const Advice advice = advice_.load(std::memory_order_relaxed);
   const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at && at != 0;
+  if (advice == Advice::random) return {};
   if (!goes_on) {
-    window_.store(0, std::memory_order_relaxed);
+    window_.store(advice == Advice::sequential ? k_widest_window / 2 : 0, std::memory_order_relaxed);
     ahead_end_.store(0, std::memory_order_relaxed);
-    if (wanted_block_.load(std::memory_order_relaxed) == 0) return {};
-    const std::uint64_t wanted = wanted_block_.exchange(0, std::memory_order_relaxed);
-    return wanted == 0 ? Range{} : Range{(wanted - 1) * block, wanted * block};
+    std::uint64_t wanted = wanted_block_.load(std::memory_order_relaxed);
+    if (wanted != 0) wanted = wanted_block_.exchange(0, std::memory_order_relaxed);
+    if (wanted != 0) return {(wanted - 1) * block, wanted * block};
+    if (advice != Advice::sequential) return {};
   }
   const std::uint64_t window = window_.load(std::memory_order_relaxed);
   const std::uint64_t from = std::max(ahead_end_.load(std::memory_order_relaxed), (end + block - 1) / block * block);

@@ -74,6 +74,10 @@ class LargeFile {
     bool is_empty() const { return begin >= end; }
   };
   Range ahead(CacheParts& parts, std::uint64_t at, std::size_t n);
+  // How the program says that it will read this open file: from one end to the other, whose next blocks then come in wide windows
+  // from the first read on, or at random, for which nothing is fetched ahead.
+  enum class Advice : std::uint8_t { none, sequential, random };
+  void advise(Advice advice) { advice_.store(advice, std::memory_order_relaxed); }
   // The block at `at`, by a number of the caller's own, unless a number has left since `numbers`. False: do not go on.
   bool fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uint64_t at);
   // For who fetches files that no program has asked for yet: the part of [begin, end) that lies in the block at its begin, by a
@@ -160,6 +164,7 @@ class LargeFile {
   std::atomic<bool> is_fetched_ahead_{false};
   std::atomic<std::uint32_t> first_place_{0};  // of its first chunk, plus one; 0: not known yet
   // They describe the sequence of reads, and serve speed alone.
+  std::atomic<Advice> advice_{Advice::none};
   std::atomic<std::uint64_t> next_{0}, ahead_end_{0}, window_{0};
   std::atomic<std::uint64_t> wanted_block_{0};  // to come as a whole, plus one; 0: none
   FileKey key_;

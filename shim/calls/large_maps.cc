@@ -32,22 +32,28 @@ bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   return offset < size && round_up(request.length) <= round_up(size - offset);
 }
 
-// Puts what is present over the kernel's mapping at `at`: how many pieces, `most` at most.
-std::size_t show_pieces(cache::FileCache& cache, LargeFile& file, const mappings::MapRequest& request, long at,
-                        std::size_t most) {
+// Puts what is present over the kernel's mapping at `at`: how many pieces, `most` at most. Nothing: a piece may be of any file.
+std::optional<std::size_t> show_pieces(cache::FileCache& cache, LargeFile& file, const mappings::MapRequest& request, long at,
+                                       std::size_t most) {
   const auto begin = static_cast<std::uint64_t>(request.offset);
   LargeFile::Range range{begin, begin + round_up(request.length)};
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
   std::array<LargeFile::Piece, k_at_once> pieces;
   std::size_t done = 0;
+  int number = -1;
   while (!range.is_empty() && done < most) {
     const std::size_t count = cache.large().pieces(file, range, std::span(pieces).first(std::min(k_at_once, most - done)));
+    if (count != 0 && number < 0) number = mappings::region_number(cache.region());
+    if (number < 0) break;
     done += count;
     for (const LargeFile::Piece& piece : std::span(pieces).first(count)) {
       auto* const to = reinterpret_cast<void*>(at + static_cast<long>(piece.at) - static_cast<long>(request.offset));
+      bool is_shown = false;
+      if (!mappings::show_piece(cache.region(), number, {to, piece.bytes, request.protection, flags, 0}, piece.in_region,
+                                is_shown))
+        return {};
       // Where one cannot be had, the kernel's own pages are as good.
-      const long shown = mappings::map_region(cache.region(), {to, piece.bytes, request.protection, flags, 0}, piece.in_region);
-      if (!sys::failed(shown)) cache.large().note_mapped(piece.bytes);
+      if (is_shown) cache.large().note_mapped(piece.bytes);
     }
   }
   return done;
@@ -59,9 +65,10 @@ long map_pieces(int fd, cache::FileCache& cache, LargeFile& file, const mappings
   // A mapping that is read at once is read from the origin.
   if (sys::failed(at) || (request.flags & MAP_POPULATE) != 0) return at;
   const std::size_t most = mappings::take_pieces(k_most_pieces);
-  const std::size_t shown = show_pieces(cache, file, request, at, most);
+  const auto pieces = show_pieces(cache, file, request, at, most);
+  const std::size_t shown = pieces.value_or(0);
   mappings::give_pieces_back(most - shown);
-  if (mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown)) return at;
+  if (pieces && mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown)) return at;
   // Nobody would keep a piece from showing what lies behind it.
   mappings::give_pieces_back(shown);
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;

@@ -1,5 +1,7 @@
 #include "shim/calls/large_reads.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <climits>
 
@@ -163,6 +165,26 @@ bool serve(int fd, std::string_view key, bool close_on_exec) {
   g_fds.set(fd, RowKind::large, std::move(file), close_on_exec);
   background::offer_to_read_ahead(*cache);
   return true;
+}
+
+void note_advice(int fd, std::int64_t at, std::int64_t n, int advice) {
+  using Advice = cache::LargeFile::Advice;
+  const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
+  if (!file || at < 0 || n < 0) return;
+  cache::LargeFile& large = *file->large;
+  switch (advice) {
+    case POSIX_FADV_NORMAL: return large.advise(Advice::none);
+    case POSIX_FADV_SEQUENTIAL: return large.advise(Advice::sequential);
+    case POSIX_FADV_RANDOM: return large.advise(Advice::random);
+    case POSIX_FADV_WILLNEED: break;
+    default: return;
+  }
+  const cache::LargeFile::Numbers numbers = large.numbers();
+  const auto begin = static_cast<std::uint64_t>(at), bytes = static_cast<std::uint64_t>(n);
+  const std::uint64_t end = n == 0 || bytes > large.size() ? large.size() : std::min(begin + bytes, large.size());
+  // If another thread has closed the number meanwhile, any other number of the file will do.
+  if (begin < end && may_be_shown(*file, fd))
+    background::read_ahead(large, is_number_of(fd, *file) ? fd : -1, numbers, {begin, end});
 }
 
 Answer read_slow(int fd, void* to, std::size_t n) {

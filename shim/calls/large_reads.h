@@ -20,6 +20,9 @@ Answer pread_slow(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv_slow(int fd, const struct ::iovec* parts, int count);
 Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 
+// The kernel has taken this advice (POSIX_FADV_*) for [at, at + n) of the number's file; n = 0: to its end.
+void note_advice(int fd, std::int64_t at, std::int64_t n, int advice);
+
 inline bool is_large(int fd) { return g_fds.kind(fd) == RowKind::large; }
 inline Answer read(int fd, void* to, std::size_t n) { return is_large(fd) ? read_slow(fd, to, n) : Answer{}; }
 inline Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {

@@ -188,6 +188,32 @@ long map_region(cache::Region& region, const MapRequest& request, std::uint64_t 
   return map_file_of(region, request, offset);
 }
 
+int region_number(cache::Region& region) {
+  const int kept = g_region_fd.load(std::memory_order_acquire);
+  if (kept >= 0 && region.is_ours(kept)) return kept;
+  int former = kept;
+  g_region_fd.compare_exchange_strong(former, -1, std::memory_order_acq_rel);
+  const auto fd = region.reopen(O_RDONLY);
+  if (!fd) return -1;
+  const long high = sys::fcntl(fd->get(), F_DUPFD_CLOEXEC, k_region_fd_from);
+  int none = -1;
+  if (sys::failed(high)) return -1;
+  if (g_region_fd.compare_exchange_strong(none, static_cast<int>(high), std::memory_order_acq_rel)) return static_cast<int>(high);
+  // Another thread was quicker.
+  sys::close(static_cast<int>(high));
+  return none;
+}
+
+bool show_piece(cache::Region& region, int number, const MapRequest& piece, std::uint64_t offset, bool& is_shown) {
+  const long at = map_through(number, piece, offset);
+  is_shown = !sys::failed(at);
+  // The host may have closed all numbers that it knows, and opened a file of its own by this one.
+  const bool is_ours = region.is_ours(number);
+  int lost = number;
+  if (!is_ours) g_region_fd.compare_exchange_strong(lost, -1, std::memory_order_acq_rel);
+  return is_ours;
+}
+
 std::size_t take_pieces(std::size_t most) {
   std::size_t before = g_pieces.load(std::memory_order_relaxed), taken = 0;
   do {

@@ -27,6 +27,11 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result);
 
 // For a mapping of part of the region's file, which a row here makes known: -errno, or the address.
 long map_region(cache::Region& region, const MapRequest& request, std::uint64_t offset);
+// A number of the region's file, for the pieces of one mapping; negative: there is none. It is kept for the next mapping.
+int region_number(cache::Region& region);
+// A piece of the region by that number, over a mapping that the program does not have yet. False: the number is not the region's
+// any more, and anything may be mapped there.
+bool show_piece(cache::Region& region, int number, const MapRequest& piece, std::uint64_t offset, bool& is_shown);
 // The program has a mapping of `request` there, of a large file, whose pages stay in place. If it grows, the rest is the
 // kernel's. False: no row is left, and the mapping must not be the region's.
 // `pieces`: of the region in it, of those that were taken.

@@ -1,0 +1,156 @@
+"""What a program says of its reads of a large file, and copies of its number: what is fetched ahead, and what is not.
+CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+import hashlib
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from large_test import DATA, SIZE, Job  # noqa: E402
+
+WAIT = """
+def wait_until_asked(wanted):
+    deadline = time.monotonic() + 30
+    seen = -1
+    # Until no more comes: the kernel may read some of it for itself.
+    while (asked() < wanted or asked() != seen) and time.monotonic() < deadline:
+        seen = asked()
+        time.sleep(0.1)
+    return asked()
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.posix_fadvise.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_int]
+libc.readahead.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_size_t]
+libc.readahead.restype = ctypes.c_ssize_t
+file = os.open(path, os.O_RDONLY)
+"""
+
+
+class Advice(Job):
+    # Each byte that is read is one that was asked for.
+    direct = True
+
+    def expect_fetched(self, said, data):
+        # Beside the library's, one window of the kernel's own readahead.
+        fetched = said.pop("fetched")
+        self.assertTrue(len(data) <= fetched <= len(data) + (256 << 10), fetched)
+        self.assertEqual(said, {"digest": hashlib.blake2b(data).hexdigest(), "read": 0})
+        self.assertEqual(self.blocks()["misses"], 0)
+
+    def test_wanted_range_comes_before_it_is_read(self):
+        for call in ("os.posix_fadvise(file, 5 << 20, 3 << 20, os.POSIX_FADV_WILLNEED)",
+                     "os.posix_fadvise(file, (5 << 20) + 17, (3 << 20) - 99, os.POSIX_FADV_WILLNEED)",
+                     "assert libc.readahead(file, 5 << 20, 3 << 20) == 0"):
+            with self.subTest(call):
+                self.mount.reset()
+                said = self.run_job(WAIT + call + """
+said["fetched"] = wait_until_asked(3 << 20)
+said["digest"] = digest(os.pread(file, 3 << 20, 5 << 20))
+said["read"] = asked() - said["fetched"]
+""")
+                self.expect_fetched(said, DATA[5 << 20:8 << 20])
+
+    def test_all_of_the_file_is_wanted(self):
+        said = self.run_job(WAIT + f"""
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_WILLNEED)
+said["fetched"] = wait_until_asked({SIZE})
+said["digest"] = digest(read_all())
+said["read"] = asked() - said["fetched"]
+""")
+        self.expect_fetched(said, DATA)
+
+    def test_errors_are_the_kernels_and_bring_nothing(self):
+        said = self.run_job(WAIT + """
+said["errors"] = [libc.posix_fadvise(file, 0, 1 << 20, 99), libc.posix_fadvise(file, 0, -1, os.POSIX_FADV_WILLNEED),
+                  libc.readahead(os.open("/", os.O_RDONLY), 0, 1), libc.readahead(-1, 0, 1)]
+said["kept"] = [libc.posix_fadvise(file, 0, 0, advice) for advice in (os.POSIX_FADV_DONTNEED, os.POSIX_FADV_NOREUSE)]
+said["asked"] = asked()
+""")
+        self.assertEqual(said, {"errors": [22, 22, -1, -1], "kept": [0, 0], "asked": 0})
+
+    def test_reads_at_random_fetch_what_they_ask_for(self):
+        # Eight pages in a row of each of six blocks: without the advice each block would come as a whole, and the next ones.
+        reads = """
+for block in range(3, 9):
+    for page in range(8):
+        os.pread(file, 4096, (block << 20) + page * 4096)
+said["asked"] = asked()
+os.close(file)
+"""
+        said = self.run_job(WAIT + "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)" + reads)
+        self.assertEqual(said["asked"], 6 * 8 * 4096)
+        self.assertEqual(self.blocks()["ahead"], 0)
+        self.mount.reset()
+        self.run_job(WAIT + "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)\n"
+                     "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_NORMAL)" + reads.replace("os.close(file)", "wait_until_asked(1 << 20)"))
+        self.assertGreaterEqual(self.blocks()["ahead"], 1 << 20)
+
+    def test_one_read_of_a_sequence_that_was_told_brings_a_wide_window(self):
+        said = self.run_job(WAIT + """
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+os.read(file, 4096)
+said["asked"] = wait_until_asked((16 << 20) + 4096)
+""")
+        self.assertEqual(said["asked"], (16 << 20) + 4096)
+        self.assertEqual(self.blocks()["ahead"], 16 << 20)
+
+
+class Copies(Job):
+    direct = True
+
+    def test_reads_by_copies_of_a_number_are_read_ahead(self):
+        # As numpy.fromfile: the number that read has been closed before the next blocks are fetched.
+        said = self.run_job(WAIT + """
+parts = []
+while True:
+    copy = os.dup(file)
+    part = os.read(copy, 1 << 18)
+    os.close(copy)
+    if not part:
+        break
+    parts.append(part)
+said["digest"] = digest(b"".join(parts))
+""")
+        self.assertEqual(said["digest"], hashlib.blake2b(DATA).hexdigest())
+        self.assertGreater(self.blocks()["ahead"], 0.8 * SIZE)
+
+    def test_nothing_is_read_after_the_last_close(self):
+        said = self.run_job("""
+before = asked()
+for _ in range(30):
+    file = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_WILLNEED)
+    os.close(file)
+time.sleep(0.3)
+said["asked"] = asked() - before
+""", CUBESHIM_BLOCK="2M")
+        # At most the steps of 256 KiB that were under way at a close.
+        self.assertLess(said["asked"], SIZE)
+
+
+class Pieces(Job):
+    def test_a_mapping_of_many_pieces_opens_the_region_once_at_most(self):
+        said = self.run_job("""
+file = os.open(path, os.O_RDONLY)
+for page in range(0, 2000, 2):
+    os.pread(file, 4096, page * 4096)
+def pieces():
+    with open("/proc/self/maps") as maps:
+        return sum("/cubeshim-" in line for line in maps)
+# This one leaves a number of the region, by which all pieces of the next one come though the region has no name by then.
+first = mmap.mmap(file, 64 << 10, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+with open("/proc/self/maps") as maps:
+    region = next(line.split()[5] for line in maps if "/cubeshim-" in line)
+before = pieces()
+os.rename(region, region + "-away")
+mapping = mmap.mmap(file, 8 << 20, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+os.rename(region + "-away", region)
+said["pieces"] = pieces() - before
+said["digest"] = digest(mapping[:])
+""", CUBESHIM_BLOCK="4K", CUBESHIM_PREFETCH="0")
+        self.assertGreater(said["pieces"], 900)
+        self.assertEqual(said["digest"], hashlib.blake2b(DATA[:8 << 20]).hexdigest())
+
+
+if __name__ == "__main__":
+    unittest.main()
