@@ -103,7 +103,7 @@ bool LargeFetcher::State::start_thread(const std::shared_ptr<State>& self, unsig
     try {
       state->run(state, own->number);
     } catch (...) {
-      // No memory. What it was at is ended by stop().
+      // No memory. stop() ends the fetch that it was at.
       base::log(base::LogLevel::info, "a thread that fetches large files has ended: no memory");
     }
     state->threads.fetch_sub(1, std::memory_order_release);
@@ -287,7 +287,7 @@ void LargeFetcher::State::end(Lock& lock, std::unique_ptr<Row> row, CallbackGate
     if (fetch.ending == Outcome::whole && fetch.missing != 0) fetch.ending = Outcome::busy;
     row->file->end();
   }
-  // What another process fetched meanwhile is there.
+  // Another process may have fetched the rest meanwhile.
   if ((fetch.ending == Outcome::no_room || fetch.ending == Outcome::busy) && fetch.bytes != 0 && fetch.missing == 0)
     fetch.ending = Outcome::whole;
   client.large_ended(std::move(row->fetch));

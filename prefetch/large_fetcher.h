@@ -1,9 +1,10 @@
 // Fetches large files, or parts of them, that a list, an announcement or a command names: block after block, some at the same
 // time, in the order in which they were named. Each file is opened by a thread of the fetcher, in an fd table of their own.
 //
-// A fetch that was submitted ends once: by ended() of the client, on a thread of the fetcher or in stop(). What hangs at the
-// origin when stop() loses patience is left behind; its thread calls nobody any more. After stop() no function of the client
-// runs. Threads begin with the first fetch. Thread safety: all of it; stop() once. A client must not call stop() from within.
+// A fetch that was submitted ends once: by large_ended() of the client, on a thread of the fetcher or in stop(). A thread that
+// hangs at the origin when stop() loses patience is left behind, and calls nobody any more. After stop() no function of the
+// client runs. Threads begin with the first fetch. Thread safety: all of it; stop() once. A client must not call stop() from
+// within.
 #pragma once
 
 #include <atomic>
