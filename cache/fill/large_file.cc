@@ -25,22 +25,19 @@ constexpr std::uint32_t k_large_files = 2048;
 // The number of a chunk has 32 bits. Sparse files can be larger, and an origin may claim any size.
 constexpr std::uint64_t k_most_size = std::uint64_t{1} << 48;
 constexpr std::uint64_t k_look_at_version_ns = 100'000'000;
-// A fetch ahead shows its bytes to the readers after each step.
-constexpr std::uint64_t k_ahead_step = 256 << 10;
 // A reader that goes on where it has been fetches as much as FUSE and the page cache take of one request.
 constexpr std::uint64_t k_demand_step = 128 << 10;
-constexpr std::uint64_t k_widest_window = 16 << 20;
-// A place is looked for in all of the region, which is not worth it again at once where there is none.
-constexpr std::uint64_t k_full_ns = 1'000'000'000;
+// A chunk gets no memory, or others have claims on all places: this is not tried again at once.
+constexpr std::uint64_t k_full_ns = 1'000'000'000, k_claimed_ns = 20'000'000;
 
 // Zero pages until used.
 alignas(64) constinit std::byte g_large_pool[sizeof(LargeFile) * k_large_files]{};
 constinit std::atomic<std::uint32_t> g_reached{0};
-constinit std::atomic<std::uint64_t> g_full_until_ns{0};
+constinit std::atomic<std::uint64_t> g_full_until_ns{0}, g_without_place_until_ns{0};
+
+bool is_without_place() { return base::coarse_monotonic_ns() < g_without_place_until_ns.load(std::memory_order_relaxed); }
 
 LargeFile& file_at(std::uint32_t i) { return reinterpret_cast<LargeFile*>(g_large_pool)[i]; }
-
-bool is_full() { return base::coarse_monotonic_ns() < g_full_until_ns.load(std::memory_order_relaxed); }
 
 }  // namespace
 
@@ -126,9 +123,12 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
 
 void LargeFile::end() { refs_.fetch_sub(1, std::memory_order_release); }
 
+bool LargeFile::is_full() { return base::coarse_monotonic_ns() < g_full_until_ns.load(std::memory_order_relaxed); }
+
 void LargeFile::forget_users() {
   Chunks::forget_claims();
   g_full_until_ns.store(0, std::memory_order_relaxed);
+  g_without_place_until_ns.store(0, std::memory_order_relaxed);
   for (std::uint32_t i = 0, n = g_reached.load(std::memory_order_relaxed); i < n; ++i) {
     file_at(i).copies_.forget();
     file_at(i).own_mappings_.forget();
@@ -178,7 +178,7 @@ std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
     // Another process may have put a chunk of the file somewhere already.
     for (const std::uint32_t other : {0U, number - 1, number + 1}) {
       const auto claim = chunks.find(key_, other);
-      if (claim && claim.place() >= other) first = claim.place() - other + 1;
+      if (claim && !claim.is_passing() && claim.place() >= other) first = claim.place() - other + 1;
       if (first != 0) break;
     }
     if (first == 0) {
@@ -235,6 +235,12 @@ long LargeFile::read(CacheParts& parts, int fd, Numbers numbers, std::byte* to, 
   return static_cast<long>(done);
 }
 
+// A reader of single pages would take a place of 2 MiB from a reader ahead for each of them.
+Chunks::Pass LargeFile::pass_of(std::uint64_t at, std::size_t n, std::uint64_t block) const {
+  const bool goes_on = next_.load(std::memory_order_relaxed) == at && at != 0;
+  return goes_on || n >= block / 4 ? Chunks::Pass::may_pass : Chunks::Pass::no;
+}
+
 // The absent pages to fetch for a read at `at`, all of one block. The first is absent.
 PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, std::uint64_t at, std::size_t n, std::uint64_t block) {
   const std::uint64_t block_begin = at / block * block, block_end = std::min(block_begin + block, stat_.size);
@@ -253,7 +259,9 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   const std::uint64_t block = parts.rules.block;
   // A handler has interrupted a fetch of this thread, or there is no place for the chunk.
   const Chunks chunks = this->chunks(parts);
-  if (FetchScope::is_open() || (is_full() && !find(chunks, chunk_of(at)))) return Fetched::at_origin;
+  const Chunks::Pass pass = pass_of(at, n, block);
+  const bool has_no_place = is_full() || (pass == Chunks::Pass::no && chunks.is_full());
+  if (FetchScope::is_open() || (has_no_place && !find(chunks, chunk_of(at)))) return Fetched::at_origin;
   FetchScope scope;
   SingleFlight::Ticket ticket;
   struct Page {
@@ -271,7 +279,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   scope.hold(ticket.hold());
   scope.begin_wait(parts.region.own_process());
   const PageRun pages = wanted_pages(find(chunks, chunk_of(at)), at, n, block);
-  const Fetched fetched = bring(parts, {by.fd, by.is_programs, by.numbers, &scope}, chunk_of(at), pages);
+  const Fetched fetched = bring(parts, {by.fd, by.is_programs, by.numbers, &scope, pass}, chunk_of(at), pages);
   return fetched == Fetched::here && !scope.is_own() ? Fetched::at_origin : fetched;
 }
 
@@ -304,10 +312,10 @@ LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::u
 }
 
 // A chunk and a window of it for those of the pages that are absent there, which may be none. False: there is no room.
-bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, PageRun& pages, Room& room) {
+bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pass, PageRun& pages, Room& room) {
   // A jump out of this would leave a place half made, or a number of ours.
   const base::BlockSignals block;
-  room.claim.take(is_full() ? find(chunks, number) : chunks.make(key_, number, place_of(chunks, number)));
+  room.claim.take(is_full() ? find(chunks, number) : chunks.make(key_, number, place_of(chunks, number), pass));
   if (!room.claim) return false;
   // This may be another chunk than the one that was looked at, and have pages that the other lacks.
   pages = room.claim->absent_from(pages.first, pages.end);
@@ -322,8 +330,11 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   if (pages.is_empty()) return Fetched::at_origin;
   Chunks chunks = this->chunks(parts);
   Room room;
-  if (!make_room(chunks, number, pages, room)) {
-    g_full_until_ns.store(base::coarse_monotonic_ns() + k_full_ns, std::memory_order_relaxed);
+  if (!make_room(chunks, number, by.pass, pages, room)) {
+    // Others may have a place among those that pass.
+    const bool is_for_all = room.claim || by.pass == Chunks::Pass::may_pass;
+    auto& until = is_for_all ? g_full_until_ns : g_without_place_until_ns;
+    until.store(base::coarse_monotonic_ns() + (room.claim || !is_for_all ? k_full_ns : k_claimed_ns), std::memory_order_relaxed);
     return Fetched::at_origin;
   }
   if (pages.is_empty()) return Fetched::here;
@@ -344,65 +355,10 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   return Fetched::here;
 }
 
-bool LargeFile::is_block_present(CacheParts& parts, std::uint64_t at, std::uint64_t block) const {
-  const std::uint64_t begin = at / block * block;
-  return find(chunks(parts), chunk_of(begin)).has_all(pages_of(begin, std::min(begin + block, stat_.size)));
-}
-
-bool LargeFile::may_have_room() { return !is_full(); }
+bool LargeFile::may_have_room() { return !is_full() && !is_without_place(); }
 
 bool LargeFile::has_no_place(CacheParts& parts, std::uint64_t at) const {
-  return is_full() && !find(chunks(parts), chunk_of(at));
-}
-
-LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size_t n) {
-  const std::uint64_t block = parts.rules.block, end = at + n;
-  const Advice advice = advice_.load(std::memory_order_relaxed);
-  const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at && at != 0;
-  if (advice == Advice::random) return {};
-  if (!goes_on) {
-    window_.store(advice == Advice::sequential ? k_widest_window / 2 : 0, std::memory_order_relaxed);
-    ahead_end_.store(0, std::memory_order_relaxed);
-    std::uint64_t wanted = wanted_block_.load(std::memory_order_relaxed);
-    if (wanted != 0) wanted = wanted_block_.exchange(0, std::memory_order_relaxed);
-    if (wanted != 0) return {(wanted - 1) * block, wanted * block};
-    if (advice != Advice::sequential) return {};
-  }
-  const std::uint64_t window = window_.load(std::memory_order_relaxed);
-  const std::uint64_t from = std::max(ahead_end_.load(std::memory_order_relaxed), (end + block - 1) / block * block);
-  // Not before half of what was asked for has been read.
-  if (window != 0 && from > end + window / 2) return {};
-  const std::uint64_t wider = std::min(std::max(window * 2, block), k_widest_window);
-  const std::uint64_t to = std::min(from + wider, (stat_.size + block - 1) / block * block);
-  std::uint64_t begin = from;
-  while (begin < to && is_block_present(parts, begin, block)) begin += block;
-  ahead_end_.store(std::max(from, to), std::memory_order_relaxed);
-  // Blocks that are present are not asked for, and do not widen the window.
-  if (begin >= to || is_over_.load(std::memory_order_relaxed)) return {};
-  window_.store(wider, std::memory_order_relaxed);
-  return {begin, to};
-}
-
-bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uint64_t at) {
-  const std::uint64_t block = parts.rules.block, begin = at / block * block, end = std::min(begin + block, stat_.size);
-  if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
-  const Chunks chunks = this->chunks(parts);
-  if (is_full() && !find(chunks, chunk_of(begin))) return false;
-  SingleFlight::Ticket ticket;
-  if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) != SingleFlight::Prefetch::mine) return true;
-  if (ticket.hold().slot == nullptr) return true;
-  const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_ahead_step, base::kernel_page()) / k_chunk_page);
-  PageRun rest = pages_of(begin, end);
-  for (;;) {
-    const PageRun gap = find(chunks, chunk_of(begin)).next_absent(rest, step);
-    if (gap.is_empty()) break;
-    rest.first = gap.end;
-    // A program that has closed the file does not want its lock, or its mount, held up.
-    if (numbers != this->numbers()) return false;
-    if (bring(parts, {.fd = fd}, chunk_of(begin), gap) != Fetched::here) return false;
-    ticket.hold().tell_progress();
-  }
-  return true;
+  return !may_have_room() && !find(chunks(parts), chunk_of(at));
 }
 
 }  // namespace cube::cache

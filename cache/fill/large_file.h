@@ -130,9 +130,12 @@ class LargeFile {
     bool is_programs = false;
     Numbers numbers = 0;
     const FetchScope* scope = nullptr;
+    Chunks::Pass pass = Chunks::Pass::no;
   };
 
   Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
+  // A moment ago there was no room for a chunk.
+  static bool is_full();
   bool is_current(CacheParts& parts, int fd);
   bool look_again(CacheParts& parts, int fd);
   PageRun wanted_pages(const Chunks::Claim& claim, std::uint64_t at, std::size_t n, std::uint64_t block);
@@ -140,7 +143,8 @@ class LargeFile {
   Fetched bring(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages);
   class Window;
   struct Room;
-  bool make_room(Chunks& chunks, std::uint32_t number, PageRun& pages, Room& room);
+  bool make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pass, PageRun& pages, Room& room);
+  Chunks::Pass pass_of(std::uint64_t at, std::size_t n, std::uint64_t block) const;
   // A program reads or maps these pages.
   static void count_use(CacheParts& parts, const Chunks::Claim& claim, const PageRun& pages);
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to, std::uint64_t bytes);

@@ -21,7 +21,9 @@ std::size_t LargeFile::pieces(CacheParts& parts, Range& range, std::span<Piece> 
     const std::uint64_t at = range.begin;
     const std::uint64_t chunk_begin = at / k_chunk_bytes * k_chunk_bytes;
     const std::uint64_t end = std::min(range.end, chunk_begin + k_chunk_bytes);
-    const auto claim = find(chunks, chunk_of(at));
+    auto claim = find(chunks, chunk_of(at));
+    // It would never be replaced again: the part of the region that passes would fill up.
+    if (claim && claim.is_passing()) claim.release();
     if (claim) claim.note_mapped();
     for (std::uint32_t page = page_of(at), last = pages_of(at, end).end; claim && page < last;) {
       const PageRun run = claim.next_present(page, last);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 
-#include "cache/base/file_io.h"
+#include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/base/sys.h"
 #include "cache/region/process_slots.h"
 #include "cache/region/segments.h"
 
@@ -13,6 +13,24 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_second_hash = 0x9e3779b97f4a7c15ULL;
+// A place is not looked for again at once where there is none.
+constexpr std::uint64_t k_full_ns = 1'000'000'000;
+
+constexpr int k_tries_for_maker = 100;
+// Files without chunks of an earlier version, so that these are not looked for in all of the region for each chunk.
+constexpr std::size_t k_known = 64;
+constinit std::atomic<std::uint64_t> g_without_former[k_known]{};
+
+std::uint64_t known_word(const Region& region, const FileKey& key) {
+  const std::uint64_t words[3] = {key.version[0], region.header().created_ns, base::coarse_monotonic_ns() / k_full_ns};
+  return base::hash_bytes(words, sizeof words);
+}
+bool may_have_former(const Region& region, const FileKey& key) {
+  return g_without_former[key.path % k_known].load(std::memory_order_relaxed) != known_word(region, key);
+}
+void note_without_former(const Region& region, const FileKey& key) {
+  g_without_former[key.path % k_known].store(known_word(region, key), std::memory_order_relaxed);
+}
 
 std::uint64_t hash_of(const FileKey& key, std::uint32_t number) {
   const std::uint64_t words[4] = {key.path, key.version[0], key.version[1], number};
@@ -25,8 +43,15 @@ struct Buckets {
 };
 Buckets buckets_of(const Region& region, std::uint64_t hash) {
   const std::uint32_t n = region.layout().chunk_bucket_count();
-  return {{&region.chunk_bucket(static_cast<std::uint32_t>(hash % n)),
-           &region.chunk_bucket(static_cast<std::uint32_t>((hash * k_second_hash >> 32) % n))}};
+  const auto first = static_cast<std::uint32_t>(hash % n);
+  // Another one, where there are two.
+  const auto second = (first + 1 + static_cast<std::uint32_t>((hash * k_second_hash >> 32) % std::max(n - 1, 1U))) % n;
+  return {{&region.chunk_bucket(first), &region.chunk_bucket(second)}};
+}
+
+std::ptrdiff_t taken_slots(const ChunkBucket& bucket) {
+  return std::count_if(std::begin(bucket.slots), std::end(bucket.slots),
+                       [](const auto& slot) { return slot.load(std::memory_order_relaxed) != 0; });
 }
 
 // No bucket leads to this place any more.
@@ -120,17 +145,35 @@ void Chunks::drop_unread(ChunkRow& row) const {
   if (pages != 0) region_->own_process().stats.count(base::Counter::block_wasted, pages * k_page_bytes);
 }
 
+// No bucket leads to the chunk that is here.
+void Chunks::remove_name(std::uint32_t place) const {
+  const ChunkRow& row = region_->chunk_row(place);
+  const FileKey key{row.path.load(std::memory_order_relaxed),
+                    {row.version[0].load(std::memory_order_relaxed), row.version[1].load(std::memory_order_relaxed)}};
+  for (ChunkBucket* const bucket : buckets_of(*region_, hash_of(key, row.number.load(std::memory_order_relaxed))).of)
+    remove_from(*bucket, place);
+}
+
 // The caller has the row in state open, and leaves it in that state.
-void Chunks::write(ChunkRow& row, const FileKey& key, std::uint32_t number) const {
+void Chunks::write(std::uint32_t place, const FileKey& key, std::uint32_t number, bool passes) const {
+  ChunkRow& row = region_->chunk_row(place);
   drop_unread(row);
-  for (auto& bits : row.present) bits.store(0, std::memory_order_relaxed);
+  std::uint64_t pages = 0;
+  for (auto& bits : row.present) pages += static_cast<std::uint64_t>(std::popcount(bits.exchange(0, std::memory_order_relaxed)));
+  region_->segment_row(segment_of(place)).used_bytes.fetch_sub(pages * k_page_bytes, std::memory_order_relaxed);
+  region_->header().used_bytes.fetch_sub(pages * k_page_bytes, std::memory_order_relaxed);
+  row.passed.store(passes ? region_->header().passing_order.fetch_add(1, std::memory_order_relaxed) + 1 : 0,
+                   std::memory_order_relaxed);
   row.path.store(key.path, std::memory_order_relaxed);
   for (int i = 0; i < 2; ++i) row.version[i].store(key.version[i], std::memory_order_relaxed);
   row.number.store(number, std::memory_order_relaxed);
 }
 
 bool Chunks::insert(std::uint64_t hash, std::uint32_t place) const {
-  for (ChunkBucket* const bucket : buckets_of(*region_, hash).of) {
+  Buckets buckets = buckets_of(*region_, hash);
+  // The emptier one first, so that neither is full before all are.
+  if (taken_slots(*buckets.of[1]) < taken_slots(*buckets.of[0])) std::swap(buckets.of[0], buckets.of[1]);
+  for (ChunkBucket* const bucket : buckets.of) {
     for (auto& slot : bucket->slots) {
       std::uint32_t none = 0;
       // Release: who finds the place sees its row; pairs with the acquire in find.
@@ -150,33 +193,33 @@ bool Chunks::take_place(std::uint32_t place, const FileKey& key, std::uint32_t n
   const SegmentWord before = word_of(row);
   if (before.state != SegmentState::free) return false;
   if (!swap_word(row, before, {SegmentState::open, region_->own_slot(), before.generation + 1})) return false;
-  write(row, key, number);
+  write(place, key, number, false);
   return true;
 }
 
-// The chunk of another version of the same file, which nobody opens any more.
-bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number) {
+bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number, Replaced replaced) {
   ChunkRow& row = region_->chunk_row(place);
   const SegmentWord before = word_of(row);
   if (before.state != SegmentState::sealed || is_segment_pinned(*region_, segment_of(place))) return false;
   const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation + 1};
   if (!swap_word(row, before, evicting)) return false;
-  const bool is_old = row.path.load(std::memory_order_relaxed) == key.path && !is_of(row, key, number);
-  if (!is_old || is_segment_pinned(*region_, segment_of(place)) || row.is_mapped.load(std::memory_order_seq_cst) != 0) {
+  // Nobody opens a former version any more.
+  const bool may = replaced == Replaced::any || row.path.load(std::memory_order_relaxed) == key.path;
+  if (!may || is_of(row, key, number) || is_segment_pinned(*region_, segment_of(place)) ||
+      row.is_mapped.load(std::memory_order_seq_cst) != 0) {
     swap_word(row, evicting, before);
     return false;
   }
-  const FileKey former{row.path.load(std::memory_order_relaxed),
-                       {row.version[0].load(std::memory_order_relaxed), row.version[1].load(std::memory_order_relaxed)}};
-  for (ChunkBucket* const bucket : buckets_of(*region_, hash_of(former, row.number.load(std::memory_order_relaxed))).of)
-    remove_from(*bucket, place);
+  // It is open first: who sweeps after our death frees such a place, and leaves one that is evicting as it is.
   swap_word(row, evicting, {SegmentState::open, evicting.owner, evicting.generation});
-  write(row, key, number);
+  remove_name(place);
+  write(place, key, number, replaced == Replaced::any || row.passed.load(std::memory_order_relaxed) != 0);
   return true;
 }
 
 std::uint32_t Chunks::place_for(std::uint32_t count) {
   RegionHeader& header = region_->header();
+  if (is_full()) return k_none;
   const std::uint32_t each = region_->layout().chunks_of_segment(), end = resident_segments(*region_);
   const std::uint32_t segments = (count + each - 1) / each;
   if (segments > end) return k_none;
@@ -197,6 +240,8 @@ std::uint32_t Chunks::place_for(std::uint32_t count) {
 }
 
 std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
+  // A look goes through all of the region.
+  if (is_full()) return may_have_former(*region_, key) ? former_place(key, number) : k_none;
   const std::uint32_t each = region_->layout().chunks_of_segment(), end = resident_segments(*region_);
   // In a segment that belongs to large files already, then in a free one. From the top, away from the records of small files.
   for (const bool in_free : {false, true}) {
@@ -208,89 +253,98 @@ std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
       }
     }
   }
-  for (std::uint32_t place = 0; place < end * each; ++place) {
+  count_passing();
+  region_->header().chunks_full_until.store(base::coarse_monotonic_ns() + k_full_ns, std::memory_order_relaxed);
+  return former_place(key, number);
+}
+
+// Of a chunk of an earlier version of the file.
+std::uint32_t Chunks::former_place(const FileKey& key, std::uint32_t number) {
+  const std::uint32_t end = resident_segments(*region_) * region_->layout().chunks_of_segment();
+  bool is_any = false;
+  for (std::uint32_t place = 0; place < end; ++place) {
     const ChunkRow& row = region_->chunk_row(place);
-    const bool is_same_path =
-        row.path.load(std::memory_order_relaxed) == key.path && row.version[0].load(std::memory_order_relaxed) != key.version[0];
-    if (is_same_path && take_replaced(place, key, number)) return place;
+    if (row.path.load(std::memory_order_relaxed) != key.path || row.version[0].load(std::memory_order_relaxed) == key.version[0])
+      continue;
+    is_any = true;
+    if (take_replaced(place, key, number, Replaced::former_version)) return place;
   }
+  if (!is_any) note_without_former(*region_, key);
   return k_none;
 }
 
-Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32_t wanted) {
+// The caller has the place open, and nobody has a claim on it.
+void Chunks::give_back(std::uint32_t place) const {
+  ChunkRow& row = region_->chunk_row(place);
+  remove_name(place);
+  const bool passes = row.passed.load(std::memory_order_relaxed) != 0;
+  if (passes) {
+    // The next one that passes may have it.
+    for (auto* const part : {&row.path, &row.version[0], &row.version[1]}) part->store(0, std::memory_order_relaxed);
+    row.passed.store(1, std::memory_order_relaxed);
+    region_->header().passing_hand.store(place, std::memory_order_relaxed);
+  }
+  const SegmentWord own = word_of(row);
+  swap_word(row, own, {passes ? SegmentState::sealed : SegmentState::free, k_no_owner, own.generation});
+}
+
+// Another may have made the same chunk while we looked for a place, for another block of it. Ours is open and has its name: of
+// two that are open, each sees the other or is seen, and the one of the lower place stays.
+bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uint32_t place, std::uint32_t wanted,
+                              Claim& other) const {
+  const auto rival = [&] {
+    for (const ChunkBucket* const bucket : buckets_of(*region_, hash_of(key, number)).of) {
+      for (const auto& slot : bucket->slots) {
+        const std::uint32_t at = slot.load(std::memory_order_seq_cst) - 1;
+        if (at == place || at >= region_->layout().chunk_count()) continue;
+        const ChunkRow& row = region_->chunk_row(at);
+        const SegmentState state = word_of(row, std::memory_order_seq_cst).state;
+        if ((state == SegmentState::open || state == SegmentState::sealed) && is_of(row, key, number)) return at;
+      }
+    }
+    return k_none;
+  };
+  bool is_lower = false;
+  for (int tries = 0; tries < k_tries_for_maker && !is_lower; ++tries) {
+    const std::uint32_t at = rival();
+    if (at == k_none) return false;
+    if (other = find(key, number, wanted); other) return true;
+    is_lower = at < place;
+    // The one of the higher place goes, or has not seen ours and is about to be sealed.
+    if (!is_lower) base::sys::raw(SYS_sched_yield);
+  }
+  return is_lower;
+}
+
+Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass) {
   if (Claim own = find(key, number, wanted); own) return own;
   const bool is_taken = wanted < region_->layout().chunk_count() && take_place(wanted, key, number);
   // Another process may have made this chunk there meanwhile.
   if (!is_taken) {
     if (Claim own = find(key, number, wanted); own) return own;
   }
-  const std::uint32_t place = is_taken ? wanted : any_place(key, number);
+  std::uint32_t place = is_taken ? wanted : any_place(key, number);
+  if (place == k_none && pass == Pass::may_pass) place = passing_place(key, number);
   if (place == k_none) return {};
   region_->header().has_chunks.store(1, std::memory_order_relaxed);
   ChunkRow& row = region_->chunk_row(place);
   // Nobody has a claim on the place before it is sealed, so that it can be given back until then.
   const bool is_known = insert(hash_of(key, number), place);
-  const SegmentWord own = word_of(row);
-  swap_word(row, own, {is_known ? SegmentState::sealed : SegmentState::free, k_no_owner, own.generation});
-  return is_known ? find(key, number, place) : Claim();
-}
-
-namespace {
-
-// For each word of a bitmap that has some of these pages: its number and their bits.
-template <typename Act>
-void for_each_word(const PageRun& pages, Act act) {
-  for (std::uint32_t page = pages.first; page < pages.end;) {
-    const std::uint32_t end = std::min(pages.end, (page / 64 + 1) * 64), n = end - page;
-    act(page / 64, (n == 64 ? ~0ULL : (1ULL << n) - 1) << (page % 64));
-    page = end;
+  // Either-or, with the same of another maker.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  Claim other;
+  if (!is_known || is_made_by_other(key, number, place, wanted, other)) {
+    give_back(place);
+    // It is sealed in a few instructions, if its owner lives.
+    for (int tries = 0; is_known && !other && tries < k_tries_for_maker; ++tries) {
+      other = find(key, number, wanted);
+      if (!other) base::sys::raw(SYS_sched_yield);
+    }
+    return other;
   }
-}
-
-// The memory of the machine is looked at once for so many bytes: a look reads four files of /proc and /sys.
-constexpr std::int64_t k_bytes_a_look = 32 << 20;
-constinit std::atomic<std::int64_t> g_looked_for{0};
-
-bool has_memory_for(Region& region, std::uint64_t bytes) {
-  if (g_looked_for.fetch_sub(static_cast<std::int64_t>(bytes), std::memory_order_relaxed) >= static_cast<std::int64_t>(bytes))
-    return true;
-  if (!region.has_memory_for(k_bytes_a_look)) return false;
-  g_looked_for.store(k_bytes_a_look, std::memory_order_relaxed);
-  return true;
-}
-
-}  // namespace
-
-base::Result<base::Mapping> Chunks::window(const Claim& claim, const PageRun& pages) {
-  const std::uint64_t at = std::uint64_t{claim.place()} * k_chunk_bytes + pages.first * k_page_bytes;
-  const std::uint64_t bytes = pages.count() * k_page_bytes;
-  if (!has_memory_for(*region_, bytes)) return base::fail(ENOMEM);
-  if (const auto reserved = region_->reserve_data(at, bytes); !reserved) return base::fail(reserved.error().value);
-  return region_->window(at, bytes);
-}
-
-base::Result<void> Chunks::copy_in(int region_fd, const Claim& claim, const PageRun& pages, const std::byte* from) {
-  const std::uint64_t bytes = pages.count() * k_page_bytes;
-  if (!has_memory_for(*region_, bytes)) return base::fail(ENOMEM);
-  return base::write_at(region_fd, from, bytes, claim.offset(*region_) + pages.first * k_page_bytes);
-}
-
-void Chunks::note_ahead(const Claim& claim, const PageRun& pages) const {
-  // The count comes first, so that nobody takes more from it than there is.
-  claim.row_->unread.fetch_add(pages.count(), std::memory_order_relaxed);
-  for_each_word(
-      pages, [&](std::uint32_t word, std::uint64_t bits) { claim.row_->ahead[word].fetch_or(bits, std::memory_order_relaxed); });
-}
-
-std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
-  std::uint32_t taken = 0;
-  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
-    if ((row_->ahead[word].load(std::memory_order_relaxed) & bits) == 0) return;
-    const std::uint64_t before = row_->ahead[word].fetch_and(~bits, std::memory_order_relaxed);
-    taken += static_cast<std::uint32_t>(std::popcount(before & bits));
-  });
-  if (taken != 0) row_->unread.fetch_sub(taken, std::memory_order_relaxed);
-  return taken;
+  const SegmentWord own = word_of(row);
+  swap_word(row, own, {SegmentState::sealed, k_no_owner, own.generation});
+  return find(key, number, place);
 }
 
 void Chunks::forget(const FileKey& key, std::uint32_t number) {
@@ -306,30 +360,6 @@ void Chunks::forget(const FileKey& key, std::uint32_t number) {
   }
 }
 
-void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
-  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
-    // Release: the bytes come first; pairs with end_of_run.
-    claim.row_->present[word].fetch_or(bits, std::memory_order_release);
-  });
-  const std::uint64_t bytes = pages.count() * k_page_bytes;
-  region_->segment_row(segment_of(claim.place())).used_bytes.fetch_add(bytes, std::memory_order_relaxed);
-  region_->header().used_bytes.fetch_add(bytes, std::memory_order_relaxed);
-}
-
-ChunkFigures figures_of_chunks(const Region& region) {
-  ChunkFigures sum;
-  if (region.header().has_chunks.load(std::memory_order_relaxed) == 0) return sum;
-  const std::uint32_t each = region.layout().chunks_of_segment();
-  for (std::uint32_t segment = 0; segment < region.layout().segment_count; ++segment) {
-    const SegmentRow& row = region.segment_row(segment);
-    if (word_of(row).state != SegmentState::chunks) continue;
-    sum.bytes += row.used_bytes.load(std::memory_order_relaxed);
-    for (std::uint32_t place = segment * each; place < (segment + 1) * each; ++place)
-      sum.unread += region.chunk_row(place).unread.load(std::memory_order_relaxed) * Chunks::k_page_bytes;
-  }
-  return sum;
-}
-
 void forget_chunks_of(Region& region, std::uint32_t process_slot) {
   if (region.header().has_chunks.load(std::memory_order_relaxed) == 0) return;
   for (std::uint32_t place = 0, n = region.layout().chunk_count(); place < n; ++place) {
@@ -341,6 +371,7 @@ void forget_chunks_of(Region& region, std::uint32_t process_slot) {
     if (word.state != SegmentState::open) continue;
     remove_everywhere(region, place);
     swap_word(row, word, {SegmentState::free, k_no_owner, word.generation});
+    region.header().chunks_full_until.store(0, std::memory_order_relaxed);
   }
 }
 

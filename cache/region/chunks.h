@@ -2,8 +2,10 @@
 // present or not, and each page that is present is what the file of this version held.
 //
 // A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file lie side by side where the region
-// has room for that, so that a mapping of the file takes few pieces. A place that has a chunk keeps it; only a chunk of an
-// earlier version of the same file is replaced, if nobody has a claim on it and no program has mapped it.
+// has room for that, so that a mapping of the file takes few pieces. A place that has a chunk keeps it, so that data larger than
+// the memory hits its share. Two kinds of chunk are replaced, if nobody has a claim on them and no program has mapped them: those
+// of an earlier version of the same file, and, where no place is free, those that pass. An eighth of the places is for chunks
+// that pass, 64 MiB at least and no more than half; the oldest is replaced first (chunks_passing.cc).
 // Invariants: a page that is present is never written to while the chunk has its place. Who writes an absent page holds the turn
 // for its block (single_flight.h).
 // Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
@@ -89,6 +91,8 @@ class Chunks {
     static void give_up(std::atomic<std::uint32_t>* counter, std::uint32_t epoch) {
       if (epoch == own_epoch.load(std::memory_order_relaxed)) counter->fetch_sub(1, std::memory_order_release);
     }
+    // It may be replaced by another file's as soon as nobody has a claim on it.
+    bool is_passing() const { return row_->passed.load(std::memory_order_relaxed) != 0; }
     // A program maps it.
     void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
 
@@ -121,7 +125,13 @@ class Chunks {
   // The same, or a place for it, `wanted` if that is free. Empty: no place is left. If somebody else makes the same chunk at the
   // same time, for another block of it, two may be made. Each has pages that the other lacks, so a caller looks for a chunk with
   // one and the same `hint`, and asks the claim that it writes through which pages are absent.
-  Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted);
+  // Where no place is free, one that `may_pass` takes the place of another that passes.
+  enum class Pass : std::uint8_t { no, may_pass };
+  Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
+  // No place was free a moment ago.
+  bool is_full() const;
+  // Bytes for chunks that pass, once no place is free.
+  std::uint64_t passing_bytes() const;
   // A place from which on `count` places are free, for the chunks of a file.
   std::uint32_t place_for(std::uint32_t count);
 
@@ -146,11 +156,19 @@ class Chunks {
   Claim claim_if(std::uint32_t place, const FileKey& key, std::uint32_t number) const;
   // The place is then open, and the caller's to seal or to give back.
   bool take_place(std::uint32_t place, const FileKey& key, std::uint32_t number);
-  bool take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number);
+  // Which chunk gives its place: one of an earlier version of the file, or whichever is there, to one that passes.
+  enum class Replaced : std::uint8_t { former_version, any };
+  bool take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number, Replaced replaced);
+  void write(std::uint32_t place, const FileKey& key, std::uint32_t number, bool passes) const;
+  bool is_made_by_other(const FileKey& key, std::uint32_t number, std::uint32_t place, std::uint32_t wanted, Claim& other) const;
+  void give_back(std::uint32_t place) const;
+  void remove_name(std::uint32_t place) const;
   void drop_unread(ChunkRow& row) const;
-  void write(ChunkRow& row, const FileKey& key, std::uint32_t number) const;
   bool insert(std::uint64_t hash, std::uint32_t place) const;
   std::uint32_t any_place(const FileKey& key, std::uint32_t number);
+  std::uint32_t former_place(const FileKey& key, std::uint32_t number);
+  std::uint32_t passing_place(const FileKey& key, std::uint32_t number);
+  void count_passing() const;
   std::uint32_t segment_of(std::uint32_t place) const { return place / region_->layout().chunks_of_segment(); }
 
   Region* region_;

@@ -16,7 +16,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 14;
+inline constexpr std::uint32_t k_layout_version = 15;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -89,8 +89,12 @@ struct RegionHeader {
   std::atomic<std::uint32_t> left_writers;  // rows in use; more than there are, where a process ended in between
   std::atomic<std::uint32_t> left_order;    // the number of the newest of these rows
   // Large files (chunks.h).
-  std::atomic<std::uint32_t> has_chunks;  // 0: there has never been one
-  std::atomic<std::uint32_t> chunk_hint;  // the next large file is placed below this one; 0: below the ring
+  std::atomic<std::uint32_t> has_chunks;             // 0: there has never been one
+  std::atomic<std::uint32_t> chunk_hint;             // the next large file is placed below this one; 0: below the ring
+  std::atomic<std::uint64_t> chunks_full_until;      // monotonic clock, coarse: no place was free, look again then
+  std::atomic<std::uint64_t> passing_order;          // the number of the newest chunk that passes
+  std::atomic<std::uint32_t> passing_hand;           // where to look for the oldest first
+  std::atomic<std::uint32_t> passing, most_passing;  // how many chunks pass, as last counted; how many may
   // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.
   pthread_mutex_t prefetch_leader;
   std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
@@ -229,6 +233,7 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint32_t> unread;                 // bits in `ahead`; more than there are after a death
   std::atomic<std::uint64_t> present[k_pages / 64];  // a bit for each page of 4 KiB
   std::atomic<std::uint64_t> ahead[k_pages / 64];    // the same: it was fetched ahead, and nobody has read or mapped it yet
+  std::atomic<std::uint64_t> passed;                 // 0: it stays; else its order among those that pass
 };
 
 // The places of chunks, plus one, by the hash of file and number.

@@ -231,6 +231,110 @@ while True:
         self.assertEqual(self.blocks()["files"], 0)
 
 
+class LargerThanMemory(Job):
+    """24 MB through a region of about eleven chunks of 2 MiB, of which five are for those that pass."""
+    direct = True
+    region = {"CUBESHIM_RAM": "24M"}
+
+    def test_readers_share_one_fetch_and_what_is_kept_is_not_read_again(self):
+        said = self.run_job("""
+# Four processes, each of which reads a megabyte after the one before it.
+readers = 4
+rings = [os.pipe() for _ in range(readers)]
+def read_in_turn(number):
+    out = hashlib.blake2b()
+    with open(path, "rb", buffering=0) as file:
+        while True:
+            os.read(rings[number][0], 1)
+            part = file.read(1_000_000)
+            while part and len(part) < 1_000_000 and (more := file.read(1_000_000 - len(part))):
+                part += more
+            out.update(part)
+            os.write(rings[(number + 1) % readers][1], b"g")
+            if not part:
+                return out.hexdigest()
+def epoch():
+    results = [os.pipe() for _ in range(readers)]
+    children = []
+    for number in range(readers):
+        pid = os.fork()
+        if pid == 0:
+            os.write(results[number][1], read_in_turn(number).encode())
+            os._exit(0)
+        children.append(pid)
+    os.write(rings[0][1], b"g")
+    statuses = [os.waitpid(pid, 0)[1] for pid in children]
+    os.read(rings[0][0], 1)
+    return [os.read(result[0], 1000).decode() for result in results] + statuses
+before = asked(); said["digests"] = epoch(); said["first"] = asked() - before
+before = asked(); said["again"] = epoch(); said["second"] = asked() - before
+""", **self.region)
+        right = [hashlib.blake2b(DATA).hexdigest()] * 4 + [0] * 4
+        self.assertEqual([said["digests"], said["again"]], [right] * 2)
+        # Four times would be once for each process. The second time what has stayed is there.
+        self.assertLess(said["first"], 2 * SIZE)
+        self.assertLess(said["second"], 0.95 * SIZE)
+
+    def test_single_reader_is_read_ahead_beyond_the_memory(self):
+        said = self.run_job("""
+said["digests"] = [digest(read_all()) for _ in range(3)]
+""", **self.region)
+        self.assertEqual(said["digests"], [hashlib.blake2b(DATA).hexdigest()] * 3)
+        blocks = self.blocks()
+        # More than fits: what is fetched ahead goes on where the memory is full.
+        self.assertGreater(blocks["ahead"], 1.2 * SIZE)
+
+    def test_reader_of_single_pages_leaves_what_passes_alone(self):
+        said = self.run_job("""
+read_all()
+places = random.Random(3)
+file = os.open(path, os.O_RDONLY)
+said["right"] = True
+with open(path, "rb", buffering=0) as reader:
+    reader.seek(12_000_000)
+    wanted, deadline, new = digest(reader.read(1_000_000)), time.monotonic() + 30, 1
+    while new and time.monotonic() < deadline:
+        before = asked()
+        reader.seek(12_000_000)
+        reader.read(1_000_000)
+        new = asked() - before
+    for _ in range(500):
+        at = places.randrange(0, os.fstat(file).st_size - 100)
+        if len(os.pread(file, 100, at)) != 100:
+            said["right"] = False
+    before = asked()
+    reader.seek(12_000_000)
+    said["same"] = digest(reader.read(1_000_000)) == wanted
+    said["asked"] = asked() - before
+""", **self.region)
+        self.assertEqual(said, {"right": True, "same": True, "asked": 0})
+
+    def test_bytes_are_right_while_processes_press_each_other(self):
+        said = self.run_job("""
+def press(seed):
+    places = random.Random(seed)
+    expected = open(os.environ["RIGHT"], "rb").read()
+    file = os.open(path, os.O_RDONLY)
+    for _ in range(150):
+        at = places.randrange(len(expected))
+        for _ in range(places.choice([1, 1, 4])):
+            n = places.choice([100, 5000, 300_000, 1_000_000])
+            if os.pread(file, n, at) != expected[at:at + n]:
+                return 1
+            at += n
+    return 0
+children = []
+for seed in range(6):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(press(seed))
+    children.append(pid)
+os.kill(children[0], 9)
+said["statuses"] = [os.waitpid(pid, 0)[1] for pid in children]
+""", RIGHT=str(self.source / "f"), **self.region)
+        self.assertEqual(said["statuses"], [9, 0, 0, 0, 0, 0])
+
+
 class LargeFilesWithoutPages(LargeFiles):
     direct = True
 

@@ -1,0 +1,93 @@
+// The pages of chunks (chunks.h): their memory, and which are present or were fetched ahead.
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "cache/base/file_io.h"
+#include "cache/region/chunks.h"
+#include "cache/region/segments.h"
+
+namespace cube::cache {
+namespace {
+
+// For each word of a bitmap that has some of these pages: its number and their bits.
+template <typename Act>
+void for_each_word(const PageRun& pages, Act act) {
+  for (std::uint32_t page = pages.first; page < pages.end;) {
+    const std::uint32_t end = std::min(pages.end, (page / 64 + 1) * 64), n = end - page;
+    act(page / 64, (n == 64 ? ~0ULL : (1ULL << n) - 1) << (page % 64));
+    page = end;
+  }
+}
+
+// The memory of the machine is looked at once for so many bytes: a look reads four files of /proc and /sys.
+constexpr std::int64_t k_bytes_a_look = 32 << 20;
+constinit std::atomic<std::int64_t> g_looked_for{0};
+
+bool has_memory_for(Region& region, std::uint64_t bytes) {
+  if (g_looked_for.fetch_sub(static_cast<std::int64_t>(bytes), std::memory_order_relaxed) >= static_cast<std::int64_t>(bytes))
+    return true;
+  if (!region.has_memory_for(k_bytes_a_look)) return false;
+  g_looked_for.store(k_bytes_a_look, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace
+
+base::Result<base::Mapping> Chunks::window(const Claim& claim, const PageRun& pages) {
+  const std::uint64_t at = std::uint64_t{claim.place()} * k_chunk_bytes + pages.first * k_page_bytes;
+  const std::uint64_t bytes = pages.count() * k_page_bytes;
+  if (!has_memory_for(*region_, bytes)) return base::fail(ENOMEM);
+  if (const auto reserved = region_->reserve_data(at, bytes); !reserved) return base::fail(reserved.error().value);
+  return region_->window(at, bytes);
+}
+
+base::Result<void> Chunks::copy_in(int region_fd, const Claim& claim, const PageRun& pages, const std::byte* from) {
+  const std::uint64_t bytes = pages.count() * k_page_bytes;
+  if (!has_memory_for(*region_, bytes)) return base::fail(ENOMEM);
+  return base::write_at(region_fd, from, bytes, claim.offset(*region_) + pages.first * k_page_bytes);
+}
+
+void Chunks::note_ahead(const Claim& claim, const PageRun& pages) const {
+  // The count comes first, so that nobody takes more from it than there is.
+  claim.row_->unread.fetch_add(pages.count(), std::memory_order_relaxed);
+  for_each_word(
+      pages, [&](std::uint32_t word, std::uint64_t bits) { claim.row_->ahead[word].fetch_or(bits, std::memory_order_relaxed); });
+}
+
+std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
+  std::uint32_t taken = 0;
+  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
+    if ((row_->ahead[word].load(std::memory_order_relaxed) & bits) == 0) return;
+    const std::uint64_t before = row_->ahead[word].fetch_and(~bits, std::memory_order_relaxed);
+    taken += static_cast<std::uint32_t>(std::popcount(before & bits));
+  });
+  if (taken != 0) row_->unread.fetch_sub(taken, std::memory_order_relaxed);
+  return taken;
+}
+
+void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
+  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
+    // Release: the bytes come first; pairs with end_of_run.
+    claim.row_->present[word].fetch_or(bits, std::memory_order_release);
+  });
+  const std::uint64_t bytes = pages.count() * k_page_bytes;
+  region_->segment_row(segment_of(claim.place())).used_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  region_->header().used_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+ChunkFigures figures_of_chunks(const Region& region) {
+  ChunkFigures sum;
+  if (region.header().has_chunks.load(std::memory_order_relaxed) == 0) return sum;
+  const std::uint32_t each = region.layout().chunks_of_segment();
+  for (std::uint32_t segment = 0; segment < region.layout().segment_count; ++segment) {
+    const SegmentRow& row = region.segment_row(segment);
+    if (word_of(row).state != SegmentState::chunks) continue;
+    sum.bytes += row.used_bytes.load(std::memory_order_relaxed);
+    for (std::uint32_t place = segment * each; place < (segment + 1) * each; ++place)
+      sum.unread += region.chunk_row(place).unread.load(std::memory_order_relaxed) * Chunks::k_page_bytes;
+  }
+  return sum;
+}
+
+}  // namespace cube::cache
