@@ -266,7 +266,7 @@ BlockReader* BlockReader::start(cache::FileCache& cache, NumberOf number_of) {
   }
 }
 
-void BlockReader::submit(LargeFile& file, int fd, LargeFile::Numbers numbers, const LargeFile::Range& range) {
+bool BlockReader::submit(LargeFile& file, int fd, LargeFile::Numbers numbers, const LargeFile::Range& range) {
   for (Waiting& free : state_->waiting) {
     auto none = Waiting::State::free;
     if (!free.state.compare_exchange_strong(none, Waiting::State::being_changed, std::memory_order_acquire)) continue;
@@ -277,8 +277,9 @@ void BlockReader::submit(LargeFile& file, int fd, LargeFile::Numbers numbers, co
     free.end = range.end;
     free.state.store(Waiting::State::ready, std::memory_order_release);
     state_->news.notify();
-    return;
+    return true;
   }
+  return false;
 }
 
 bool BlockReader::keep_mapped(LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has) {

@@ -16,10 +16,10 @@ class BlockReader {
   using NumberOf = int (*)(const cache::LargeFile& file);
   // Null where there can be no thread; the log says why. Never freed: its threads may be left behind.
   static BlockReader* start(cache::FileCache& cache, NumberOf number_of);
-  // Without effect if too much is waiting already.
+  // False: too much is waiting already.
   // `fd`: a number of the file, if `numbers` have not left it meanwhile, or -1. A range goes on while any number leads to the
   // file.
-  void submit(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
+  bool submit(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
   // A program maps these bytes of the file, and the kernel reads them: what it has read is copied for the next time. `own` is a
   // mapping of the same bytes. `program_has`: where the program has them; see unmapped().
   // The caller has counted it as one of the file's own mappings, and does so on if there is no room for it (false).

@@ -129,9 +129,9 @@ void offer_to_read_ahead(cache::FileCache& cache) {
                        std::memory_order_release);
 }
 
-void read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range) {
-  if (auto* const reader = g_block_reader.load(std::memory_order_acquire); reader != nullptr)
-    reader->submit(file, fd, numbers, range);
+bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range) {
+  auto* const reader = g_block_reader.load(std::memory_order_acquire);
+  return reader != nullptr && reader->submit(file, fd, numbers, range);
 }
 
 bool may_keep_mapped() { return g_block_reader.load(std::memory_order_acquire) != nullptr; }

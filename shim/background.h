@@ -22,8 +22,8 @@ inline void offer(cache::FileCache& cache) {
 }
 // The same for the threads that read large files ahead: such a file has been opened.
 void offer_to_read_ahead(cache::FileCache& cache);
-// Without effect where there are none.
-void read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
+// False: there are none, or they have too much to do.
+bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
 bool may_keep_mapped();
 // False: nobody has taken it.
 bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has);

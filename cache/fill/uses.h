@@ -12,6 +12,7 @@ class Uses {
  public:
   void begin() { count_.fetch_add(1, std::memory_order_seq_cst); }
   void end();
+  bool is_any() const { return count_.load(std::memory_order_relaxed) != 0; }
   // A second at most: a user may hang in the origin.
   void wait_for_none();
   // In a forked child, which has none of them.

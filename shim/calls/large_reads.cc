@@ -167,24 +167,34 @@ bool serve(int fd, std::string_view key, bool close_on_exec) {
   return true;
 }
 
-void note_advice(int fd, std::int64_t at, std::int64_t n, int advice) {
-  using Advice = cache::LargeFile::Advice;
+bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
-  if (!file || at < 0 || n < 0) return;
+  cache::FileCache* const cache = process::is_active() ? attachment::cache() : nullptr;
+  if (!file || cache == nullptr || at < 0 || n < 0) return false;
   cache::LargeFile& large = *file->large;
-  switch (advice) {
-    case POSIX_FADV_NORMAL: return large.advise(Advice::none);
-    case POSIX_FADV_SEQUENTIAL: return large.advise(Advice::sequential);
-    case POSIX_FADV_RANDOM: return large.advise(Advice::random);
-    case POSIX_FADV_WILLNEED: break;
-    default: return;
-  }
   const cache::LargeFile::Numbers numbers = large.numbers();
   const auto begin = static_cast<std::uint64_t>(at), bytes = static_cast<std::uint64_t>(n);
   const std::uint64_t end = n == 0 || bytes > large.size() ? large.size() : std::min(begin + bytes, large.size());
+  // Behind its end the file may have grown.
+  if (begin >= end || !cache->large().may_be_shown(large, fd)) return false;
+  if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_number_of(fd, *file);
   // If another thread has closed the number meanwhile, any other number of the file will do.
-  if (begin < end && may_be_shown(*file, fd))
-    background::read_ahead(large, is_number_of(fd, *file) ? fd : -1, numbers, {begin, end});
+  const bool is_its = is_number_of(fd, *file);
+  const bool is_taken = background::read_ahead(large, is_its ? fd : -1, numbers, {begin, end});
+  // The kernel's pages serve a mapping that the program has already.
+  return is_its && is_taken && !large.own_mappings().is_any();
+}
+
+void note_advice(int fd, int advice) {
+  using Advice = cache::LargeFile::Advice;
+  const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
+  if (!file) return;
+  switch (advice) {
+    case POSIX_FADV_NORMAL: return file->large->advise(Advice::none);
+    case POSIX_FADV_SEQUENTIAL: return file->large->advise(Advice::sequential);
+    case POSIX_FADV_RANDOM: return file->large->advise(Advice::random);
+    default: return;
+  }
 }
 
 Answer read_slow(int fd, void* to, std::size_t n) {

@@ -20,8 +20,11 @@ Answer pread_slow(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv_slow(int fd, const struct ::iovec* parts, int count);
 Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 
-// The kernel has taken this advice (POSIX_FADV_*) for [at, at + n) of the number's file; n = 0: to its end.
-void note_advice(int fd, std::int64_t at, std::int64_t n, int advice);
+// POSIX_FADV_WILLNEED for [at, at + n) of the number's file; n = 0: to its end. True: the pages are present, or are fetched ahead
+// from now on. The kernel, which would read them from the origin once more, is not asked then.
+bool bring_wanted(int fd, std::int64_t at, std::int64_t n);
+// The kernel has taken this advice (POSIX_FADV_*), but for WILLNEED, for the number's file.
+void note_advice(int fd, int advice);
 
 inline bool is_large(int fd) { return g_fds.kind(fd) == RowKind::large; }
 inline Answer read(int fd, void* to, std::size_t n) { return is_large(fd) ? read_slow(fd, to, n) : Answer{}; }

@@ -62,17 +62,19 @@ CUBE_LSEEK(lseek64)
 CUBE_LSEEK(__lseek)
 
 // posix_fadvise returns the error itself. A number that is the origin's file stays as it is: the kernel takes the advice, and a
-// fetch that goes on by this number (cache/fill/partial_fill.h) has its use of it, too. A file in blocks takes what the kernel
-// took.
-#define CUBE_FADVISE(name)                                                                    \
-  int export_##name(int fd, off_t at, off_t n, int advice) {                                  \
-    const bool known = advice >= POSIX_FADV_NORMAL && advice <= POSIX_FADV_NOREUSE && n >= 0; \
-    if (known && calls::advise(fd)) return 0;                                                 \
-    if (!known) shim::materialize(fd);                                                        \
-    const int error = real::name(fd, at, n, advice);                                          \
-    if (error == 0 && shim::large_reads::is_large(fd)) [[unlikely]]                           \
-      shim::large_reads::note_advice(fd, at, n, advice);                                      \
-    return error;                                                                             \
+// fetch that goes on by this number (cache/fill/partial_fill.h) has its use of it, too. Of a file in blocks the wanted ranges are
+// ours to fetch, and what else the kernel took is noted.
+#define CUBE_FADVISE(name)                                                                                 \
+  int export_##name(int fd, off_t at, off_t n, int advice) {                                               \
+    const bool known = advice >= POSIX_FADV_NORMAL && advice <= POSIX_FADV_NOREUSE && n >= 0;              \
+    if (known && calls::advise(fd)) return 0;                                                              \
+    if (!known) shim::materialize(fd);                                                                     \
+    const bool is_large = shim::large_reads::is_large(fd);                                                 \
+    if (is_large && advice == POSIX_FADV_WILLNEED && shim::large_reads::bring_wanted(fd, at, n)) return 0; \
+    const int error = real::name(fd, at, n, advice);                                                       \
+    if (error == 0 && is_large) [[unlikely]]                                                               \
+      shim::large_reads::note_advice(fd, advice);                                                          \
+    return error;                                                                                          \
   }
 CUBE_FADVISE(posix_fadvise)
 CUBE_FADVISE(posix_fadvise64)
@@ -80,8 +82,7 @@ ssize_t export_readahead(int fd, off_t at, size_t n) {
   if (!shim::large_reads::is_large(fd)) {
     CUBE_ANSWER_OR(ssize_t, calls::advise(fd), real::readahead(fd, at, n));
   }
-  const ssize_t result = real::readahead(fd, at, n);
   // No bytes at all are not the rest of the file.
-  if (result == 0 && n != 0) shim::large_reads::note_advice(fd, at, static_cast<off_t>(n), POSIX_FADV_WILLNEED);
-  return result;
+  if (n != 0 && shim::large_reads::bring_wanted(fd, at, static_cast<off_t>(n))) return 0;
+  return real::readahead(fd, at, n);
 }
