@@ -22,6 +22,7 @@ CHUNKS, CHUNK = 6000, 64 << 10
 COLUMNS, WANTED_COLUMNS, ROWS, ROW_GROUPS = 20, 3, 4_000_000, 8
 MAPPED, MAPPED_READS, MAPPED_READ = 1 << 30, 2000, 2048
 TENSORS, TENSOR = 64, 16 << 20
+RECORDS, RECORD = 4000, 64 << 10
 
 
 def random_bytes(seed: int, count: int) -> bytes:
@@ -167,7 +168,102 @@ class Torch:
         return digest.hexdigest()
 
 
-CASES = {"tar": Tar, "hdf5": Hdf5, "parquet": Parquet, "memmap": Memmap, "safetensors": Safetensors, "torch": Torch}
+class WebDataset(Tar):
+    """The same shards by the loader of webdataset."""
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        import webdataset
+        digest = hashlib.blake2b()
+        shards = [str(path) for path in sorted(directory.glob("*.tar"))]
+        for sample in webdataset.WebDataset(shards, shardshuffle=False, empty_check=False):
+            digest.update(sample["jpg"][:64])
+        return digest.hexdigest()
+
+
+class Mds:
+    """All samples of an MDS data set, in the order of the files."""
+
+    @staticmethod
+    def make(directory: Path) -> None:
+        from streaming import MDSWriter
+        with MDSWriter(out=str(directory / "set"), columns={"x": "bytes"}, size_limit=64 << 20) as to:
+            for number in range(RECORDS):
+                to.write({"x": random_bytes(number, RECORD)})
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        from streaming import LocalDataset
+        digest = hashlib.blake2b()
+        of = LocalDataset(str(directory / "set"))
+        for number in range(len(of)):
+            digest.update(of[number]["x"][:64])
+        return digest.hexdigest()
+
+
+class TfRecord:
+    """All records of two files, by tensorflow."""
+
+    @staticmethod
+    def make(directory: Path) -> None:
+        import tensorflow
+        for part in range(2):
+            with tensorflow.io.TFRecordWriter(str(directory / f"{part}.tfrecord")) as to:
+                for number in range(RECORDS // 2):
+                    to.write(random_bytes(part * RECORDS + number, RECORD))
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        import tensorflow
+        digest = hashlib.blake2b()
+        files = [str(path) for path in sorted(directory.glob("*.tfrecord"))]
+        for record in tensorflow.data.TFRecordDataset(files).prefetch(4):
+            digest.update(record.numpy()[:64])
+        return digest.hexdigest()
+
+
+class Arrow:
+    """A data set of Hugging Face, whose arrow files are mapped, row by row."""
+
+    @staticmethod
+    def make(directory: Path) -> None:
+        import datasets
+        rows = datasets.Dataset.from_generator(lambda: ({"x": random_bytes(number, RECORD)} for number in range(RECORDS)),
+                                               cache_dir=str(directory / "cache"))
+        rows.save_to_disk(str(directory / "set"))
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        import datasets
+        digest = hashlib.blake2b()
+        for row in datasets.load_from_disk(str(directory / "set")):
+            digest.update(row["x"][:64])
+        return digest.hexdigest()
+
+
+class Duckdb(Parquet):
+    """3 columns of 20, by duckdb."""
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        import duckdb
+        sums = ", ".join(f"sum(c{column * 7})" for column in range(WANTED_COLUMNS))
+        with duckdb.connect() as session:
+            return repr([round(x) for x in session.sql(f"select {sums} from '{directory}/set.parquet'").fetchall()[0]])
+
+
+class Polars(Parquet):
+    """3 columns of 20, by polars."""
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        import polars
+        columns = [f"c{column * 7}" for column in range(WANTED_COLUMNS)]
+        return repr([round(x) for x in polars.scan_parquet(directory / "set.parquet").select(columns).sum().collect().row(0)])
+
+
+CASES = {"tar": Tar, "hdf5": Hdf5, "parquet": Parquet, "memmap": Memmap, "safetensors": Safetensors, "torch": Torch,
+         "webdataset": WebDataset, "mds": Mds, "tfrecord": TfRecord, "arrow": Arrow, "duckdb": Duckdb, "polars": Polars}
 
 
 def main() -> int:

@@ -79,15 +79,16 @@ void check_sizes(const std::string& prefix, const std::vector<std::string>& samp
   if (too_large == 0) return;
   const std::string what = fmt::format("prefix {}: {} of {} files that were looked at are larger than CUBESHIM_MAX_FILE ({})",
                                        prefix, too_large, looked_at, in_units(config.max_file));
-  if (why_no_blocks(config).empty()) {
+  const std::string why = why_no_blocks(config);
+  if (why.empty()) {
     say(findings, Health::well, "", "{} and are served in blocks of {}", what, in_units(config.block));
     return check_large_sample(large, findings);
   }
   say(findings, too_large == looked_at ? Health::broken : Health::slow,
       fmt::format(
-          "the largest has {}; set CUBESHIM_BLOCK=1M to have them in blocks, or raise CUBESHIM_MAX_FILE, and CUBESHIM_RAM "
+          "the largest has {}; run such a job without {} to have them in blocks, or raise CUBESHIM_MAX_FILE, and CUBESHIM_RAM "
           "with it",
-          in_units(largest)),
+          in_units(largest), why),
       "{} and will not be served", what);
 }
 

@@ -99,7 +99,10 @@ TEST_F(FileCacheTest, EmptyAndLargeFilesAreServed) {
 }
 
 TEST_F(FileCacheTest, AFileAboveTheLimitGoesPast) {
-  TestCache small(16 * k_mib, [](base::Config& config) { config.max_file = 1000; });
+  TestCache small(16 * k_mib, [](base::Config& config) {
+    config.max_file = 1000;
+    config.block = 0;
+  });
   const std::string at = dir.write("at", std::string(1000, 'x')), above = dir.write("above", std::string(1001, 'x'));
   EXPECT_TRUE(small->open(request_for(at)).pin);
   const OpenOutcome outcome = small->open(request_for(above));

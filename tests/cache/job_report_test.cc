@@ -53,7 +53,8 @@ TEST(JobReport, TextNamesWhatWentPast) {
   EXPECT_EQ(report_as_text(job, 0, 0).view(),
             "cubeshim: cycle request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
             "cubeshim: sum request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
-            "cubeshim: served 1 of 10 opens under the prefixes; not served: 2 of files larger than CUBESHIM_MAX_FILE (raise it), "
+            "cubeshim: served 1 of 10 opens under the prefixes; not served: 2 of files larger than CUBESHIM_MAX_FILE (raise it, "
+            "or see CUBESHIM_BLOCK), "
             "3 for writing, 4 that failed (no such file, no permission ...)\n");
 }
 

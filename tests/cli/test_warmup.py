@@ -74,7 +74,7 @@ class Load(Warmup):
 
     def test_a_running_job_is_joined_and_its_settings_are_taken_over(self):
         (self.source / "large").write_bytes(bytes(100_000))
-        job = self.start_job("--max-file", "50K")
+        job = self.start_job("--max-file", "50K", "--block", "0")
         # Neither a prefix nor a limit is given here, and nothing is to be kept.
         status, summary, _ = self.warmup(self.mount, "/etc/hostname", keep=False)
         self.assertEqual((status, summary["fetched"], summary["cached"]), (1, 59, 1))
@@ -130,7 +130,7 @@ class Load(Warmup):
         (self.source / "large").write_bytes(bytes(100_000))
         os.mkfifo(self.source / "fifo")
         paths = [self.mount / "a", self.mount / "large", self.mount / "fifo", self.mount / "absent", "/etc/hostname"]
-        status, summary, _ = self.warmup("-p", self.mount, "--max-file", "50K", *paths)
+        status, summary, _ = self.warmup("-p", self.mount, "--max-file", "50K", "--block", "0", *paths)
         self.assertEqual((status, summary["fetched"], summary["skipped"]), (1, 20, 4))
         self.assertEqual(self.reasons(summary), {"missing": 1, "no regular files": 1, "outside CUBESHIM_PREFIXES": 1,
                                                  "larger than CUBESHIM_MAX_FILE": 1})

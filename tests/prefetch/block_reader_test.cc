@@ -19,7 +19,7 @@ TEST(BlockReader, ItsThreadsHaveNoneOfTheProgramsFilesFromTheStartOn) {
   for (int i = 0; i < 20; ++i) {
     tests::TestCache cache{16 * tests::k_mib};
     const base::UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
-    BlockReader* const reader = BlockReader::start(*cache.cache);
+    BlockReader* const reader = BlockReader::start(*cache.cache, [](const cache::LargeFile&) { return -1; });
     ASSERT_NE(reader, nullptr);
     int others = 0, with_it = 0;
     DIR* const tasks = opendir("/proc/self/task");
