@@ -4,14 +4,17 @@
 #include <cerrno>
 #include <memory>
 #include <new>
+#include <optional>
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/sandbox.h"
 #include "cache/base/unique_fd.h"
+#include "prefetch/own_open.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/event_count.h"
 #include "prefetch/threads/own_numbers.h"
+#include "prefetch/threads/thread_trial.h"
 
 namespace cube::prefetch {
 namespace {
@@ -24,6 +27,9 @@ constexpr std::size_t k_waiting = 64, k_mapped = 64;
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000, k_pause_for_each = 20;
 constexpr std::size_t k_stack = 128 << 10;
 constexpr std::uint64_t k_start_patience_ns = 100'000'000;
+
+// The kernel or a sandbox refuses the call, whatever it is asked for.
+bool is_refusal(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
 
 }  // namespace
 
@@ -51,10 +57,14 @@ struct BlockReader::Mapped {
 };
 
 struct BlockReader::State {
-  State(cache::FileCache& of, NumberOf number) : cache(of), number_of(number) {}
+  State(cache::FileCache& of, NumberOf number, bool in_sandbox)
+      : cache(of), number_of(number), is_sandboxed(in_sandbox), opens_by_itself(in_sandbox) {}
 
   cache::FileCache& cache;
   const NumberOf number_of;
+  // A sandbox may kill for a call that the program's own reads do not make.
+  const bool is_sandboxed;
+  std::atomic<bool> opens_by_itself;  // copies of numbers are refused
   Waiting waiting[k_waiting];
   Mapped mapped[k_mapped];
   std::atomic<bool> is_keeping{false};         // a thread is at the mappings
@@ -68,7 +78,8 @@ struct BlockReader::State {
   std::atomic<bool> is_told{false};
 
   void run();
-  bool take_turn(const OwnNumbers& numbers);
+  bool take_turn(const OwnNumbers* numbers, OwnOpen& opened);
+  void open_from_now_on(const char* call, int error);
   void tell_that_none(const char* call, int error);
   void keep_mapped();
   std::uint64_t keep(Mapped& row, int region_fd);
@@ -78,16 +89,22 @@ struct BlockReader::State {
   std::uint64_t pause_ns() const;
   base::UniqueFd copy_of(const OwnNumbers& own, const LargeFile& file, int fd, LargeFile::Numbers numbers);
   base::UniqueFd copy_for(const OwnNumbers& own, Waiting& range);
+  int opened_for(LargeFile& file, OwnOpen& opened, LargeFile::Numbers& numbers);
   void fetch(LargeFile& file, int fd, LargeFile::Numbers numbers, std::uint64_t at);
 };
 
-// The program's own open file. A kernel or a sandbox that refuses that has nothing read ahead.
+// The program's own open file.
 base::UniqueFd BlockReader::State::copy_of(const OwnNumbers& own, const LargeFile& file, int fd, LargeFile::Numbers numbers) {
   if (numbers != file.numbers()) return {};
   auto copy = own.copy_of(fd);
   if (!copy) {
+    const int error = copy.error().value;
     // The number may be closed by now.
-    if (copy.error().value != EBADF) tell_that_none("pidfd_getfd", copy.error().value);
+    if (is_refusal(error)) {
+      open_from_now_on("pidfd_getfd", error);
+    } else if (error != EBADF) {
+      tell_that_none("pidfd_getfd", error);
+    }
     return {};
   }
   // Then it was the file's, and not that of another.
@@ -108,6 +125,17 @@ base::UniqueFd BlockReader::State::copy_for(const OwnNumbers& own, Waiting& rang
   return copy;
 }
 
+// The thread's own open file; negative: there is none, or no number of the program's leads to the file any more.
+int BlockReader::State::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::Numbers& numbers) {
+  numbers = file.numbers();
+  if (number_of(file) < 0) {
+    opened.drop();
+  } else if (opened.file != &file) {
+    opened.take(file);
+  }
+  return opened.fd.get();
+}
+
 void BlockReader::State::fetch(LargeFile& file, int fd, LargeFile::Numbers numbers, std::uint64_t at) {
   while (!cache.large().fetch_ahead(file, fd, numbers, at)) {
     const LargeFile::Numbers now = file.numbers();
@@ -122,27 +150,40 @@ void BlockReader::State::tell_that_none(const char* call, int error) {
             base::text_of_error(error));
 }
 
+void BlockReader::State::open_from_now_on(const char* call, int error) {
+  if (opens_by_itself.exchange(true, std::memory_order_relaxed)) return;
+  base::log(base::LogLevel::info, "large files are opened once more to be read ahead: {}: {}", call, base::text_of_error(error));
+}
+
 // One block of a range that waits; false where there is none.
-bool BlockReader::State::take_turn(const OwnNumbers& own) {
+bool BlockReader::State::take_turn(const OwnNumbers* own, OwnOpen& opened) {
   for (Waiting& range : waiting) {
     auto ready = Waiting::State::ready;
     if (!range.state.compare_exchange_strong(ready, Waiting::State::being_changed, std::memory_order_acquire)) continue;
     LargeFile& file = *range.file->share();
     const std::uint64_t at = range.next;
-    file.copies().begin();
-    base::UniqueFd fd = copy_for(own, range);
+    const bool copies = own != nullptr && !opens_by_itself.load(std::memory_order_relaxed);
+    base::UniqueFd copy;
+    if (copies) {
+      file.copies().begin();
+      copy = copy_for(*own, range);
+    }
+    // The first refusal is told by the copy itself.
+    const bool opens = !copy && opens_by_itself.load(std::memory_order_relaxed);
+    const int fd = opens ? opened_for(file, opened, range.numbers) : copy.get();
     const LargeFile::Numbers numbers = range.numbers;
     range.next += cache.large().block();
-    const bool is_last = !fd || range.next >= range.end;
+    const bool is_last = fd < 0 || range.next >= range.end;
     if (is_last) range.file->end();
     range.state.store(is_last ? Waiting::State::free : Waiting::State::ready, std::memory_order_release);
     if (!is_last) news.notify();
-    if (fd) fetch(file, fd.get(), numbers, at);
-    fd.reset();
-    file.copies().end();
+    if (fd >= 0) fetch(file, fd, numbers, at);
+    copy.reset();
+    if (copies) file.copies().end();
     file.end();
     return true;
   }
+  opened.drop();
   return false;
 }
 
@@ -212,25 +253,38 @@ std::uint64_t BlockReader::State::pause_ns() const {
 }
 
 void BlockReader::State::run() {
-  lower_priority(1);
-  const auto own = OwnNumbers::open();
-  if (!own) return tell_that_none("pidfd_open", own.error().value);
+  std::optional<OwnNumbers> own;
+  OwnOpen opened;
+  if (!is_sandboxed) {
+    lower_priority(1);
+    auto numbers = OwnNumbers::open();
+    if (numbers) {
+      own.emplace(std::move(*numbers));
+    } else if (const int error = numbers.error().value; is_refusal(error)) {
+      open_from_now_on("pidfd_open", error);
+    } else {
+      return tell_that_none("pidfd_open", error);
+    }
+  }
   while (!is_stopping.load(std::memory_order_acquire)) {
     const std::uint32_t seen = news.now();
-    if (take_turn(*own)) continue;
+    if (take_turn(own ? &*own : nullptr, opened)) continue;
     keep_mapped();
     news.wait(seen, pause_ns());
   }
 }
 
+bool BlockReader::may_be_tried() { return !base::may_be_sandboxed() || is_clone_known_to_be_allowed(); }
+
 BlockReader* BlockReader::start(cache::FileCache& cache, NumberOf number_of) {
-  // The threads make calls that no reader makes by itself.
-  if (base::may_be_sandboxed()) {
-    base::log(base::LogLevel::info, "large files are not read ahead in a sandbox (seccomp)");
+  const bool is_sandboxed = base::may_be_sandboxed();
+  if (const int error = is_sandboxed ? try_calls_of_threads() : 0; error != 0) {
+    base::log(base::LogLevel::info, "large files are not read ahead in a sandbox (seccomp): close_range: {}",
+              error == k_killed ? "it kills" : base::text_of_error(error));
     return nullptr;
   }
   try {
-    auto state = std::make_unique<State>(cache, number_of);
+    auto state = std::make_unique<State>(cache, number_of, is_sandboxed);
     auto reader = std::unique_ptr<BlockReader>(new BlockReader(state.get()));
     const auto body = [](void* of) {
       auto& own = *static_cast<State*>(of);
@@ -281,6 +335,8 @@ bool BlockReader::submit(LargeFile& file, int fd, LargeFile::Numbers numbers, co
   }
   return false;
 }
+
+bool BlockReader::may_keep_mapped() const { return !state_->is_sandboxed; }
 
 bool BlockReader::keep_mapped(LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has) {
   for (Mapped& row : state_->mapped) {

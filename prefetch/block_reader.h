@@ -14,6 +14,8 @@ class BlockReader {
  public:
   // A number of the program's that leads to this open file; negative: there is none. By threads of the reader.
   using NumberOf = int (*)(const cache::LargeFile& file);
+  // False: in a sandbox that may kill for a new thread. Later it may be known not to.
+  static bool may_be_tried();
   // Null where there can be no thread; the log says why. Never freed: its threads may be left behind.
   static BlockReader* start(cache::FileCache& cache, NumberOf number_of);
   // False: too much is waiting already.
@@ -23,6 +25,7 @@ class BlockReader {
   // A program maps these bytes of the file, and the kernel reads them: what it has read is copied for the next time. `own` is a
   // mapping of the same bytes. `program_has`: where the program has them; see unmapped().
   // The caller has counted it as one of the file's own mappings, and does so on if there is no room for it (false).
+  bool may_keep_mapped() const;
   bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has);
   // A lock of the file is to be made: no mapping of it stays, unless a thread hangs in one for more than a second.
   void let_go_of(cache::LargeFile& file);

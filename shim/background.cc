@@ -123,6 +123,7 @@ void offer_to_read_ahead(cache::FileCache& cache) {
   const BlockSignals block;
   if (g_block_reader_is_tried.load(std::memory_order_relaxed) || base::may_be_in_handler()) return;
   if (g_state.load(std::memory_order_acquire) == State::over) return;
+  if (process::config().prefetch && !prefetch::BlockReader::may_be_tried()) return;
   if (g_block_reader_is_tried.exchange(true, std::memory_order_acq_rel)) return;
   const KeepErrno keep;
   g_block_reader.store(process::config().prefetch ? prefetch::BlockReader::start(cache, number_of) : nullptr,
@@ -134,7 +135,10 @@ bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers number
   return reader != nullptr && reader->submit(file, fd, numbers, range);
 }
 
-bool may_keep_mapped() { return g_block_reader.load(std::memory_order_acquire) != nullptr; }
+bool may_keep_mapped() {
+  const auto* const reader = g_block_reader.load(std::memory_order_acquire);
+  return reader != nullptr && reader->may_keep_mapped();
+}
 
 bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has) {
   auto* const reader = g_block_reader.load(std::memory_order_acquire);

@@ -15,6 +15,7 @@
 #include "cache/record/record.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/own_numbers.h"
+#include "prefetch/threads/thread_trial.h"
 #include "shim/cli/checks.h"
 #include "shim/cli/settings.h"
 
@@ -45,8 +46,18 @@ void check_copies(Findings& findings) {
   const auto number = base::open_fd("/dev/null", O_RDONLY);
   if (!number) return;
   NoCopies none;
-  std::jthread([&] { none = try_copies(number->get()); }).join();
+  const int tried = is_filtered() ? prefetch::try_calls_of_threads() : 0;
+  if (tried == prefetch::k_killed)
+    return say(findings, Health::slow, "allow close_range, and what a new thread calls, in the seccomp profile",
+               "large files are not read ahead: the seccomp filter kills for a call of the threads");
+  if (tried != 0) none = {"close_range(CLOSE_RANGE_UNSHARE)", tried, "5.9"};
+  if (!is_filtered()) std::jthread([&] { none = try_copies(number->get()); }).join();
+  if (tried == 0 && is_filtered())
+    return say(findings, Health::well, "", "large files are read ahead of programs, by opens of the library's own (seccomp)");
   if (none.call.empty()) return say(findings, Health::well, "", "large files are read ahead of programs");
+  if (none.call != "close_range(CLOSE_RANGE_UNSHARE)" && (none.error == EPERM || none.error == EACCES || none.error == ENOSYS))
+    return say(findings, Health::well, "", "large files are read ahead of programs, by opens of the library's own ({}: {})",
+               none.call, base::text_of_error(none.error));
   const std::string effect = "programs wait for each part that they read for the first time";
   say(findings, Health::slow,
       is_filtered() ? effect + "; allow it in the seccomp profile (docker run --security-opt seccomp=FILE)"

@@ -69,14 +69,37 @@ class Before(Job):
         shim = self.launch("kill", never, *STEPS)
         self.assertGreater(shim.hits, 0, str(shim))
 
-    def test_large_files_are_not_read_ahead_by_calls_that_may_kill(self):
+    # Calls that the threads which read ahead make where no sandbox is.
+    NEVER = "pidfd_open,pidfd_getfd,sched_setscheduler,getpriority,setpriority,mincore"
+
+    def read_large(self, how, calls, from_shell=True):
+        """A shell makes the reader under the filter, as in a container: so clone is known to be allowed."""
         (self.data / "f20").write_bytes(bytes(i // 7 & 255 for i in range(6_000_000)))
         os.utime(self.data / "f20", (1_600_000_000, 1_600_000_000))
         self.settings |= {"CUBESHIM_MAX_FILE": "1M", "CUBESHIM_BLOCK": "64K"}
-        threads = "pidfd_open,pidfd_getfd,close_range,sched_setscheduler,getpriority,setpriority,mincore"
-        shim = self.launch("kill", threads, *STEPS)
+        job = [program("company_job"), *self.steps("read:DIR", "read:DIR")]
+        shell = ["/bin/sh", "-c", 'LD_PRELOAD=%s "$@"; exit $?' % LIBRARY, "sh"] if from_shell else ["/usr/bin/env", f"LD_PRELOAD={LIBRARY}"]
+        plain = self.run_one(job, shim=False)
+        shim = self.run_one([program("company_static"), f"seccomp:{how}:{calls}", "exec", *shell, *job], shim=True, preload=[])
+        self.assertEqual((plain.status, plain.ours), (0, []), str(plain))
+        self.assertEqual((shim.status, shim.out, shim.theirs), (0, plain.out, plain.err), str(shim))
         self.assertGreater(shim.report["blocks"]["hits"], 0, str(shim))
-        self.assertEqual(shim.report["blocks"]["ahead"], 0, str(shim))
+        return shim.report["blocks"]["ahead"]
+
+    def test_large_files_are_read_ahead_where_copies_of_numbers_are_refused(self):
+        self.assertGreater(self.read_large("EPERM", "pidfd_getfd"), 1 << 20)
+
+    def test_large_files_are_read_ahead_without_calls_that_may_kill(self):
+        self.assertGreater(self.read_large("kill", self.NEVER), 1 << 20)
+
+    def test_large_files_are_not_read_ahead_where_a_call_of_the_threads_kills(self):
+        for calls in ("close_range", "clone3", "tgkill", f"close_range,{self.NEVER}"):
+            with self.subTest(calls):
+                self.assertEqual(self.read_large("kill", calls), 0)
+        self.assertEqual(self.read_large("EPERM", "close_range"), 0)
+
+    def test_nothing_is_cloned_where_that_may_kill(self):
+        self.assertEqual(self.read_large("kill", "clone,clone3", from_shell=False), 0)
 
 
 class Within(Job):

@@ -1,0 +1,123 @@
+#include "prefetch/threads/thread_trial.h"
+
+#include <linux/close_range.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <string_view>
+
+#include "cache/base/block_signals.h"
+#include "cache/base/clock.h"
+#include "cache/base/mapping.h"
+#include "cache/base/sys.h"
+
+namespace cube::prefetch {
+namespace {
+
+namespace sys = base::sys;
+
+constexpr std::uint64_t k_patience_ns = 1'000'000'000;
+
+// A field of a status file of /proc; 0: there is none.
+unsigned long field_of(std::string_view status, std::string_view name) {
+  const std::size_t at = status.find(name);
+  if (at == std::string_view::npos) return 0;
+  const std::string_view rest = status.substr(at + name.size());
+  unsigned long value = 0;
+  std::from_chars(rest.data(), rest.data() + rest.size(), value);
+  return value;
+}
+
+struct Status {
+  char text[4096];
+  std::string_view read(const char* path) {
+    const long n = sys::read_small_file(path, text, sizeof text);
+    return sys::failed(n) ? std::string_view() : std::string_view(text, static_cast<std::size_t>(n));
+  }
+};
+
+// valgrind ends a program for such a clone.
+bool is_under_valgrind() {
+  const char* const preload = std::getenv("LD_PRELOAD");
+  return preload != nullptr && std::string_view(preload).find("/vgpreload_") != std::string_view::npos;
+}
+
+// Raw calls alone: the other threads, with their locks, are not here.
+[[noreturn]] void run_child(std::atomic<std::uint32_t>& may_be_waited_for) {
+  // What the parent is about to call.
+  sys::raw(SYS_wait4, -1, 0, WNOHANG | __WALL, 0);
+  may_be_waited_for.store(1, std::memory_order_release);
+  sys::futex_wake_all(&may_be_waited_for);
+  // Where a call kills, the program's memory is not dumped.
+  sys::raw(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+  // What libc and start_background_thread call to make a thread, and to end it; none has an effect here.
+  const long self = sys::raw(SYS_gettid);
+  sys::raw(SYS_clone3, 0, 0);
+  sys::raw(SYS_set_robust_list, 0, 24);
+  sys::raw(SYS_rseq, 0, 0, 0, 0);
+  sys::raw(SYS_mprotect, 0, 0, 0);
+  sys::raw(SYS_madvise, 0, 0, 0);
+  sys::raw(SYS_munmap, 0, 0);
+  sys::raw(SYS_tgkill, self, self, 0);
+  sys::raw(SYS_sched_yield);
+  const long error = sys::raw(SYS_close_range, 0, ~0U, CLOSE_RANGE_UNSHARE);
+  for (;;) sys::raw(SYS_exit, sys::failed(error) ? -error : 0);
+}
+
+int run_trial() {
+  auto shared = base::Mapping::shared_zeros(4096);
+  if (!shared || is_under_valgrind()) return k_killed;
+  auto& may_be_waited_for = *reinterpret_cast<std::atomic<std::uint32_t>*>(shared->data());
+  const base::BlockSignals block;
+  // It shares the fd table, so that its end closes none of the program's files. Without a signal at its end it is a child for
+  // waits with __WALL or __WCLONE alone.
+  const long child = sys::raw(SYS_clone, CLONE_FILES | CLONE_UNTRACED, 0, 0, 0, 0);
+  if (child == 0) run_child(may_be_waited_for);
+  if (sys::failed(child)) return k_killed;
+  const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
+  while (may_be_waited_for.load(std::memory_order_acquire) == 0) {
+    const std::uint64_t now = base::monotonic_ns();
+    // Its first call was the wait, which would kill us, too.
+    if (now >= until) return k_killed;
+    const timespec left{0, static_cast<long>(std::min<std::uint64_t>(until - now, 999'999'999))};
+    sys::futex_wait(&may_be_waited_for, 0, &left);
+  }
+  int status = 0;
+  long ended;
+  do ended = sys::raw(SYS_wait4, child, sys::arg(&status), __WALL, 0);
+  while (ended == -EINTR);
+  return ended == child && WIFEXITED(status) ? WEXITSTATUS(status) : k_killed;
+}
+
+}  // namespace
+
+bool is_clone_known_to_be_allowed() {
+  Status own, parents;
+  const std::string_view status = own.read("/proc/thread-self/status");
+  if (field_of(status, "\nThreads:\t") > 1) return true;
+  const unsigned long filters = field_of(status, "\nSeccomp_filters:\t"), parent = field_of(status, "\nPPid:\t");
+  if (filters == 0 || parent == 0) return false;
+  char path[64] = "/proc/";
+  const auto end = std::to_chars(path + 6, path + 32, parent).ptr;
+  std::string_view("/status").copy(end, 8);
+  return field_of(parents.read(path), "\nSeccomp_filters:\t") == filters;
+}
+
+int try_calls_of_threads() {
+  // A forked child has the parent's filters.
+  static constinit std::atomic<int> known{INT_MIN};
+  int result = known.load(std::memory_order_relaxed);
+  if (result == INT_MIN) known.store(result = run_trial(), std::memory_order_relaxed);
+  return result;
+}
+
+}  // namespace cube::prefetch
