@@ -11,6 +11,7 @@ import io
 import json
 import multiprocessing
 import random
+import shutil
 import sys
 import tarfile
 import time
@@ -231,6 +232,7 @@ class Arrow:
         rows = datasets.Dataset.from_generator(lambda: ({"x": random_bytes(number, RECORD)} for number in range(RECORDS)),
                                                cache_dir=str(directory / "cache"))
         rows.save_to_disk(str(directory / "set"))
+        shutil.rmtree(directory / "cache")
 
     @staticmethod
     def read(directory: Path) -> str:

@@ -14,10 +14,10 @@ namespace cube::cache {
 namespace {
 
 // Four windows of read-ahead; fewer than four places would go before they are read.
-constexpr std::uint32_t k_usual_least = (64U << 20) / k_chunk_bytes, k_least = 4;
+constexpr std::uint32_t k_usual_places = (64U << 20) / k_chunk_bytes, k_fewest_places = 4;
 
 std::uint32_t most_of(std::uint32_t places) {
-  return places / 2 < k_least ? 0 : std::min(std::max(places / 8, k_usual_least), places / 2);
+  return places / 2 < k_fewest_places ? 0 : std::min(std::max(places / 8, k_usual_places), places / 2);
 }
 
 }  // namespace
