@@ -1,4 +1,4 @@
-// Files below one prefix, and a cache with a small ring that is too small for all of them.
+// Files below one prefix, and a cache of whole files with a small ring, too small for all of them.
 #pragma once
 
 #include <sys/stat.h>
@@ -13,7 +13,7 @@ namespace cube::tests {
 struct SmallCache {
   static constexpr std::size_t k_bytes = 60'000;
   TempDir dir;
-  TestCache cache{24 * k_mib};
+  TestCache cache{24 * k_mib, [](base::Config& config) { config.block = 0; }};
   std::vector<std::string> paths;
 
   explicit SmallCache(int files) {
