@@ -96,6 +96,7 @@ TEST_F(LargeLeftTest, ClaimOfAReadThatAJumpHasLeftEndsWithTheNextRead) {
 }
 
 TEST_F(LargeLeftTest, ChildThatReturnsIntoAReadLeavesTheParentsClaim) {
+  if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer takes a fork in a handler for a fault";
   g_forks = true;
   std::byte bytes[k_page_size];
   ASSERT_EQ(read(bytes), static_cast<long>(k_page_size));

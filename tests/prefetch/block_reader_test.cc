@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cache/base/unique_fd.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/test_region.h"
 
 namespace cube::prefetch {
@@ -16,6 +17,7 @@ namespace {
 
 // A thread that still had them would hold a lock of the program's after its close.
 TEST(BlockReader, ItsThreadsHaveNoneOfTheProgramsFilesFromTheStartOn) {
+  if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer has a thread of its own, with the program's files";
   for (int i = 0; i < 20; ++i) {
     tests::TestCache cache{16 * tests::k_mib};
     const base::UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
