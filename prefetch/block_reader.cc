@@ -52,7 +52,7 @@ struct BlockReader::Mapped {
   LargeFile* file = nullptr;
   base::Mapping own;
   std::uint64_t begin = 0;
-  // Where the program has them.
+  // The addresses at which the program has mapped them.
   std::atomic<std::uintptr_t> from{0}, to{0};
 };
 

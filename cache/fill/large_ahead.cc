@@ -1,4 +1,5 @@
-// Large files that no program has asked for yet (large_file.h): how the blocks of a list come to the chunks.
+// How bytes of large files that no program has asked for yet come to the chunks (large_file.h): those ahead of a reader, and
+// those of a list.
 #include <algorithm>
 
 #include "cache/fill/large_file.h"
@@ -7,10 +8,40 @@
 namespace cube::cache {
 namespace {
 
-// The readers see the bytes after each read.
-constexpr std::uint64_t k_read_at_once = 256 << 10;
+// The readers see the bytes after each step.
+constexpr std::uint64_t k_step = 256 << 10;
 
 }  // namespace
+
+template <typename MayGoOn>
+LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages,
+                                           const SingleFlight::Ticket& ticket, std::uint64_t& bytes, const MayGoOn& may_go_on) {
+  const Chunks chunks = this->chunks(parts);
+  const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_step, base::kernel_page()) / k_chunk_page);
+  for (;;) {
+    const PageRun gap = find(chunks, number).next_absent(pages, step);
+    if (gap.is_empty()) return Steps::done;
+    if (!may_go_on()) return Steps::ended;
+    if (bring(parts, by, number, gap) != Fetched::here) return Steps::failed;
+    bytes += gap.count() * k_chunk_page;
+    ticket.hold().tell_progress();
+    pages.first = gap.end;
+  }
+}
+
+bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uint64_t at) {
+  const std::uint64_t block = parts.rules.block, begin = at / block * block, end = std::min(begin + block, stat_.size);
+  if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
+  if (is_full() && !find(chunks(parts), chunk_of(begin))) return false;
+  SingleFlight::Ticket ticket;
+  if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) != SingleFlight::Prefetch::mine) return true;
+  if (ticket.hold().slot == nullptr) return true;
+  std::uint64_t bytes = 0;
+  // A program that has closed the file does not want its lock, or its mount, held up.
+  const auto is_wanted = [&] { return numbers == this->numbers(); };
+  return bring_in_steps(parts, {.fd = fd, .pass = Chunks::Pass::may_pass}, chunk_of(begin), pages_of(begin, end), ticket, bytes,
+                        is_wanted) == Steps::done;
+}
 
 LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& range, const std::atomic<bool>& is_stopping) {
   const std::uint64_t block = parts.rules.block, begin = range.begin;
@@ -30,19 +61,10 @@ LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& rang
   }
   if (ticket.hold().slot == nullptr) return {is_present() ? Brought::here : Brought::not_here, 0};
   Stretch stretch{Brought::here, 0};
-  const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_read_at_once, base::kernel_page()) / k_chunk_page);
-  for (PageRun rest = all;;) {
-    const PageRun gap = find(chunks, chunk_of(begin)).next_absent(rest, step);
-    if (gap.is_empty()) break;
-    if (is_stopping.load(std::memory_order_acquire)) return {Brought::not_here, stretch.bytes};
-    if (bring(parts, {.fd = fd}, chunk_of(begin), gap) != Fetched::here) {
-      stretch.what = has_no_place(parts, begin) ? Brought::no_room : Brought::not_here;
-      return stretch;
-    }
-    stretch.bytes += gap.count() * k_chunk_page;
-    ticket.hold().tell_progress();
-    rest.first = gap.end;
-  }
+  const auto may_go_on = [&] { return !is_stopping.load(std::memory_order_acquire); };
+  const Steps steps = bring_in_steps(parts, {.fd = fd}, chunk_of(begin), all, ticket, stretch.bytes, may_go_on);
+  if (steps == Steps::ended) stretch.what = Brought::not_here;
+  if (steps == Steps::failed) stretch.what = has_no_place(parts, begin) ? Brought::no_room : Brought::not_here;
   return stretch;
 }
 

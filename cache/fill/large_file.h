@@ -141,6 +141,11 @@ class LargeFile {
   PageRun wanted_pages(const Chunks::Claim& claim, std::uint64_t at, std::size_t n, std::uint64_t block);
   Fetched fetch(CacheParts& parts, const By& by, std::uint64_t at, std::size_t n);
   Fetched bring(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages);
+  // The absent ones of these pages, some at once. The caller has the turn of their block. `may_go_on` is asked before each step.
+  enum class Steps : std::uint8_t { done, ended, failed };
+  template <typename MayGoOn>
+  Steps bring_in_steps(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages, const SingleFlight::Ticket& ticket,
+                       std::uint64_t& bytes, const MayGoOn& may_go_on);
   class Window;
   struct Room;
   bool make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pass, PageRun& pages, Room& room);

@@ -1,4 +1,4 @@
-// Reading a large file (large_file.h) ahead of the program: how far, and the blocks.
+// How far a large file (large_file.h) is read ahead of the program.
 #include <algorithm>
 
 #include "cache/fill/large_file.h"
@@ -7,8 +7,6 @@
 namespace cube::cache {
 namespace {
 
-// A fetch ahead shows its bytes to the readers after each step.
-constexpr std::uint64_t k_ahead_step = 256 << 10;
 constexpr std::uint64_t k_widest_window = 16 << 20;
 // Windows for which there is room among chunks that pass.
 constexpr std::uint64_t k_windows_passing = 8;
@@ -49,28 +47,6 @@ LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size
   if (begin >= to || is_over_.load(std::memory_order_relaxed)) return {};
   window_.store(wider, std::memory_order_relaxed);
   return {begin, to};
-}
-
-bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uint64_t at) {
-  const std::uint64_t block = parts.rules.block, begin = at / block * block, end = std::min(begin + block, stat_.size);
-  if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
-  const Chunks chunks = this->chunks(parts);
-  if (is_full() && !find(chunks, chunk_of(begin))) return false;
-  SingleFlight::Ticket ticket;
-  if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) != SingleFlight::Prefetch::mine) return true;
-  if (ticket.hold().slot == nullptr) return true;
-  const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_ahead_step, base::kernel_page()) / k_chunk_page);
-  PageRun rest = pages_of(begin, end);
-  for (;;) {
-    const PageRun gap = find(chunks, chunk_of(begin)).next_absent(rest, step);
-    if (gap.is_empty()) break;
-    rest.first = gap.end;
-    // A program that has closed the file does not want its lock, or its mount, held up.
-    if (numbers != this->numbers()) return false;
-    if (bring(parts, {.fd = fd, .pass = Chunks::Pass::may_pass}, chunk_of(begin), gap) != Fetched::here) return false;
-    ticket.hold().tell_progress();
-  }
-  return true;
 }
 
 }  // namespace cube::cache

@@ -258,7 +258,7 @@ std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
   return former_place(key, number);
 }
 
-// Of a chunk of an earlier version of the file.
+// Takes the place of a chunk of an earlier version of the file.
 std::uint32_t Chunks::former_place(const FileKey& key, std::uint32_t number) {
   const std::uint32_t end = resident_segments(*region_) * region_->layout().chunks_of_segment();
   bool is_any = false;

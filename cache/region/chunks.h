@@ -6,8 +6,8 @@
 // the memory hits its share. Two kinds of chunk are replaced, if nobody has a claim on them and no program has mapped them: those
 // of an earlier version of the same file, and, where no place is free, those that pass. An eighth of the places is for chunks
 // that pass, 64 MiB at least and no more than half; the oldest is replaced first (chunks_passing.cc).
-// Invariants: a page that is present is never written to while the chunk has its place. Who writes an absent page holds the turn
-// for its block (single_flight.h).
+// Invariants: a page that is present is never written to while the chunk has its place. A writer of an absent page
+// holds the turn for its block (single_flight.h).
 // Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
 #pragma once
 
@@ -52,7 +52,7 @@ class Chunks {
     ~Claim() { release(); }
     explicit operator bool() const { return row_ != nullptr; }
     const std::byte* data() const { return data_; }
-    // Of its first byte, in the region's file.
+    // The offset of its first byte in the region's file.
     std::uint64_t offset(const Region& region) const { return region.offset_of(data_); }
     std::uint32_t place() const { return place_; }
     void release() {
@@ -125,7 +125,7 @@ class Chunks {
   // The same, or a place for it, `wanted` if that is free. Empty: no place is left. If somebody else makes the same chunk at the
   // same time, for another block of it, two may be made. Each has pages that the other lacks, so a caller looks for a chunk with
   // one and the same `hint`, and asks the claim that it writes through which pages are absent.
-  // Where no place is free, one that `may_pass` takes the place of another that passes.
+  // If no place is free, a chunk that `may_pass` takes the place of another chunk that passes.
   enum class Pass : std::uint8_t { no, may_pass };
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
   // No place was free a moment ago.
@@ -174,13 +174,13 @@ class Chunks {
   Region* region_;
 };
 
-// Of all large files of the region, in bytes: in memory; of these, fetched ahead and not read yet.
+// Bytes of all large files in the region's memory, and how many of them were fetched ahead and not read yet.
 struct ChunkFigures {
   std::uint64_t bytes = 0, unread = 0;
 };
 ChunkFigures figures_of_chunks(const Region& region);
 
-// Of a process that is gone: the places that it was changing are free again. The caller holds the lifecycle lock.
+// Frees the places that a process was changing when it died. The caller holds the lifecycle lock.
 void forget_chunks_of(Region& region, std::uint32_t process_slot);
 
 }  // namespace cube::cache

@@ -31,7 +31,7 @@ struct SegmentWord {
   bool is_readable() const { return state == SegmentState::open || state == SegmentState::sealed; }
 };
 
-// Of a SegmentRow or a ChunkRow.
+// The word of a SegmentRow or of a ChunkRow.
 template <typename Row>
 SegmentWord word_of(const Row& row, std::memory_order order = std::memory_order_acquire) {
   return SegmentWord::of_word(row.word.load(order));

@@ -28,7 +28,7 @@ class Bench(Case):
 
     def mount_with(self, **latency):
         words = [f"--{name}-us={latency.get(name, 0)}" for name in ("lookup", "open", "read", "getattr", "readdir")]
-        subprocess.run([LAGFS, *words, self.data, self.mount], check=True)
+        subprocess.run([LAGFS, *words, "--entry-timeout=3600", self.data, self.mount], check=True)
         self.addCleanup(lambda: subprocess.run(["umount", "-l", self.mount], check=True))
 
     def bench(self, directory, *words):
@@ -42,9 +42,10 @@ class Bench(Case):
         return json.loads((self.mount / ".lagfs/counters.json").read_text())
 
     def test_the_latency_of_the_mount_is_found(self):
-        self.mount_with(open=3000, read=2000, lookup=1000, readdir=4000)
+        # The kernel keeps the names, and looks up no file that is read again, however long a busy machine takes for the first.
+        self.mount_with(open=3000, read=2000, lookup=5000, readdir=4000)
         report = self.bench(self.mount)
-        least = {"open": 4000, "read": 2000, "stat": 1000, "list": 4000, "file": 6000}
+        least = {"open": 8000, "read": 2000, "stat": 5000, "list": 4000, "file": 10_000}
         for operation, us in least.items():
             for in_flight in (1, 32):
                 row = report["mount"][operation, in_flight]
@@ -52,7 +53,7 @@ class Bench(Case):
                 self.assertGreaterEqual(row["p99_us"], row["p50_us"])
         one, many = report["mount"]["file", 1], report["mount"]["file", 32]
         self.assertEqual((one["count"], many["count"]), (100, 100))
-        self.assertLess(one["per_s"], 1e6 / 6000)
+        self.assertLess(one["per_s"], 1e6 / 10_000)
         self.assertGreater(many["per_s"], 4 * one["per_s"])
         self.assertLess(report["mount"]["file again", 1]["p50_us"], one["p50_us"])
         self.assertEqual((report["files_seen"], report["is_whole"], report["failed"]), (400, True, 0))
