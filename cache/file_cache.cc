@@ -58,6 +58,9 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
   }
   parts_.tiers.add(**disk);
   note_status(header, **disk);
+  if (const std::uint64_t least = (*disk)->least_bound_for_blocks(parts_.rules.block); least != 0)
+    base::log(base::LogLevel::info, "CUBESHIM_DISK is too small for blocks of large files (CUBESHIM_BLOCK={}): {} MiB are needed",
+              parts_.rules.block, (least >> 20) + 1);
   // Files that have no room in memory pass through the ring, from the disk or on their way there.
   ahead_.make_ring(config.ring);
   if (!parts_.ram.ring().is_made())

@@ -33,7 +33,7 @@ class FileCache {
   LargeFiles& large() { return large_; }
   const Tiers& tiers() const { return parts_.tiers; }
   // For a cache that has tiers.
-  TierWriter tier_writer() { return {parts_.ram, parts_.tiers}; }
+  TierWriter tier_writer() { return {parts_.ram, parts_.tiers, parts_.rules.block}; }
   base::Stats& stats() { return parts_.stats(); }
   // For mappings of its file, and for reports.
   Region& region() { return parts_.region; }

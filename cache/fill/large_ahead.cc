@@ -1,9 +1,10 @@
 // How bytes of large files that no program has asked for yet come to the chunks (large_file.h): those ahead of a reader, and
 // those of a list.
 #include <algorithm>
+#include <utility>
 
 #include "cache/fill/large_file.h"
-#include "cache/fill/large_pages.h"
+#include "cache/region/large_pages.h"
 
 namespace cube::cache {
 namespace {
@@ -18,11 +19,17 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
                                            const SingleFlight::Ticket& ticket, std::uint64_t& bytes, const MayGoOn& may_go_on) {
   const Chunks chunks = this->chunks(parts);
   const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_step, base::kernel_page()) / k_chunk_page);
-  for (;;) {
+  for (bool has_asked_tiers = false;;) {
     const PageRun gap = find(chunks, number).next_absent(pages, step);
     if (gap.is_empty()) return Steps::done;
     if (!may_go_on()) return Steps::ended;
-    if (bring(parts, by, number, gap) != Fetched::here) return Steps::failed;
+    if (!std::exchange(has_asked_tiers, true)) {
+      const Fetched fetched = bring_from_tier(parts, by, std::uint64_t{number} * k_chunk_bytes + gap.first * k_chunk_page, bytes);
+      if (fetched == Fetched::waits) return Steps::waits;
+      if (fetched == Fetched::here) continue;
+    }
+    const Fetched fetched = bring(parts, by, number, gap);
+    if (fetched != Fetched::here) return fetched == Fetched::waits ? Steps::waits : Steps::failed;
     bytes += gap.count() * k_chunk_page;
     ticket.hold().tell_progress();
     pages.first = gap.end;
@@ -33,14 +40,24 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uin
   const std::uint64_t block = parts.rules.block, begin = at / block * block, end = std::min(begin + block, stat_.size);
   if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
   if (is_full() && !find(chunks(parts), chunk_of(begin))) return false;
-  SingleFlight::Ticket ticket;
-  if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) != SingleFlight::Prefetch::mine) return true;
-  if (ticket.hold().slot == nullptr) return true;
-  std::uint64_t bytes = 0;
   // A program that has closed the file does not want its lock, or its mount, held up.
   const auto is_wanted = [&] { return numbers == this->numbers(); };
-  return bring_in_steps(parts, {.fd = fd, .pass = Chunks::Pass::may_pass}, chunk_of(begin), pages_of(begin, end), ticket, bytes,
-                        is_wanted) == Steps::done;
+  const Chunks chunks = this->chunks(parts);
+  By by{.fd = fd, .pass = Chunks::Pass::may_pass};
+  for (;;) {
+    const std::uint32_t ended = chunks.offers_ended();
+    Steps steps = Steps::done;
+    {
+      SingleFlight::Ticket ticket;
+      if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) != SingleFlight::Prefetch::mine) return true;
+      if (ticket.hold().slot == nullptr) return true;
+      std::uint64_t bytes = 0;
+      steps = bring_in_steps(parts, by, chunk_of(begin), pages_of(begin, end), ticket, bytes, is_wanted);
+    }
+    // A program that needs the block has its turn meanwhile.
+    if (steps != Steps::waits) return steps == Steps::done;
+    by.pass = after_wait(chunks, ended, false);
+  }
 }
 
 LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& range, const std::atomic<bool>& is_stopping) {

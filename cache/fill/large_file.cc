@@ -12,7 +12,7 @@
 #include "cache/base/held.h"
 #include "cache/fill/change_watch.h"
 #include "cache/fill/kept_claim.h"
-#include "cache/fill/large_pages.h"
+#include "cache/region/large_pages.h"
 #include "cache/record/recent_change.h"
 #include "cache/region/fetch_scope.h"
 
@@ -278,8 +278,16 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   if (ticket.hold().slot == nullptr) return Fetched::at_origin;
   scope.hold(ticket.hold());
   scope.begin_wait(parts.region.own_process());
-  const PageRun pages = wanted_pages(find(chunks, chunk_of(at)), at, n, block);
-  const Fetched fetched = bring(parts, {by.fd, by.is_programs, by.numbers, &scope, pass}, chunk_of(at), pages);
+  By now{by.fd, by.is_programs, by.numbers, &scope, pass};
+  Fetched fetched = Fetched::waits;
+  while (fetched == Fetched::waits) {
+    const std::uint32_t ended = chunks.offers_ended();
+    std::uint64_t bytes = 0;
+    fetched = bring_from_tier(parts, now, at, bytes);
+    if (fetched == Fetched::at_origin)
+      fetched = bring(parts, now, chunk_of(at), wanted_pages(find(chunks, chunk_of(at)), at, n, block));
+    if (fetched == Fetched::waits) now.pass = after_wait(chunks, ended, true);
+  }
   return fetched == Fetched::here && !scope.is_own() ? Fetched::at_origin : fetched;
 }
 
@@ -331,8 +339,9 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   Chunks chunks = this->chunks(parts);
   Room room;
   if (!make_room(chunks, number, by.pass, pages, room)) {
+    if (!room.claim && chunks.waits_for_tiers()) return Fetched::waits;
     // Others may have a place among those that pass.
-    const bool is_for_all = room.claim || by.pass == Chunks::Pass::may_pass;
+    const bool is_for_all = room.claim || by.pass != Chunks::Pass::no;
     auto& until = is_for_all ? g_full_until_ns : g_without_place_until_ns;
     until.store(base::coarse_monotonic_ns() + (room.claim || !is_for_all ? k_full_ns : k_claimed_ns), std::memory_order_relaxed);
     return Fetched::at_origin;
@@ -351,6 +360,7 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
   chunks.note_present(*claim, pages);
+  note_brought(parts, chunks, *claim, at);
   // A writer that came between the look and the bits counts its stripe up before it looks for chunks: nobody shows them.
   return Fetched::here;
 }

@@ -3,7 +3,8 @@
 //
 // A read that finds a page absent fetches it: one fetch for each block on the node. A read that is no part of a sequence fetches
 // the pages that it asks for and no more, until a second read falls into the same block, which then comes as a whole. A file that
-// is read from one end to the other is read ahead: after each read, ahead() says how far.
+// is read from one end to the other is read ahead: after each read, ahead() says how far. A block that a tier has comes from
+// there, as a whole (large_tier.cc).
 //
 // Invariants: the pages belong to a version of the file, by the stat of the open. Pages are published only if the file was of
 // that version less than 100 ms before, and if nothing has changed it through the shim. A file that was changed through the shim
@@ -123,7 +124,8 @@ class LargeFile {
   static void forget_users();
 
  private:
-  enum class Fetched : std::uint8_t { here, at_origin, interrupted };
+  // waits: the tiers are to get what has the places first.
+  enum class Fetched : std::uint8_t { here, at_origin, interrupted, waits };
   // A fetch for a program's read, by its number; or one ahead, by a number of the caller's own.
   struct By {
     int fd = -1;
@@ -141,8 +143,16 @@ class LargeFile {
   PageRun wanted_pages(const Chunks::Claim& claim, std::uint64_t at, std::size_t n, std::uint64_t block);
   Fetched fetch(CacheParts& parts, const By& by, std::uint64_t at, std::size_t n);
   Fetched bring(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages);
+  // The absent pages of the block at `at`, from a tier. at_origin: no tier has it, or there is no place.
+  // `bytes`: plus what came.
+  Fetched bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at, std::uint64_t& bytes);
+  class FromTier;
+  // Pages of a block have become present: if it is whole by now, the tiers may get it.
+  void note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at);
+  // What a caller does about Fetched::waits: waits for a moment, or goes on without the tiers, if waiting takes too long already.
+  static Chunks::Pass after_wait(const Chunks& chunks, std::uint32_t ended, bool is_programs);
   // The absent ones of these pages, some at once. The caller has the turn of their block. `may_go_on` is asked before each step.
-  enum class Steps : std::uint8_t { done, ended, failed };
+  enum class Steps : std::uint8_t { done, ended, failed, waits };
   template <typename MayGoOn>
   Steps bring_in_steps(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages, const SingleFlight::Ticket& ticket,
                        std::uint64_t& bytes, const MayGoOn& may_go_on);

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "cache/fill/large_file.h"
-#include "cache/fill/large_pages.h"
+#include "cache/region/large_pages.h"
 
 namespace cube::cache {
 namespace {
@@ -81,6 +81,7 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   if (!chunks.copy_in(region_fd, claim, pages, from + (first - at))) return {};
   if (!may_publish(parts, {})) return {};
   chunks.note_present(claim, pages);
+  note_brought(parts, chunks, claim, first);
   parts.stats().count(base::Counter::block_kept, pages.count() * k_chunk_page);
   return pages.count() * k_chunk_page;
 }

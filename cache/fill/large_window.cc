@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "cache/fill/large_file.h"
-#include "cache/fill/large_pages.h"
+#include "cache/region/large_pages.h"
 
 namespace cube::cache {
 namespace {

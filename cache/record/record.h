@@ -26,7 +26,7 @@ inline constexpr std::uint64_t k_mappable_from = 32 << 10;
 using OriginId = std::uint32_t;
 inline constexpr OriginId k_mounts = 0;
 
-enum class RecordKind : std::uint8_t { file = 1, stat = 2, directory = 3, link = 4, absent = 5 };
+enum class RecordKind : std::uint8_t { file = 1, stat = 2, directory = 3, link = 4, absent = 5, block = 6 };
 
 struct Record {
   static constexpr std::uint32_t k_magic = 0x45425543;  // "CUBE"

@@ -160,6 +160,8 @@ void Chunks::write(std::uint32_t place, const FileKey& key, std::uint32_t number
   drop_unread(row);
   std::uint64_t pages = 0;
   for (auto& bits : row.present) pages += static_cast<std::uint64_t>(std::popcount(bits.exchange(0, std::memory_order_relaxed)));
+  for (auto& bits : row.offered) bits.store(0, std::memory_order_relaxed);
+  row.to_offer.store(0, std::memory_order_relaxed);
   region_->segment_row(segment_of(place)).used_bytes.fetch_sub(pages * k_page_bytes, std::memory_order_relaxed);
   region_->header().used_bytes.fetch_sub(pages * k_page_bytes, std::memory_order_relaxed);
   row.passed.store(passes ? region_->header().passing_order.fetch_add(1, std::memory_order_relaxed) + 1 : 0,
@@ -324,7 +326,8 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
     if (Claim own = find(key, number, wanted); own) return own;
   }
   std::uint32_t place = is_taken ? wanted : any_place(key, number);
-  if (place == k_none && pass == Pass::may_pass) place = passing_place(key, number);
+  waits_for_tiers_ = false;
+  if (place == k_none && pass != Pass::no) place = passing_place(key, number, pass);
   if (place == k_none) return {};
   region_->header().has_chunks.store(1, std::memory_order_relaxed);
   ChunkRow& row = region_->chunk_row(place);

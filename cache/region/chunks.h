@@ -125,8 +125,9 @@ class Chunks {
   // The same, or a place for it, `wanted` if that is free. Empty: no place is left. If somebody else makes the same chunk at the
   // same time, for another block of it, two may be made. Each has pages that the other lacks, so a caller looks for a chunk with
   // one and the same `hint`, and asks the claim that it writes through which pages are absent.
-  // If no place is free, a chunk that `may_pass` takes the place of another chunk that passes.
-  enum class Pass : std::uint8_t { no, may_pass };
+  // If no place is free, a chunk that `may_pass` takes the place of another chunk that passes, but of none that has blocks which
+  // the tiers are about to get. One that `must_pass` takes those, too.
+  enum class Pass : std::uint8_t { no, may_pass, must_pass };
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
   // No place was free a moment ago.
   bool is_full() const;
@@ -141,6 +142,29 @@ class Chunks {
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages, const std::byte* from);
   // Before they are present: nobody has asked for them yet.
   void note_ahead(const Claim& claim, const PageRun& pages) const;
+  // For the tiers (tier/block_writer.h). A block of the chunk has become whole: they may get it.
+  void note_whole(const Claim& claim) const;
+  // They have these pages, or were offered them.
+  void note_offered(const Claim& claim, const PageRun& pages) const;
+  bool is_offered(const Claim& claim, const PageRun& pages) const;
+  // The chunk at this place, if it has blocks that became whole since it was last offered. Empty where it has none.
+  struct Offer {
+    Claim claim;
+    FileKey key;
+    std::uint32_t number = 0;
+    std::uint32_t whole = 0;  // how many blocks became whole
+  };
+  std::optional<Offer> offer_at(std::uint32_t place) const;
+  bool has_offer(std::uint32_t place) const;
+  // All that was whole then has been offered. Those who wait go on.
+  void end_offer(const Offer& offer) const;
+  // How often an offer has ended so far.
+  std::uint32_t offers_ended() const { return region_->header().chunks_written.load(std::memory_order_seq_cst); }
+  // The last make() found no place but such as wait for the tiers.
+  bool waits_for_tiers() const { return waits_for_tiers_; }
+  // Until another offer than those `ended` has ended, so long at most.
+  void wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const;
+
   // Nobody finds this chunk any more. Its place is that of an earlier version of the file.
   void forget(const FileKey& key, std::uint32_t number);
   // They hold the bytes of the file.
@@ -167,11 +191,12 @@ class Chunks {
   bool insert(std::uint64_t hash, std::uint32_t place) const;
   std::uint32_t any_place(const FileKey& key, std::uint32_t number);
   std::uint32_t former_place(const FileKey& key, std::uint32_t number);
-  std::uint32_t passing_place(const FileKey& key, std::uint32_t number);
+  std::uint32_t passing_place(const FileKey& key, std::uint32_t number, Pass pass);
   void count_passing() const;
   std::uint32_t segment_of(std::uint32_t place) const { return place / region_->layout().chunks_of_segment(); }
 
   Region* region_;
+  bool waits_for_tiers_ = false;
 };
 
 // Bytes of all large files in the region's memory, and how many of them were fetched ahead and not read yet.

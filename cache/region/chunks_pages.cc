@@ -76,6 +76,63 @@ void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
   region_->header().used_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+void Chunks::note_whole(const Claim& claim) const {
+  // Release: the pages come first; pairs with the acquire in offer_at.
+  claim.row_->to_offer.fetch_add(1, std::memory_order_release);
+}
+
+void Chunks::note_offered(const Claim& claim, const PageRun& pages) const {
+  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
+    claim.row_->offered[word].fetch_or(bits, std::memory_order_relaxed);
+  });
+}
+
+bool Chunks::is_offered(const Claim& claim, const PageRun& pages) const {
+  bool is_all = true;
+  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
+    is_all = is_all && (claim.row_->offered[word].load(std::memory_order_relaxed) & bits) == bits;
+  });
+  return is_all;
+}
+
+bool Chunks::has_offer(std::uint32_t place) const {
+  const ChunkRow& row = region_->chunk_row(place);
+  return row.to_offer.load(std::memory_order_relaxed) != 0 && word_of(row).state == SegmentState::sealed;
+}
+
+std::optional<Chunks::Offer> Chunks::offer_at(std::uint32_t place) const {
+  if (!has_offer(place)) return {};
+  const ChunkRow& row = region_->chunk_row(place);
+  Offer offer{.claim = claim(place), .key = {}, .number = 0, .whole = 0};
+  // As in claim_if: sealed under our claim, it is not replaced any more.
+  if (word_of(row, std::memory_order_seq_cst).state != SegmentState::sealed) return {};
+  offer.whole = row.to_offer.load(std::memory_order_acquire);
+  offer.key = {row.path.load(std::memory_order_relaxed),
+               {row.version[0].load(std::memory_order_relaxed), row.version[1].load(std::memory_order_relaxed)}};
+  offer.number = row.number.load(std::memory_order_relaxed);
+  return offer;
+}
+
+void Chunks::end_offer(const Offer& offer) const {
+  // Not where another block has become whole meanwhile.
+  std::uint32_t whole = offer.whole;
+  offer.claim.row_->to_offer.compare_exchange_strong(whole, 0, std::memory_order_relaxed);
+  RegionHeader& header = region_->header();
+  // seq_cst: either we see that somebody waits, or he sees the new count and does not.
+  header.chunks_written.fetch_add(1, std::memory_order_seq_cst);
+  if (header.chunks_waiting.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&header.chunks_written);
+}
+
+void Chunks::wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const {
+  RegionHeader& header = region_->header();
+  tell_tier_writer(header);
+  const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000), static_cast<long>(at_most_ns % 1'000'000'000)};
+  // A process that is killed here leaves it too high: calls that wake nobody.
+  header.chunks_waiting.fetch_add(1, std::memory_order_seq_cst);
+  base::sys::futex_wait(&header.chunks_written, ended, &limit);
+  header.chunks_waiting.fetch_sub(1, std::memory_order_relaxed);
+}
+
 ChunkFigures figures_of_chunks(const Region& region) {
   ChunkFigures sum;
   if (region.header().has_chunks.load(std::memory_order_relaxed) == 0) return sum;

@@ -4,6 +4,8 @@
 // of the part is older than it, so that others' claims on a segment do not let one chunk of it go early. Places join the part on
 // the way until it has its size; they stay in it. How many there are is counted whenever the region turns out to be full, so a
 // death between two steps matters for a second.
+//
+// A place with blocks that the tiers are about to get is spared, so that data larger than the memory comes to the disk as a whole.
 #include <algorithm>
 
 #include "cache/base/clock.h"
@@ -44,12 +46,13 @@ void Chunks::count_passing() const {
   header.most_passing.store(most_of(places), std::memory_order_relaxed);
 }
 
-std::uint32_t Chunks::passing_place(const FileKey& key, std::uint32_t number) {
+std::uint32_t Chunks::passing_place(const FileKey& key, std::uint32_t number, Pass pass) {
   RegionHeader& header = region_->header();
   const std::uint32_t end = resident_segments(*region_) * region_->layout().chunks_of_segment();
   const std::uint32_t most = header.most_passing.load(std::memory_order_relaxed);
   if (end == 0 || most == 0) return k_none;
   const std::uint64_t newest = header.passing_order.load(std::memory_order_relaxed);
+  const bool spares_offers = pass == Pass::may_pass && is_tier_writer_alive(header);
   const std::uint32_t hand = header.passing_hand.load(std::memory_order_relaxed) % end;
   for (std::uint32_t step = 0; step < end; ++step) {
     const std::uint32_t place = (hand + step) % end;
@@ -59,7 +62,12 @@ std::uint32_t Chunks::passing_place(const FileKey& key, std::uint32_t number) {
     const std::uint64_t passed = row.passed.load(std::memory_order_relaxed);
     const std::uint32_t passing = header.passing.load(std::memory_order_relaxed);
     if (passed == 0 ? passing >= most : passed + passing / 2 > newest) continue;
+    if (spares_offers && row.to_offer.load(std::memory_order_relaxed) != 0) {
+      waits_for_tiers_ = true;
+      continue;
+    }
     if (!take_replaced(place, key, number, Replaced::any)) continue;
+    waits_for_tiers_ = false;
     if (passed == 0) header.passing.fetch_add(1, std::memory_order_relaxed);
     header.passing_hand.store((place + 1) % end, std::memory_order_relaxed);
     return place;

@@ -13,6 +13,8 @@ constexpr std::uint64_t k_mib = 1 << 20;
 // for label files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
+constexpr std::uint32_t k_fewest_large_names = 32, k_most_large_names = 4096;
+
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
   // A process leases one at a time, so that a small region needs small ones. All are multiples of a huge page.
   if (bytes >= 2048 * k_mib) return 16 * k_mib;
@@ -51,6 +53,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.listed, sizeof(ListedRow), layout.listed_rows());
   table(layout.chunks, sizeof(ChunkRow), layout.chunk_count());
   table(layout.chunk_buckets, sizeof(ChunkBucket), layout.chunk_bucket_count());
+  table(layout.large_names, sizeof(LargeNameRow), layout.large_name_rows());
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
     // Each begins on a page, for its memory comes later than that of what lies before it.
     at = (at + k_page - 1) / k_page * k_page;
@@ -68,6 +71,9 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
 
 // Half full at most, so that two buckets of eight have room for nearly every chunk.
 std::uint32_t RegionLayout::chunk_bucket_count() const { return chunk_count() * 2 / ChunkBucket::k_slots + 1; }
+
+// One for each chunk is enough, for a file without chunks needs no name.
+std::uint32_t RegionLayout::large_name_rows() const { return std::clamp(chunk_count(), k_fewest_large_names, k_most_large_names); }
 
 std::uint32_t RegionLayout::listed_rows() const {
   return k_most_listed_rows / (segment_bytes >= 16 * k_mib ? 1 : segment_bytes >= 4 * k_mib ? 4 : 16);

@@ -16,7 +16,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 15;
+inline constexpr std::uint32_t k_layout_version = 16;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -41,7 +41,7 @@ struct RegionLayout {
   std::uint32_t process_slots = 0, job_rows = 0;
   std::uint32_t bucket_count[k_index_tables] = {};
   std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, own_writers = 0, left_writers = 0;
-  std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0, chunks = 0, chunk_buckets = 0;
+  std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0, chunks = 0, chunk_buckets = 0, large_names = 0;
   std::uint64_t index[k_index_tables] = {};
   std::uint64_t data = 0;  // the first segment; everything before it is control
   std::uint64_t file_bytes = 0;
@@ -50,6 +50,7 @@ struct RegionLayout {
   std::uint32_t chunks_of_segment() const { return segment_bytes / k_chunk_bytes; }
   std::uint32_t chunk_count() const { return segment_count * chunks_of_segment(); }
   std::uint32_t chunk_bucket_count() const;
+  std::uint32_t large_name_rows() const;
   friend bool operator==(const RegionLayout&, const RegionLayout&) = default;
 };
 // The largest region that fits into `bytes`; control tables included.
@@ -95,6 +96,8 @@ struct RegionHeader {
   std::atomic<std::uint64_t> passing_order;          // the number of the newest chunk that passes
   std::atomic<std::uint32_t> passing_hand;           // where to look for the oldest first
   std::atomic<std::uint32_t> passing, most_passing;  // how many chunks pass, as last counted; how many may
+  std::atomic<std::uint32_t> chunks_written;         // futex: the tiers have got what a chunk had for them
+  std::atomic<std::uint32_t> chunks_waiting;         // threads that wait for that
   // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.
   pthread_mutex_t prefetch_leader;
   std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
@@ -234,6 +237,16 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint64_t> present[k_pages / 64];  // a bit for each page of 4 KiB
   std::atomic<std::uint64_t> ahead[k_pages / 64];    // the same: it was fetched ahead, and nobody has read or mapped it yet
   std::atomic<std::uint64_t> passed;                 // 0: it stays; else its order among those that pass
+  std::atomic<std::uint64_t> offered[k_pages / 64];  // as `present`: the tiers have it, or were offered it
+  std::atomic<std::uint32_t> to_offer;               // blocks that became whole since its pages were last offered to the tiers
+};
+
+// The path and the stat of a large file, for who has its FileKey alone (large_names.h). Each row is written without a lock: a
+// reader proves what it has read by the key.
+struct alignas(64) LargeNameRow {
+  static constexpr std::uint32_t k_words = 127;
+  std::atomic<std::uint64_t> tag;  // FileKey::version[0] of the file, or 0
+  std::atomic<std::uint64_t> words[k_words];
 };
 
 // The places of chunks, plus one, by the hash of file and number.
@@ -248,7 +261,7 @@ struct alignas(64) IndexBucket {
 };
 
 static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
-static_assert(sizeof(ChunkRow) == 192 && sizeof(ChunkBucket) == 32);
+static_assert(sizeof(ChunkRow) == 256 && sizeof(ChunkBucket) == 32 && sizeof(LargeNameRow) == 1024);
 static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
 static_assert(sizeof(LeftWriter) == 32);
 static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);

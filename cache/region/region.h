@@ -83,6 +83,7 @@ class Region {
   ListedRow& listed_row(std::uint32_t i) const { return at<ListedRow>(layout_.listed)[i]; }
   ChunkRow& chunk_row(std::uint32_t i) const { return at<ChunkRow>(layout_.chunks)[i]; }
   ChunkBucket& chunk_bucket(std::uint32_t i) const { return at<ChunkBucket>(layout_.chunk_buckets)[i]; }
+  LargeNameRow& large_name_row(std::uint32_t i) const { return at<LargeNameRow>(layout_.large_names)[i]; }
   FlightSlot& flight_slot(std::uint32_t i) const { return at<FlightSlot>(layout_.flights)[i]; }
   IndexBucket* index_table(std::uint32_t i) const { return at<IndexBucket>(layout_.index[i]); }
   const std::byte* segment(std::uint32_t i) const { return data_.data() + std::uint64_t{i} * layout_.segment_bytes; }

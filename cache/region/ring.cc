@@ -14,9 +14,6 @@ namespace {
 // A slot of the index keeps 12 bits of a generation: dead ones are swept before these come round.
 constexpr std::uint32_t k_generations_between_sweeps = Index::k_generation_mask / 4;
 
-// One that has not come round for so long hangs in the disk, or was killed.
-constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
-
 // By joining, the ring gets no more segments than it needs to be filled, read and used anew at once: each is one less of what
 // stays.
 constexpr std::uint32_t k_enough = 8;
@@ -166,10 +163,7 @@ bool Ring::is_awaited(const SegmentRow& row) const {
   return row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) && has_disk_writer();
 }
 
-bool Ring::has_disk_writer() const {
-  const std::uint64_t seen = region_->header().disk_alive_ns.load(std::memory_order_relaxed);
-  return seen != 0 && base::coarse_monotonic_ns() < seen + k_writer_is_gone_ns;
-}
+bool Ring::has_disk_writer() const { return is_tier_writer_alive(region_->header()); }
 
 Ring::Filling Ring::filling() const {
   Filling filling = Filling::of_word(region_->header().ring_filling.load(std::memory_order_seq_cst));

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "cache/base/clock.h"
 #include "cache/region/region.h"
 
 namespace cube::cache {
 namespace {
+
+// A writer that has not come round for so long hangs in the disk, or was killed.
+constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
 
 // FREE or never used -> OPEN, owned by us, next generation. Its memory is reserved by the caller.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
@@ -146,6 +150,11 @@ void tell_tier_writer(RegionHeader& header) {
   // seq_cst: either we see that he sleeps, or he sees the new count and does not.
   header.disk_news.fetch_add(1, std::memory_order_seq_cst);
   if (header.disk_sleeps.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&header.disk_news);
+}
+
+bool is_tier_writer_alive(const RegionHeader& header) {
+  const std::uint64_t seen = header.disk_alive_ns.load(std::memory_order_relaxed);
+  return seen != 0 && base::coarse_monotonic_ns() < seen + k_writer_is_gone_ns;
 }
 
 void seal_segment(Region& region, std::uint32_t segment) {

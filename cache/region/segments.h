@@ -61,6 +61,8 @@ base::Result<void> take_for_chunks(Region& region, std::uint32_t segment);
 std::uint32_t resident_segments(const Region& region);
 // The writer of the tiers may look whether a segment has news.
 void tell_tier_writer(RegionHeader& header);
+// There is one, and it has said so in the last two seconds.
+bool is_tier_writer_alive(const RegionHeader& header);
 // The owner is done with it: nothing will be added.
 void seal_segment(Region& region, std::uint32_t segment);
 // The owner of a run gives it back; nothing of it was published.

@@ -44,8 +44,9 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   append(text, "cubeshim: large files: {:.1f} MiB in {} reads, {:.1f} % of them without a wait",
          mib(job.totals[Counter::block_read] + by_kernel), reads, 100 * share(hits, reads));
   if (mapped != 0) append(text, "; {:.1f} MiB mapped from memory", mib(mapped));
-  append(text, "; {:.1f} MiB from the origin, {:.1f} of them ahead", mib(job.totals[Counter::block_origin]),
-         mib(job.totals[Counter::block_ahead]));
+  append(text, "; {:.1f} MiB from the origin", mib(job.totals[Counter::block_origin]));
+  if (const std::uint64_t disk = job.totals[Counter::block_disk]; disk != 0) append(text, " and {:.1f} from the disk", mib(disk));
+  append(text, ", {:.1f} of them ahead", mib(job.totals[Counter::block_ahead]));
   const std::uint64_t unread = job.chunk_unread, wasted = job.totals[Counter::block_wasted];
   if (unread != 0 || wasted != 0) append(text, " ({:.1f} not read yet, {:.1f} wasted)", mib(unread), mib(wasted));
   if (by_kernel != 0)

@@ -25,6 +25,8 @@ class DiskTier final : public Tier {
   void content_changed(std::string_view key, const FileStat* stat) override;
   void tree_changed() override { store_->distrust_all(); }
   base::TierStatus status() const override;
+  // 0: blocks of this size have room in its segment files; else how large CUBESHIM_DISK would have to be.
+  std::uint64_t least_bound_for_blocks(std::uint64_t block) const { return store_->least_bound_for(block); }
   void abandon() override {
     store_->abandon();
     buffers_.forget();

@@ -30,7 +30,8 @@ void TierWriter::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns, con
 }
 
 void TierWriter::free_claims() {
-  if (ram_.ring().is_in_use()) region().reap();
+  const bool has_chunks = region().header().has_chunks.load(std::memory_order_relaxed) != 0;
+  if (ram_.ring().is_in_use() || has_chunks) region().reap();
 }
 
 void TierWriter::seal() {
@@ -102,11 +103,22 @@ int TierWriter::write_all(bool of_ring, const std::function<bool()>& may_go_on) 
   return error;
 }
 
+int TierWriter::write_blocks(const std::function<bool()>& may_go_on) {
+  int error = 0;
+  const auto written = blocks_.pass([&] { return error == 0 && may_go_on(); },
+                                    [&] {
+                                      say_alive();
+                                      error = write_all(/*of_ring=*/true, may_go_on);
+                                    });
+  return written ? error : written.error().value;
+}
+
 base::Result<std::int64_t> TierWriter::pass(const std::function<bool()>& may_go_on) {
   if (!has_failed_) say_alive();
   int error = write_all(/*of_ring=*/true, may_go_on);
+  if (error == 0) error = write_blocks(may_go_on);
   if (error == 0) error = write_all(/*of_ring=*/false, may_go_on);
-  std::int64_t left = 0;
+  auto left = static_cast<std::int64_t>(blocks_.left());
   for (std::uint32_t i = 0; i < notes_.size(); ++i) {
     const std::uint32_t seen = word_of(region().segment_row(i)).generation == notes_[i].generation ? notes_[i].seen : 0;
     if (has_news(i)) left += region().segment_row(i).fresh.load(std::memory_order_relaxed) - seen;

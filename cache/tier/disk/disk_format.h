@@ -37,12 +37,19 @@ struct DiskHeader {
 // One record. A record that is dropped later is marked in itself, because a footer never changes.
 struct DiskFooterRow {
   std::uint64_t path_hash;
-  std::uint64_t inode_hash;  // base::hash_inode of device and inode
+  std::uint64_t inode_hash;  // base::hash_inode of device and inode; 0 for a block
   std::uint32_t offset;      // from the file's start, in units of 64 bytes
   std::uint32_t size;        // of the record, in the same units
   std::uint32_t state;       // 0 is good; dropped before the file was sealed otherwise
   std::uint32_t reserved;    // zero
+
+  // A change that comes by another name of the file must find the record. A block is proven by the file's stat at each open, and a
+  // file has thousands of them: they have no entry by inode.
+  bool has_inode() const { return inode_hash != 0; }
 };
+
+// Whole files, and blocks of large ones (tier/block_record.h).
+inline bool is_kept_on_disk(RecordKind kind) { return kind == RecordKind::file || kind == RecordKind::block; }
 
 struct DiskTrailer {
   static constexpr std::uint64_t k_magic = 0x746f6f666b736944ULL;  // "Diskfoot"
@@ -98,7 +105,7 @@ inline bool is_within(const DiskFooterRow& row, std::uint64_t data_end) {
 
 inline DiskFooterRow footer_row(const Record& record, std::uint64_t offset) {
   return {.path_hash = base::hash_path(record.path()),
-          .inode_hash = base::hash_inode(record.stat.device(), record.stat.inode),
+          .inode_hash = record.kind == RecordKind::block ? 0 : base::hash_inode(record.stat.device(), record.stat.inode),
           .offset = static_cast<std::uint32_t>(offset / k_record_alignment),
           .size = static_cast<std::uint32_t>(record.record_size / k_record_alignment),
           .state = 0,

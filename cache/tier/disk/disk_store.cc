@@ -26,6 +26,7 @@ constexpr std::uint64_t k_least_bound = std::uint64_t{4} << 20;
 constexpr std::uint64_t k_usual_file = 32 << 10;
 // A rebuild of tens of millions of entries by somebody else; the program's first open waits for it, so not for longer.
 constexpr long k_wait_for_rebuild_ms = 5'000;
+constexpr std::uint64_t k_segment_for_blocks = 8 << 20;
 constexpr std::size_t k_ahead = 16, k_files_ahead = 32;
 
 std::uint32_t pages_of(std::uint64_t bytes) { return static_cast<std::uint32_t>((bytes + k_page - 1) / k_page); }
@@ -98,10 +99,18 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
                       k_least_bound >> 10);
     return base::fail(ENOSPC);
   }
-  const std::uint64_t wanted = options_.segment_bytes != 0 ? options_.segment_bytes : bound_ / 64;
+  // A block of a large file has up to 2 MiB, and no record goes on in a second segment file.
+  const std::uint64_t usual = std::max(bound_ / 64, std::min(bound_ / 16, k_segment_for_blocks));
+  const std::uint64_t wanted = options_.segment_bytes != 0 ? options_.segment_bytes : usual;
   segment_bytes_ =
       std::clamp(std::min(wanted, bound_ / 4), k_least_disk_segment_bytes, k_most_disk_segment_bytes) / k_page * k_page;
   return {};
+}
+
+std::uint64_t DiskStore::least_bound_for(std::uint64_t data_bytes) const {
+  constexpr std::uint64_t k_most_head = 2 * k_page;
+  if (is_private_ || data_bytes + k_most_head <= largest_record()) return 0;
+  return 16 * (data_bytes + k_most_head + segment_bytes_ - largest_record());
 }
 
 DiskGeometry DiskStore::wanted_geometry() const {
@@ -316,7 +325,7 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents, Dis
     const std::uint64_t offset = std::uint64_t{r.offset} * k_record_alignment;
     if (is_entered(r.path_hash, number, offset)) continue;
     // Only with both: a change by another name must find it.
-    if (!insert(r.inode_hash, word_of(r.inode_hash, number, r))) return;
+    if (r.has_inode() && !insert(r.inode_hash, word_of(r.inode_hash, number, r))) return;
     insert(r.path_hash, word_of(r.path_hash, number, r));
   }
 }
@@ -329,7 +338,7 @@ void DiskStore::add_rows(std::uint32_t number, const SegmentContents& contents, 
       builder.prefetch(rows[i + k_ahead].inode_hash);
     }
     if (rows[i].state != 0) continue;
-    if (!builder.add(rows[i].inode_hash, word_of(rows[i].inode_hash, number, rows[i]))) return;
+    if (rows[i].has_inode() && !builder.add(rows[i].inode_hash, word_of(rows[i].inode_hash, number, rows[i]))) return;
     builder.add(rows[i].path_hash, word_of(rows[i].path_hash, number, rows[i]));
   }
 }

@@ -93,6 +93,10 @@ class DiskStore {
   // Read-only, without the node's index: looks for files that have come and gone.
   base::Result<void> refresh();
   DiskStatus status() const;
+  // 0: a record with so many bytes of data has room in a segment file; else the bound from which on it would have.
+  std::uint64_t least_bound_for(std::uint64_t data_bytes) const;
+  // Bytes of the largest record that has room in one, its header and path included.
+  std::uint64_t largest_record() const { return segment_bytes_ - k_disk_header_bytes - most_footer_bytes(1); }
   // In a forked child, whose segment file it is not.
   void forget_writer();
   // The same, and its mappings are gone: the object is dead.

@@ -84,7 +84,7 @@ base::Result<const Record*> DiskStore::read(const DiskPlace& place, std::string_
 base::Result<const Record*> DiskStore::check_record(const DiskPlace& place, std::string_view path,
                                                     std::span<const std::byte> bytes) {
   const auto& record = *reinterpret_cast<const Record*>(bytes.data());
-  const bool has_header = header_is_sound(record, bytes.size()) && record.kind == RecordKind::file;
+  const bool has_header = header_is_sound(record, bytes.size()) && is_kept_on_disk(record.kind);
   if (has_header && record.path() != path) return base::fail(ENOENT);
   if (has_header && record.is_stale()) {
     remove(place, path);
@@ -121,7 +121,7 @@ base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) cons
   } while (n == -EINTR);
   if (sys::failed(n)) return base::fail(static_cast<int>(-n));
   // The path fits into what was read, or what has stayed zero, whatever its length is.
-  if (!header_is_sound(head.record(), k_most_disk_segment_bytes) || head.record().kind != RecordKind::file)
+  if (!header_is_sound(head.record(), k_most_disk_segment_bytes) || !is_kept_on_disk(head.record().kind))
     return base::fail(EBADMSG);
   return {};
 }

@@ -39,9 +39,9 @@ base::Result<DiskAppended> DiskStore::append(std::span<const std::byte> segment,
         continue;
       }
       const auto& record = *reinterpret_cast<const Record*>(segment.data() + offset);
-      const bool is_sound = header_is_sound(record, segment.size() - offset) && record.kind == RecordKind::file;
+      const bool is_sound = header_is_sound(record, segment.size() - offset) && is_kept_on_disk(record.kind);
       const std::uint64_t bytes = is_sound ? record.record_size : 0;
-      if (!is_sound || bytes % k_record_alignment != 0 || k_disk_header_bytes + bytes + most_footer_bytes(1) > segment_bytes_) {
+      if (!is_sound || bytes % k_record_alignment != 0 || bytes > largest_record()) {
         ++appended.refused;
         continue;
       }
@@ -110,14 +110,15 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
     return lock && insert(hash, entry);
   };
   // By path first, where only changes find it: as soon as it has its entry by inode, both are there.
-  bool shown = add(row.path_hash, word | DiskIndex::k_tentative) &&
-               add(row.inode_hash, DiskIndex::word_of(row.inode_hash, number, offset, record.record_size));
+  bool shown = add(row.path_hash, word | DiskIndex::k_tentative);
+  if (shown && row.has_inode())
+    shown = add(row.inode_hash, DiskIndex::word_of(row.inode_hash, number, offset, record.record_size));
   // A change of the file marks the record in RAM and looks into the index then: one of the two sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   shown = shown && !record.is_stale() && index_->confirm(row.path_hash, word);
   if (!shown) {
     index_->remove(row.path_hash, number, offset);
-    index_->remove(row.inode_hash, number, offset);
+    if (row.has_inode()) index_->remove(row.inode_hash, number, offset);
     row.state = 1;
   }
   writer_->add_row(row);

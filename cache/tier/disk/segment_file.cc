@@ -128,7 +128,7 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
     if (whole == nullptr) break;
     const auto& record = *reinterpret_cast<const Record*>(whole);
     if (!header_is_sound(record, bytes) || !data_is_sound(record)) break;
-    if (record.kind == RecordKind::file && !record.is_stale()) contents->rows.push_back(footer_row(record, at));
+    if (is_kept_on_disk(record.kind) && !record.is_stale()) contents->rows.push_back(footer_row(record, at));
     at += bytes;
   }
   // A failed read does not say that nothing is there.

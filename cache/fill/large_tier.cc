@@ -1,0 +1,124 @@
+// Blocks of large files (large_file.h) and the tiers: which blocks these may get, how a block comes from one, and how long a fetch
+// waits for their writer.
+#include <algorithm>
+#include <cstring>
+
+#include "cache/base/block_signals.h"
+#include "cache/base/clock.h"
+#include "cache/fill/large_file.h"
+#include "cache/region/fetch_scope.h"
+#include "cache/region/large_names.h"
+#include "cache/region/large_pages.h"
+#include "cache/tier/block_record.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+// A share of a process's time that may be spent on waiting, and how much of it at once.
+class WaitShare {
+ public:
+  constexpr WaitShare(std::uint64_t one_in, std::uint64_t most_ns) : one_in_(one_in), most_ns_(most_ns) {}
+  bool has_some(std::uint64_t now_ns) const { return paid_at_ns_.load(std::memory_order_relaxed) <= now_ns + one_in_ * most_ns_; }
+  void spend(std::uint64_t now_ns, std::uint64_t ns) {
+    const std::uint64_t before = paid_at_ns_.load(std::memory_order_relaxed);
+    paid_at_ns_.store(std::max(before, now_ns) + one_in_ * ns, std::memory_order_relaxed);
+  }
+
+ private:
+  const std::uint64_t one_in_, most_ns_;
+  std::atomic<std::uint64_t> paid_at_ns_{0};  // monotonic clock: when all that was spent will have been earned
+};
+// A disk that is slower than the origin must not make a program as slow as itself.
+constinit WaitShare g_programs_share(20, 50'000'000), g_ahead_share(4, 500'000'000);
+constexpr std::uint64_t k_wait_ns = 20'000'000;
+
+}  // namespace
+
+// Copies a record of the block to the pages that are absent.
+class LargeFile::FromTier final : public Tier::Judge {
+ public:
+  FromTier(LargeFile& file, CacheParts& parts, const By& by, const BlockPlace& block)
+      : file_(file), parts_(parts), by_(by), block_(block) {}
+
+  Tier::Verdict judge(const Record& record) override {
+    const Tier::Verdict verdict = compare_block(record, file_.stat_, block_);
+    if (verdict == Tier::Verdict::taken) fetched = copy(record.data());
+    return verdict;
+  }
+  Fetched fetched = Fetched::at_origin;
+  std::uint64_t bytes = 0;
+
+ private:
+  Fetched copy(const std::byte* from) {
+    Chunks chunks = file_.chunks(parts_);
+    const std::uint64_t begin = block_.begin(), end = begin + block_.bytes(file_.stat_.size);
+    const std::uint32_t number = chunk_of(begin);
+    const auto claim = is_full() ? file_.find(chunks, number)
+                                 : chunks.make(file_.key_, number, file_.place_of(chunks, number), by_.pass);
+    if (!claim) return chunks.waits_for_tiers() ? Fetched::waits : Fetched::at_origin;
+    const PageRun all = pages_of(begin, end);
+    for (PageRun run = claim.next_absent(all); !run.is_empty(); run = claim.next_absent({run.end, all.end})) {
+      const auto window = chunks.window(claim, run);
+      if (!window) return Fetched::at_origin;
+      const std::uint64_t at = std::uint64_t{number} * k_chunk_bytes + run.first * k_chunk_page;
+      const std::uint64_t n = std::min(run.count() * k_chunk_page, end - at);
+      std::memcpy(window->data(), from + (at - begin), n);
+      // As in bring(): a mapping would show what an earlier fetch has left there.
+      std::memset(window->data() + n, 0, run.count() * k_chunk_page - n);
+      if (!file_.may_publish(parts_, by_)) return Fetched::at_origin;
+      if (!by_.is_programs) {
+        chunks.note_ahead(claim, run);
+        parts_.stats().count(Counter::block_ahead, run.count() * k_chunk_page);
+      }
+      chunks.note_present(claim, run);
+      bytes += n;
+    }
+    chunks.note_offered(claim, all);
+    return Fetched::here;
+  }
+
+  LargeFile& file_;
+  CacheParts& parts_;
+  const By& by_;
+  const BlockPlace& block_;
+};
+
+LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at, std::uint64_t& bytes) {
+  if (parts.tiers.is_empty()) return Fetched::at_origin;
+  // A jump out of this would leave a buffer, a place half made or a number of ours.
+  const base::BlockSignals block_signals;
+  // In a handler the program may have forked, and this may be the child, whose tiers are gone.
+  if (by.scope != nullptr && !by.scope->is_own()) return Fetched::at_origin;
+  const BlockPlace block{parts.rules.block, at / parts.rules.block};
+  const BlockName name(path_, block);
+  if (name.text().empty()) return Fetched::at_origin;
+  FromTier judge(*this, parts, by, block);
+  for (Tier* const tier : parts.tiers) {
+    if (!tier->visit(name.text(), judge)) continue;
+    parts.stats().count(Counter::block_disk, judge.bytes);
+    bytes += judge.bytes;
+    return judge.fetched;
+  }
+  return Fetched::at_origin;
+}
+
+void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at) {
+  const std::uint64_t begin = at / parts.rules.block * parts.rules.block;
+  const PageRun pages = pages_of(begin, std::min(begin + parts.rules.block, stat_.size));
+  // Who brings pages of the block has its turn: nobody else finds it whole at the same time.
+  if (!claim.has_all(pages)) return;
+  if (LargeNames(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim);
+}
+
+Chunks::Pass LargeFile::after_wait(const Chunks& chunks, std::uint32_t ended, bool is_programs) {
+  WaitShare& share = is_programs ? g_programs_share : g_ahead_share;
+  const std::uint64_t now = base::monotonic_ns();
+  if (!share.has_some(now)) return Chunks::Pass::must_pass;
+  chunks.wait_for_tiers(ended, k_wait_ns);
+  share.spend(now, base::monotonic_ns() - now);
+  return Chunks::Pass::may_pass;
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,46 @@
+#include "cache/tier/block_record.h"
+
+#include <charconv>
+#include <cstring>
+
+#include "cache/base/hash.h"
+#include "cache/record/recent_change.h"
+
+namespace cube::cache {
+
+BlockName::BlockName(std::string_view path, const BlockPlace& place) {
+  constexpr std::size_t k_digits = 20;
+  if (path.size() + 2 * k_digits + 3 > sizeof text_) return;
+  std::memcpy(text_, path.data(), path.size());
+  char* at = text_ + path.size();
+  *at++ = '/';
+  *at++ = '/';
+  at = std::to_chars(at, at + k_digits, place.block_bytes).ptr;
+  *at++ = '/';
+  at = std::to_chars(at, at + k_digits, place.number).ptr;
+  length_ = static_cast<std::size_t>(at - text_);
+}
+
+Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place) {
+  if (record.kind != RecordKind::block || record.data_size != place.bytes(stat.size)) return Tier::Verdict::outdated;
+  if (!is_same_version(record.stat, stat)) return Tier::Verdict::outdated;
+  return may_be_racy(record) ? Tier::Verdict::refused : Tier::Verdict::taken;
+}
+
+RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place, const FileStat& stat) {
+  return plan_record(fill, name.text().size(), place.bytes(stat.size));
+}
+
+void write_block(std::byte* buffer, const RecordPlan& plan, const BlockContent& content) {
+  const std::uint64_t size = content.place.bytes(content.stat.size);
+  std::memcpy(buffer + plan.data, content.data, size);
+  std::memset(buffer + plan.data + size, 0, plan.end - plan.data - size);
+  write_record_head(
+      buffer + plan.start, plan,
+      {.kind = RecordKind::block, .path = content.name.text(), .stat = content.stat, .fetched_ns = content.fetched_ns},
+      {.size = size, .hash = base::hash_bytes(buffer + plan.data, size)});
+  // It is nobody's but the tier's: nothing is left to confirm.
+  reinterpret_cast<Record*>(buffer + plan.start)->stale.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace cube::cache

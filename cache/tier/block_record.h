@@ -1,0 +1,50 @@
+// A block of a large file as a record of a tier: of the file's stat, with the bytes of the block, under a name that no file has:
+// PATH//BLOCKBYTES/NUMBER. Thread safety: plain values and pure functions; async-signal-safe.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "cache/tier/tier.h"
+
+namespace cube::cache {
+
+// Blocks of a file are of the same size, a power of two; the last one ends with the file.
+struct BlockPlace {
+  std::uint64_t block_bytes = 0, number = 0;
+  std::uint64_t begin() const { return number * block_bytes; }
+  // Of a file of this size.
+  std::uint64_t bytes(std::uint64_t file_size) const {
+    return begin() < file_size ? std::min(block_bytes, file_size - begin()) : 0;
+  }
+};
+
+class BlockName {
+ public:
+  BlockName(std::string_view path, const BlockPlace& place);
+  // Empty where the path is too long.
+  std::string_view text() const { return {text_, length_}; }
+
+ private:
+  static constexpr std::size_t k_longest = 1024;
+  std::size_t length_ = 0;
+  char text_[k_longest];
+};
+
+// Is it proof that the bytes of this record are what this block holds of the file, if the origin gives the file this stat?
+Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place);
+
+// How large a record of the block is behind `fill` bytes, and the record itself. `fetched_ns`: a wall clock, after which the file
+// was not changed within the grain of its times.
+RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place, const FileStat& stat);
+struct BlockContent {
+  const BlockName& name;
+  BlockPlace place;
+  const FileStat& stat;
+  const std::byte* data;
+  std::uint64_t fetched_ns;
+};
+void write_block(std::byte* buffer, const RecordPlan& plan, const BlockContent& content);
+
+}  // namespace cube::cache
