@@ -50,7 +50,8 @@ void DiskFlusher::State::write() {
     }
     const auto left = writer.pass([this] { return has_time(); });
     if (is_last) {
-      if (left && *left > 0) base::log(base::LogLevel::info, "{} files, or pieces of large ones, had no time to be written to the disk", *left);
+      if (left && *left > 0)
+        base::log(base::LogLevel::info, "{} files, or pieces of large ones, had no time to be written to the disk", *left);
       break;
     }
     if (stopping()) continue;

@@ -12,9 +12,9 @@
 #include "cache/base/held.h"
 #include "cache/fill/change_watch.h"
 #include "cache/fill/kept_claim.h"
-#include "cache/region/large_pages.h"
 #include "cache/record/recent_change.h"
 #include "cache/region/fetch_scope.h"
+#include "cache/region/large_pages.h"
 
 namespace cube::cache {
 namespace {
@@ -225,7 +225,8 @@ long LargeFile::read(CacheParts& parts, int fd, Numbers numbers, std::byte* to, 
     // It was fetched, and its chunk is another's by now: the kernel has it.
     if (std::exchange(fetched_at, from) == from) break;
     has_waited = true;
-    const Fetched fetched = fetch(parts, {fd, true, numbers}, from, n - done);
+    const Fetched fetched =
+        fetch(parts, {.fd = fd, .is_programs = true, .numbers = numbers, .begin = at, .bytes = n}, from, n - done);
     if (fetched == Fetched::here) continue;
     if (fetched == Fetched::interrupted && done == 0) return -EINTR;
     break;
@@ -236,21 +237,22 @@ long LargeFile::read(CacheParts& parts, int fd, Numbers numbers, std::byte* to, 
 }
 
 // A reader of single pages would take a place of 2 MiB from a reader ahead for each of them.
-Chunks::Pass LargeFile::pass_of(std::uint64_t at, std::size_t n, std::uint64_t block) const {
-  const bool goes_on = next_.load(std::memory_order_relaxed) == at && at != 0;
-  return goes_on || n >= block / 4 ? Chunks::Pass::may_pass : Chunks::Pass::no;
+Chunks::Pass LargeFile::pass_of(const By& by, std::uint64_t block) const {
+  // The first read of a file, at its begin, is taken for one that goes on.
+  const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin;
+  return goes_on || by.bytes >= block / 4 ? Chunks::Pass::may_pass : Chunks::Pass::no;
 }
 
 // The absent pages to fetch for a read at `at`, all of one block. The first is absent.
-PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, std::uint64_t at, std::size_t n, std::uint64_t block) {
+PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, const By& by, std::uint64_t at, std::size_t n, std::uint64_t block) {
   const std::uint64_t block_begin = at / block * block, block_end = std::min(block_begin + block, stat_.size);
   std::uint64_t end = std::min(at + n, block_end);
   const bool is_random = advice_.load(std::memory_order_relaxed) == Advice::random;
-  const bool goes_on = next_.load(std::memory_order_relaxed) == at && at != 0 && !is_random;
+  const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin && at != 0 && !is_random;
   if (goes_on) end = std::min(std::max(end, at + k_demand_step), block_end);
   // The program waits for its own pages alone.
   const bool is_second = claim.has_any(pages_of(block_begin, block_end));
-  if (is_second && !goes_on && !is_random && n < block / 4) wanted_block_.store(at / block + 1, std::memory_order_relaxed);
+  if (is_second && !goes_on && !is_random && by.bytes < block / 4) wanted_block_.store(at / block + 1, std::memory_order_relaxed);
   const PageRun pages = pages_of(at, end);
   return claim.absent_from(pages.first, pages.end);
 }
@@ -259,7 +261,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   const std::uint64_t block = parts.rules.block;
   // A handler has interrupted a fetch of this thread, or there is no place for the chunk.
   const Chunks chunks = this->chunks(parts);
-  const Chunks::Pass pass = pass_of(at, n, block);
+  const Chunks::Pass pass = pass_of(by, block);
   const bool has_no_place = is_full() || (pass == Chunks::Pass::no && chunks.is_full());
   if (FetchScope::is_open() || (has_no_place && !find(chunks, chunk_of(at)))) return Fetched::at_origin;
   FetchScope scope;
@@ -278,14 +280,16 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   if (ticket.hold().slot == nullptr) return Fetched::at_origin;
   scope.hold(ticket.hold());
   scope.begin_wait(parts.region.own_process());
-  By now{by.fd, by.is_programs, by.numbers, &scope, pass};
+  By now = by;
+  now.scope = &scope;
+  now.pass = pass;
   Fetched fetched = Fetched::waits;
   while (fetched == Fetched::waits) {
     const std::uint32_t ended = chunks.offers_ended();
     std::uint64_t bytes = 0;
     fetched = bring_from_tier(parts, now, at, bytes);
     if (fetched == Fetched::at_origin)
-      fetched = bring(parts, now, chunk_of(at), wanted_pages(find(chunks, chunk_of(at)), at, n, block));
+      fetched = bring(parts, now, chunk_of(at), wanted_pages(find(chunks, chunk_of(at)), by, at, n, block));
     if (fetched == Fetched::waits) now.pass = after_wait(chunks, ended, true);
   }
   return fetched == Fetched::here && !scope.is_own() ? Fetched::at_origin : fetched;

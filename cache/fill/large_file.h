@@ -133,6 +133,7 @@ class LargeFile {
     Numbers numbers = 0;
     const FetchScope* scope = nullptr;
     Chunks::Pass pass = Chunks::Pass::no;
+    std::uint64_t begin = 0, bytes = 0;  // of all that the program reads at once
   };
 
   Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
@@ -140,7 +141,7 @@ class LargeFile {
   static bool is_full();
   bool is_current(CacheParts& parts, int fd);
   bool look_again(CacheParts& parts, int fd);
-  PageRun wanted_pages(const Chunks::Claim& claim, std::uint64_t at, std::size_t n, std::uint64_t block);
+  PageRun wanted_pages(const Chunks::Claim& claim, const By& by, std::uint64_t at, std::size_t n, std::uint64_t block);
   Fetched fetch(CacheParts& parts, const By& by, std::uint64_t at, std::size_t n);
   Fetched bring(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages);
   // The absent pages of the block at `at`, from a tier. at_origin: no tier has it, or there is no place.
@@ -159,7 +160,7 @@ class LargeFile {
   class Window;
   struct Room;
   bool make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pass, PageRun& pages, Room& room);
-  Chunks::Pass pass_of(std::uint64_t at, std::size_t n, std::uint64_t block) const;
+  Chunks::Pass pass_of(const By& by, std::uint64_t block) const;
   // A program reads or maps these pages.
   static void count_use(CacheParts& parts, const Chunks::Claim& claim, const PageRun& pages);
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to, std::uint64_t bytes);

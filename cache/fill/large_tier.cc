@@ -1,5 +1,5 @@
-// Blocks of large files (large_file.h) and the tiers: which blocks these may get, how a block comes from one, and how long a fetch
-// waits for their writer.
+// Blocks of large files (large_file.h) and the tiers: which blocks these may get, how a block comes from one, and how long a
+// fetch waits for their writer.
 #include <algorithm>
 #include <cstring>
 
@@ -55,8 +55,8 @@ class LargeFile::FromTier final : public Tier::Judge {
     Chunks chunks = file_.chunks(parts_);
     const std::uint64_t begin = block_.begin(), end = begin + block_.bytes(file_.stat_.size);
     const std::uint32_t number = chunk_of(begin);
-    const auto claim = is_full() ? file_.find(chunks, number)
-                                 : chunks.make(file_.key_, number, file_.place_of(chunks, number), by_.pass);
+    const auto claim =
+        is_full() ? file_.find(chunks, number) : chunks.make(file_.key_, number, file_.place_of(chunks, number), by_.pass);
     if (!claim) return chunks.waits_for_tiers() ? Fetched::waits : Fetched::at_origin;
     const PageRun all = pages_of(begin, end);
     for (PageRun run = claim.next_absent(all); !run.is_empty(); run = claim.next_absent({run.end, all.end})) {

@@ -5,7 +5,8 @@
 // the way until it has its size; they stay in it. How many there are is counted whenever the region turns out to be full, so a
 // death between two steps matters for a second.
 //
-// A place with blocks that the tiers are about to get is spared, so that data larger than the memory comes to the disk as a whole.
+// A place with blocks that the tiers are about to get is spared, so that data larger than the memory comes to the disk as a
+// whole.
 #include <algorithm>
 
 #include "cache/base/clock.h"

@@ -1,9 +1,8 @@
 // The paths and the stats of large files whose chunks are in the region. A chunk knows its file by a FileKey alone (chunks.h);
 // who writes it to a tier needs its name. There are as many rows as chunks, up to 4,096 of 1 KiB; where a file finds none free,
 // the one that was noted longest ago goes.
-// Invariant: a name that is found is the one that its key was made of. Rows are written without a lock, and a reader makes the key
-// of what it has read once more.
-// Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
+// Invariant: a name that is found is the one that its key was made of. Rows are written without a lock, and a reader makes the
+// key of what it has read once more. Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
 #pragma once
 
 #include <string_view>

@@ -73,7 +73,9 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
 std::uint32_t RegionLayout::chunk_bucket_count() const { return chunk_count() * 2 / ChunkBucket::k_slots + 1; }
 
 // One for each chunk is enough, for a file without chunks needs no name.
-std::uint32_t RegionLayout::large_name_rows() const { return std::clamp(chunk_count(), k_fewest_large_names, k_most_large_names); }
+std::uint32_t RegionLayout::large_name_rows() const {
+  return std::clamp(chunk_count(), k_fewest_large_names, k_most_large_names);
+}
 
 std::uint32_t RegionLayout::listed_rows() const {
   return k_most_listed_rows / (segment_bytes >= 16 * k_mib ? 1 : segment_bytes >= 4 * k_mib ? 4 : 16);

@@ -1,8 +1,8 @@
-// Writes what has come into RAM to the tiers, a segment or a chunk of a large file at a time; for a thread in the background, of one process of the node.
-// Only what the index names is written, and confirmed, and unmarked. A segment is held meanwhile. One of the ring may be used
-// anew afterwards (Ring::is_awaited), so these come first. Invariants: a record is written once for each life of its segment, or
-// found to be there already; after a pass that gave an error nobody waits for the tiers.
-// Thread safety: one thread, but for what is said. Everything else may go on meanwhile.
+// Writes what has come into RAM to the tiers, a segment or a chunk of a large file at a time; for a thread in the background, of
+// one process of the node. Only what the index names is written, and confirmed, and unmarked. A segment is held meanwhile. One of
+// the ring may be used anew afterwards (Ring::is_awaited), so these come first. Invariants: a record is written once for each
+// life of its segment, or found to be there already; after a pass that gave an error nobody waits for the tiers. Thread safety:
+// one thread, but for what is said. Everything else may go on meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ class TierWriter {
   void wake();
 
   // Writes all that is new until may_go_on() says no. How many records, and chunks of large files, were left; the errno of what
-  // ended it: the rest is for a later pass. Nothing is pinned after the time is over: the process may have given its row of pins to another by then.
+  // ended it: the rest is for a later pass. Nothing is pinned after the time is over: the process may have given its row of pins
+  // to another by then.
   base::Result<std::int64_t> pass(const std::function<bool()>& may_go_on);
   // A count of the segments that have news; before a pass.
   std::uint32_t news() const;

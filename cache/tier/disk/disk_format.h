@@ -43,8 +43,8 @@ struct DiskFooterRow {
   std::uint32_t state;       // 0 is good; dropped before the file was sealed otherwise
   std::uint32_t reserved;    // zero
 
-  // A change that comes by another name of the file must find the record. A block is proven by the file's stat at each open, and a
-  // file has thousands of them: they have no entry by inode.
+  // A change that comes by another name of the file must find the record. A block is proven by the file's stat at each open, and
+  // a file has thousands of them: they have no entry by inode.
   bool has_inode() const { return inode_hash != 0; }
 };
 
