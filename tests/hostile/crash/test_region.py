@@ -9,7 +9,7 @@ import region_file
 import support
 from support import Host, content, whole
 
-PARTS = ("pins", "segment table", "writers", "own writers", "flights", "unread bits", "recent misses", "listings", "listed directories", "chunks", "chunk buckets", "index", "counters")
+PARTS = ("pins", "segment table", "writers", "own writers", "flights", "unread bits", "recent misses", "listings", "listed directories", "chunks", "chunk buckets", "large names", "index", "counters")
 FILES = {"small": content(1, 1000), "page": content(2, 5000), "large": content(3, 100_000), "run": content(4, 3_000_000)}
 
 
