@@ -17,7 +17,8 @@ namespace cube::differ {
 namespace {
 
 constexpr unsigned k_runs_of_worker = 90;  // the records of all their trees have room in the region
-constexpr unsigned k_packed_trees = 45;    // of either kind, in the pack
+constexpr unsigned k_runs_of_worker_if_large = 8;
+constexpr unsigned k_packed_trees = 45;  // of either kind, in the pack
 
 // The same, but for the words that only the library's line leaves open: "?" (see Player::show).
 bool is_same(std::string_view plain, std::string_view subject) {
@@ -60,17 +61,23 @@ std::string_view name_of(Pass pass) { return pass == Pass::cold ? "cold" : pass 
 
 Arena::Arena(const std::string& base, const std::vector<std::string>& names) : base_(base) {
   for (const char* const part : {"/plain", "/cover", "/other"}) std::filesystem::create_directories(base + part);
-  plain_ = std::make_unique<Subject>(Settings{.name = "plain", .mode = "", .cache = "", .base = base, .block = "", .pack = ""});
+  plain_ = std::make_unique<Subject>(Settings{.name = "plain", .mode = "", .cache = "", .base = base, .block = ""});
   pack_ = base + "/set.cube";
   std::vector<Settings> all = {
-      {.name = "virtual", .mode = "virtual", .cache = "", .base = base, .block = "", .pack = ""},
-      {.name = "real", .mode = "real", .cache = "", .base = base, .block = "", .pack = ""},
-      {.name = "virtual-open", .mode = "virtual", .consistency = "open", .cache = "", .base = base, .block = "", .pack = ""},
-      {.name = "virtual-ttl", .mode = "virtual", .consistency = "ttl:0", .cache = "", .base = base, .block = "", .pack = ""},
-      {.name = "real-open", .mode = "real", .consistency = "open", .cache = "", .base = base, .block = "", .pack = ""},
-      {.name = "virtual-blocks", .mode = "virtual", .cache = "", .base = base, .block = "4K", .pack = ""},
+      {.name = "virtual", .mode = "virtual", .cache = "", .base = base, .block = ""},
+      {.name = "real", .mode = "real", .cache = "", .base = base, .block = ""},
+      {.name = "virtual-open", .mode = "virtual", .consistency = "open", .cache = "", .base = base, .block = ""},
+      {.name = "virtual-ttl", .mode = "virtual", .consistency = "ttl:0", .cache = "", .base = base, .block = ""},
+      {.name = "real-open", .mode = "real", .consistency = "open", .cache = "", .base = base, .block = ""},
+      {.name = "virtual-blocks", .mode = "virtual", .cache = "", .base = base, .block = "4K"},
       {.name = "virtual-pack", .mode = "virtual", .cache = "", .base = base, .block = "", .pack = pack_},
       {.name = "real-pack", .mode = "real", .cache = "", .base = base, .block = "", .pack = pack_}};
+  // The last one has a third of a tree in memory, and the rest on the disk.
+  if (has_large_files())
+    all = {{.name = "large-4k", .mode = "virtual", .cache = "", .base = base, .block = "4K", .ram = "2G"},
+           {.name = "large-64k", .mode = "virtual", .cache = "", .base = base, .block = "64K", .ram = "2G"},
+           {.name = "large-1m", .mode = "virtual", .cache = "", .base = base, .block = "1M", .ram = "2G"},
+           {.name = "large-disk", .mode = "virtual", .cache = "", .base = base, .block = "1M", .ram = "64M", .has_disk = true}};
   const auto is_left_out = [&](const Settings& s) { return !names.empty() && std::ranges::find(names, s.name) == names.end(); };
   std::erase_if(all, is_left_out);
   const auto has_pack = [](const Settings& s) { return !s.pack.empty(); };
@@ -169,7 +176,8 @@ void Arena::send(Contender& contender, const Run& run, Tree& tree) {
   const unsigned played = contender.subject->played();
   unsigned& packed_trees = contender.packed_trees[run.kind == Kind::entered ? 1 : 0];
   // A file in blocks takes a place of 2 MiB in the region.
-  const unsigned most = contender.subject->settings().block.empty() ? k_runs_of_worker : k_runs_of_worker / 4;
+  const unsigned usual = contender.subject->settings().block.empty() ? k_runs_of_worker : k_runs_of_worker / 4;
+  const unsigned most = has_large_files() ? k_runs_of_worker_if_large : usual;
   if (played == 0 || played >= most || packed_trees >= k_packed_trees) restart(contender);
   tree = fresh_tree(*contender.subject, run.kind, packed_trees);
   packed_trees += is_of_pack(run.kind) ? 1 : 0;

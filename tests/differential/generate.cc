@@ -21,7 +21,9 @@ class Generator {
  public:
   Generator(std::uint64_t seed, Kind kind) : random_(seed * 2654435761U + 17), kind_(kind), model_(is_of_model(seed)) {
     // A few files come up again and again, and some groups of operations more than others.
-    for (auto& favourite : favourites_) favourite = entry_of([](const Entry& e) { return e.is_regular(); });
+    const bool is_large = has_large_files() && chance(80);
+    for (auto& favourite : favourites_)
+      favourite = entry_of([&](const Entry& e) { return e.is_regular() && (!is_large || e.size > k_max_file); });
     for (const OpKind& kind : op_kinds()) {
       const bool is_left_out = (kind.group == 'F') != model_ || (kind.group == 'A' && kind_ != Kind::outsider) ||
                                (kind.group == 'T' && !with_timers()) || (is_of_pack(kind_) && !fits_pack(kind.name));
@@ -93,6 +95,16 @@ class Generator {
     return flags | one_of(others);
   }
 
+  // Near the edges of pages, blocks and chunks, and of the files.
+  std::int64_t large_offset() {
+    constexpr std::int64_t units[] = {4 << 10, 64 << 10, 1 << 20, 2 << 20};
+    const std::int64_t size = static_cast<std::int64_t>(entries()[static_cast<std::size_t>(favourites_[below(3)])].size);
+    if (chance(15)) return size + below(5) - 2;
+    if (chance(30) || size == 0) return below(size + 1);
+    const std::int64_t unit = one_of(units);
+    return below(size / unit + 1) * unit + below(5) - 2;
+  }
+
   std::int64_t argument(char letter) {
     constexpr std::int64_t offsets[] = {0,      1,      10,   63,   64,    65,    99,    100,    511,    4095,   4096,
                                         4097,   5000,   8191, 8192, 32768, 65535, 65536, 100000, 102399, 102400, 102401,
@@ -113,8 +125,12 @@ class Generator {
                : chance(60) ? favourites_[below(3)]
                             : below(static_cast<std::int64_t>(entries().size()));
       case 'w': return chance(55) ? 0 : below(14);
-      case 'o': return chance(70) ? one_of(offsets) : below(20000);
-      case 'l': return chance(80) ? one_of(lengths) : below(9000);
+      case 'o':
+        if (has_large_files() && chance(70)) return large_offset();
+        return chance(70) ? one_of(offsets) : below(20000);
+      case 'l':
+        if (has_large_files() && chance(30)) return chance(50) ? below(1 << 20) : (below(16) + 1) << 16;
+        return chance(80) ? one_of(lengths) : below(9000);
       case 'F': return open_flags();
       case 'b': return below(8);
       default: return below(64);

@@ -1,7 +1,8 @@
 // Plays random sequences of file operations natively and under the library, and demands that nobody can tell which is which.
 //
-//   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE] [--dir TMPFS] [--keep-going]
+//   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE] [--dir TMPFS] [--keep-going] [--large]
 //
+// With --large some files have 20 to 60 MB, and the subjects serve them in blocks of several sizes, one of them from a disk.
 // The subjects whose names end in -pack serve trees of a pack, and are compared with the same trees on a read-only mount, which
 // takes root. The others change trees on the disk.
 //
@@ -38,8 +39,9 @@ struct Options {
 [[noreturn]] void usage() {
   std::fprintf(stderr,
                "differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]...\n"
-               "       [--cases FILE] [--dir TMPFS] [--keep-going]\n"
-               "SUBJECT: virtual, real, virtual-open, virtual-ttl, real-open, virtual-pack, real-pack\n");
+               "       [--cases FILE] [--dir TMPFS] [--keep-going] [--large]\n"
+               "SUBJECT: virtual, real, virtual-open, virtual-ttl, real-open, virtual-blocks, virtual-pack, real-pack\n"
+               "or with --large: large-4k, large-64k, large-1m, large-disk\n");
   std::exit(2);
 }
 
@@ -51,6 +53,10 @@ Options parse(int argc, char** argv) {
     const std::string name = argv[i];
     if (name == "--keep-going") {
       options.keeps_going = true;
+      continue;
+    }
+    if (name == "--large") {
+      setenv(k_large_variable, "1", 1);
       continue;
     }
     if (i + 1 == argc) usage();
@@ -203,11 +209,19 @@ class Driver {
       contender.warmer->stop();
       const Totals& totals = contender.subject->totals();
       if (totals.workers == 0) continue;
-      std::printf("differ: %s: %lu hits, %lu misses, %lu made real, %lu found no room, %lu workers\n",
-                  contender.subject->settings().name.c_str(), totals.hits, totals.misses, totals.materialized, totals.full,
-                  totals.workers);
-      // Without hits nothing was compared but the kernel with itself.
-      if (totals.hits != 0 && totals.full == 0) continue;
+      const Settings& settings = contender.subject->settings();
+      std::printf("differ: %s: %lu hits, %lu misses, %lu made real, %lu found no room, %lu workers\n", settings.name.c_str(),
+                  totals.hits, totals.misses, totals.materialized, totals.full, totals.workers);
+      if (has_large_files())
+        std::printf("differ: %s: %lu reads in blocks from memory, %lu MiB from the disk\n", settings.name.c_str(),
+                    totals.block_reads, totals.block_disk >> 20);
+      const bool has_no_blocks = has_large_files() && (totals.block_reads == 0 || (settings.has_disk && totals.block_disk == 0));
+      if (has_no_blocks) {
+        std::printf("differ: FAILED: %s\n", totals.block_reads == 0 ? "no read was from memory" : "none was from the disk");
+        ++failures_;
+      }
+      // Without hits nothing was compared but the kernel with itself. With a disk files pass, and some find no room.
+      if (totals.hits != 0 && (totals.full == 0 || settings.has_disk)) continue;
       std::printf("differ: FAILED: %s\n", totals.hits == 0 ? "no open was a hit" : "the region was too small for the runs");
       ++failures_;
     }

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -60,6 +61,9 @@ bool mount_read_only(const std::string& from, const std::string& to) {
          syscall(SYS_mount_setattr, AT_FDCWD, to.c_str(), 0, &read_only, sizeof read_only) == 0;
 }
 
+// Shared with who has read the tree before it.
+std::string disk_of(const Settings& settings) { return settings.base + "/disk-" + settings.cache; }
+
 }  // namespace
 
 bool Subject::can_mount(const std::string& base) {
@@ -76,6 +80,7 @@ Subject::Subject(Settings settings)
       report_(settings_.base + "/report-" + settings_.name),
       log_memfd_(high(memfd_create("differ-log", MFD_CLOEXEC))) {
   must(ftruncate(log_memfd_, Log::k_capacity) == 0, "log");
+  if (settings_.has_disk) std::filesystem::create_directories(disk_of(settings_));
   log_.emplace(log_memfd_);
 }
 
@@ -119,8 +124,12 @@ void Subject::start() {
       setenv("CUBESHIM_NAME", settings_.cache.c_str(), 1);
       setenv("CUBESHIM_CONSISTENCY", settings_.consistency.c_str(), 1);
       // A file in blocks takes 2 MiB of the region, of which few get memory.
-      setenv("CUBESHIM_RAM", settings_.block.empty() ? "96M" : "4G", 1);
-      setenv("CUBESHIM_MAX_FILE", settings_.block.empty() ? std::to_string(k_max_file).c_str() : "1", 1);
+      const std::string usual = settings_.block.empty() ? "96M" : "4G";
+      setenv("CUBESHIM_RAM", settings_.ram.empty() ? usual.c_str() : settings_.ram.c_str(), 1);
+      const bool is_whole = settings_.block.empty() || has_large_files();
+      setenv("CUBESHIM_MAX_FILE", is_whole ? std::to_string(k_max_file).c_str() : "1", 1);
+      if (settings_.has_disk) setenv("CUBESHIM_DISK_DIR", disk_of(settings_).c_str(), 1);
+      if (settings_.has_disk) setenv("CUBESHIM_DISK", "4G", 1);
       if (!settings_.block.empty()) setenv("CUBESHIM_BLOCK", settings_.block.c_str(), 1);
       setenv("CUBESHIM_STATS", report_.c_str(), 1);
       setenv("CUBESHIM_STATS_FORMAT", "json", 1);
@@ -167,6 +176,11 @@ std::string Subject::end(bool kill_it) {
   pid_ = outsider_ = -1;
   played_ = 0;
   add_report();
+  if (settings_.has_disk) {
+    std::error_code error;
+    std::filesystem::remove_all(disk_of(settings_), error);
+    std::filesystem::create_directory(disk_of(settings_), error);
+  }
   // The next worker must not start with the remains of a crash.
   if (!is_plain()) unlink(("/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + settings_.cache).c_str());
   if (WIFSIGNALED(status)) return "the run ended by signal " + std::to_string(WTERMSIG(status));
@@ -185,6 +199,8 @@ void Subject::add_report() {
     totals_.hits += report["hits"]["ram"].get<unsigned long>();
     totals_.misses += report["misses"].get<unsigned long>();
     totals_.materialized += report["materialized"].get<unsigned long>();
+    totals_.block_reads += report["blocks"]["hits"].get<unsigned long>();
+    totals_.block_disk += report["blocks"]["disk"].get<unsigned long>();
     totals_.full += report["bypassed"]["full"].get<unsigned long>();
   }
   unlink(report_.c_str());

@@ -22,14 +22,18 @@ struct Settings {
   std::string consistency = "immutable";
   std::string cache;  // CUBESHIM_NAME
   std::string base;   // where trees and reports lie
-  std::string block;  // CUBESHIM_BLOCK, with which each file counts as large; empty: files are served as a whole
-  std::string pack;   // it lies over `packed_prefix`; without the library what it was made of is mounted there, read-only
+  // CUBESHIM_BLOCK, with which each file counts as large, unless some are; empty: files are served as a whole.
+  std::string block;
+  std::string ram = {};   // CUBESHIM_RAM, instead of the usual
+  bool has_disk = false;  // with CUBESHIM_DISK_DIR
+  std::string pack = {};  // it lies over `packed_prefix`; without the library what it was made of is mounted there, read-only
 };
 inline std::string packed_prefix(const std::string& base) { return base + "/boxed"; }
 inline std::string pack_source(const std::string& base) { return base + "/stock"; }
 
 struct Totals {
   unsigned long hits = 0, misses = 0, materialized = 0, full = 0, workers = 0;
+  unsigned long block_reads = 0, block_disk = 0;  // reads that memory answered; bytes from the disk
 };
 
 class Subject {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
@@ -127,9 +128,28 @@ void remove_directory(const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+constexpr std::pair<std::string_view, std::size_t> k_large_sizes[] = {
+    {"p4097", (20 << 20) + 1}, {"q8192", 24 << 20}, {"b100k", 40'000'003}, {"x300k", 60 << 20}, {"s64k", (33 << 20) + 5}};
+
+std::vector<Entry> with_sizes(std::vector<Entry> all) {
+  if (!has_large_files()) return all;
+  for (Entry& entry : all) {
+    for (const auto& [name, size] : k_large_sizes) {
+      if (entry.name == name) entry.size = size;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+bool has_large_files() { return getenv(k_large_variable) != nullptr; }
+
 const std::vector<Entry>& entries() {
   using enum EntryType;
-  static const std::vector<Entry> all = {
+  static const std::vector<Entry> all = with_sizes({
       {.name = "e0", .type = file},
       {.name = "e1", .type = file, .size = 1},
       {.name = "c63", .type = file, .size = 63},
@@ -168,7 +188,7 @@ const std::vector<Entry>& entries() {
       {.name = "so", .type = outside_link, .target = "@/m100"},
       {.name = "sd", .type = outside_link, .target = "@"},
       {.name = "ho", .type = outside_hard_link, .target = "@/c65"},
-  };
+  });
   return all;
 }
 

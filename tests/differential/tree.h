@@ -26,6 +26,9 @@ struct Entry {
   bool is_regular() const { return type == EntryType::file || type == EntryType::sparse; }
 };
 const std::vector<Entry>& entries();
+// Some files have 20 to 60 MB (`differ --large`, which its workers know by this variable).
+inline constexpr const char* k_large_variable = "DIFFER_LARGE";
+bool has_large_files();
 
 // Both roots are called r and have a directory of their own, where ".." may go.
 struct Tree {
