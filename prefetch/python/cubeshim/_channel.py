@@ -1,12 +1,16 @@
-"""A thread that tells the server one order after the other. It ends with the process, at once; a forked child has none."""
+"""A thread that tells the server one order after the other. It ends with the process, at once; a forked child has none.
+
+The end of the interpreter stops a daemon thread at any point, for ever and with all the locks that it has. __del__ and callbacks of
+weak references run after that, or at any time in the midst of anything. So the program's side never waits for the thread: it sets
+attributes and releases `news`, which the thread alone acquires. Threads of the program that begin orders exclude one another.
+"""
 import atexit
-import collections
 import os
 import threading
 import time
 import weakref
 
-from cubeshim import _protocol
+from cubeshim import _protocol, _socket  # here, for a thread that imports has a lock
 from cubeshim._log import trouble
 from cubeshim._order import Order
 
@@ -15,7 +19,6 @@ CONNECT_SECONDS = 5.0
 LOOK_SECONDS = 0.1  # how often an answer, or a server that has gone, is looked for while an order is on its way
 
 _channels = weakref.WeakSet()
-_is_ending = False
 
 
 def _forget_all():
@@ -26,8 +29,7 @@ def _forget_all():
 
 
 def _end_all():
-    global _is_ending
-    _is_ending = True
+    Channel.is_ending = True
 
 
 os.register_at_fork(after_in_child=_forget_all)
@@ -37,21 +39,23 @@ atexit.register(_end_all)
 class Channel:
     """One for each data loader, so that two that are read in turn do not drop each other's order."""
 
+    is_ending = False  # of the process; globals of modules are None at the very end, this is not
+
     def __init__(self, rank=0, world=1, is_for_one=False):
         self.rank, self.world, self.is_for_one = rank, world, is_for_one
-        # Reentrant: the collector may run close() in the midst of anything.
-        self.lock = threading.Condition()
+        self.beginning = threading.RLock()  # of begin() alone; reentrant, for the collector may run a loop in the midst of it
+        self.news = threading.Lock()  # unlocked: there is something that the thread has not looked at
+        self.news.acquire()
         self.order = None  # the newest
         self.connection = None
         self.thread = None
         self.is_closed = False
-        self.pid = os.getpid()
 
     # The program's side.
 
     def begin(self, epoch, resolve):
         """The order of a new epoch; an older one is over. None where there is none to be told."""
-        if self.is_closed or _is_ending:
+        if self.is_closed or self.is_ending:
             return None
         if self not in _channels:
             if len(_channels) >= MOST_CHANNELS:
@@ -59,35 +63,47 @@ class Channel:
                 return None
             _channels.add(self)
         order = Order(epoch, resolve, self)
-        with self.lock:
+        with self.beginning:
             if self.order is not None:
                 self.order.is_over = True
             self.order = order
             if self.thread is None:
-                self.thread = threading.Thread(target=self.run, name="cubeshim-announce", daemon=True)
-                self.thread.start()
-            self.lock.notify()
+                self.start()
+        if self.is_closed:
+            order.is_over = True  # the thread has given up meanwhile
+        self.wake()
         return order
 
+    def start(self):
+        self.thread = threading.Thread(target=self.run, name="cubeshim-announce", daemon=True)
+        try:
+            self.thread.start()
+        except RuntimeError:  # no more threads
+            self.thread = None
+            raise
+
     def wake(self):
-        if not self.is_closed:
-            with self.lock:
-                self.lock.notify()
+        """Waits for nobody: also __del__ calls this."""
+        if self.news.locked():
+            try:
+                self.news.release()
+            except RuntimeError:
+                pass  # another was faster; at the very end, when this name is None, there is no other
 
     def close(self):
+        """Waits for nobody, as wake()."""
         if self.is_closed:
             return
         self.is_closed = True
-        _channels.discard(self)
-        with self.lock:
-            if self.order is not None:
-                self.order.is_over = True
-            self.lock.notify()
+        if not self.is_ending:
+            _channels.discard(self)
+        order = self.order
+        if order is not None:
+            order.is_over = True
+        self.wake()
 
     def forget(self):
         self.is_closed = True
-        # The lock was perhaps held when the process forked.
-        self.lock = threading.Condition()
         order, connection = self.order, self.connection
         if order is not None:
             order.is_over = True
@@ -98,28 +114,25 @@ class Channel:
 
     def run(self):
         try:
-            while True:
-                with self.lock:
-                    while not self.is_closed and not self.is_for_one and (self.order is None or self.order.is_over):
-                        self.lock.wait()
-                    order = self.order
-                if self.is_closed:
-                    break
+            while not self.is_closed:
+                order = self.order
+                if order.is_over and not self.is_for_one:
+                    self.wait()
+                    continue
                 self.tell(order)
+                order.drop()
                 if self.is_for_one:
                     break
-                order.is_over = True
-                order.waiting = collections.deque()
-                with self.lock:
-                    if self.order is order:
-                        self.order = None
-                order = None
         except Exception as error:
-            if not _is_ending:
+            if not self.is_ending:
                 trouble("given up: %r" % (error,))
         finally:
             self.close()
             self.disconnect()
+
+    def wait(self, seconds=-1):
+        """Until there may be news."""
+        self.news.acquire(timeout=seconds)
 
     def must_stop(self, order):
         return order.is_over or self.is_closed or self.order is not order
@@ -169,9 +182,8 @@ class Channel:
 
     def rest(self, order):
         """Until there may be news; False as send()."""
-        with self.lock:
-            if not self.must_stop(order) and not order.waiting:
-                self.lock.wait(LOOK_SECONDS)
+        if not self.must_stop(order) and not order.waiting:
+            self.wait(LOOK_SECONDS)
         if self.must_stop(order):
             self.disconnect()
             return False
@@ -185,7 +197,6 @@ class Channel:
                 order.told(sequence)
 
     def connect(self, order):
-        from cubeshim import _socket
         _socket.start_sidecar()
         pause, until = 0.01, time.monotonic() + CONNECT_SECONDS
         while not self.must_stop(order):
@@ -196,9 +207,8 @@ class Channel:
                 if time.monotonic() > until:
                     trouble("%s: %s" % (_socket.path(), error))
                     return False
-            with self.lock:
-                if not self.must_stop(order):
-                    self.lock.wait(pause)
+            if not self.must_stop(order):
+                self.wait(pause)
             pause = min(pause * 2, 0.5)
         return False
 

@@ -118,7 +118,7 @@ def _leave():
     # A forked child has its parent's lock.
     if _pid != os.getpid():
         return
-    for base, fd in _held.items():
+    for base, fd in list(_held.items()):  # other threads still run
         try:
             if fd is not None:
                 _remove_if_last(base, fd)

@@ -60,6 +60,8 @@ def forget(key, channel):
 def ahead(iterator, sampler, dataset, policy, rank_and_world, in_use=0, learned=nothing):
     """What takes the iterator's place, or None where it stays. Never fails. `learned` is asked about an unknown data set."""
     try:
+        if Channel.is_ending:
+            return None
         loader = loader_of(sampler, dataset, rank_and_world, learned)
         if loader is None:
             return None

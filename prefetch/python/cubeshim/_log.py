@@ -9,7 +9,14 @@ def trouble(text):
     if os.environ.get("CUBESHIM_LOG") != "debug" or text in _told or len(_told) > 20:
         return
     _told.add(text)
+    line = "cubeshim: debug: announcements: %s\n" % text
     try:
-        sys.stderr.write("cubeshim: debug: announcements: %s\n" % text)
+        try:
+            fd = sys.stderr.fileno()
+        except Exception:
+            sys.stderr.write(line)  # a notebook's
+        else:
+            # Not by the stream: it has a lock, and Python aborts if it ends while a daemon thread has that.
+            os.write(fd, line.encode(errors="replace"))
     except Exception:
         pass

@@ -150,6 +150,11 @@ class Order:
         while self.sent and (self.sent[0].end <= self.taken or self.sent[0].number < self.passed_number):
             self.sent.popleft()
 
+    def drop(self):
+        """Nothing more of it is told: what it holds may go."""
+        self.is_over = True
+        self.waiting, self.sent = collections.deque(), collections.deque()
+
     def rewind(self):
         """The server has gone: what it has not handed on goes to the next one."""
         self.forget()

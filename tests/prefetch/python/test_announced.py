@@ -64,9 +64,7 @@ class Heard(Case):
             self.assertEqual(heard, dataset.paths(itertools.chain(first, *iterator)))
             # All is taken before the next epoch begins, or it would begin on a new connection.
             channel, = [c for c in list(_channel._channels) if c.connection is not None]
-            with channel.lock:
-                channel.lock.wait_for(lambda: channel.order is None, 0.01)
-            while channel.order is not None:
+            while not channel.order.is_over:
                 threading.Event().wait(0.01)
         self.assertEqual(len(server.clients), 1)
 
@@ -228,7 +226,7 @@ class Servers(Case):
                 next(iterator)
                 server.path.stat()
                 channel, = list(_channel._channels)
-                while channel.order is not None:
+                while not channel.order.is_over:
                     threading.Event().wait(0.01)
                 os._exit(0)
             finally:
