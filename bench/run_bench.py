@@ -34,7 +34,9 @@ from bench.harness.report import Section, as_json, markdown, section_text, targe
 from bench.harness.suite import Bench  # noqa: E402
 from bench.jobs.data_loader import measure_data_loader  # noqa: E402
 from bench.jobs.real_loaders import measure_loaders  # noqa: E402
+from bench.large.disk import measure_large_disk  # noqa: E402
 from bench.large.large import measure_large_files  # noqa: E402
+from bench.large.reads import measure_large_reads  # noqa: E402
 from bench.origin.epochs import measure_first_epoch, measure_second_epoch, measure_unannounced  # noqa: E402
 from bench.packs.packs import measure_packs  # noqa: E402
 from bench.prefetch.engines import measure_prefetch  # noqa: E402
@@ -75,6 +77,8 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "node": of_parts("the sidecar on a node", measure_demand, measure_ranks, measure_full_memory, measure_takeover,
                      measure_exit, measure_memory_of_list),
     "large": measure_large_files,
+    "large-disk": measure_large_disk,
+    "large-reads": measure_large_reads,
     "disk": of_parts("the disk tier", measure_hits, measure_larger_than_memory, measure_second_job),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,8 +34,14 @@ DATA = {"webdataset": "tar", "duckdb": "parquet", "polars": "parquet"}
 
 @dataclass
 class Epochs:
-    seconds: list[list[float]] = field(default_factory=lambda: [[] for _ in range(EPOCHS)])
-    megabytes: list[list[float]] = field(default_factory=lambda: [[] for _ in range(EPOCHS)])
+    """Of all rounds: a list for each epoch."""
+
+    count: int = EPOCHS
+    seconds: list[list[float]] = field(init=False)
+    megabytes: list[list[float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seconds, self.megabytes = ([[] for _ in range(self.count)] for _ in range(2))
 
 
 def interpreter_for(case: str) -> str | None:
@@ -57,11 +64,15 @@ def data_of(bench: Bench, case: str, python: str) -> Path:
     return made
 
 
-def run_job(command: list[object], shim: Shim | None, mount: SlowMount | None, into: Epochs) -> str:
+def run_job(command: list[object], shim: Shim | None, mount: SlowMount | None, into: Epochs,
+            before: Callable[[], None] = lambda: None) -> str:
+    """One epoch for each of `into`, in one process, which has ended then; `before` is called before each. Returns the digest of
+    what it read."""
     digests = set()
     with subprocess.Popen([*map(str, command)], env=child_environment(shim), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as job:
-        for epoch in range(EPOCHS):
+        for epoch in range(into.count):
+            before()
             if mount:
                 mount.reset()
             job.stdin.write("go\n")
@@ -74,8 +85,10 @@ def run_job(command: list[object], shim: Shim | None, mount: SlowMount | None, i
             into.megabytes[epoch].append(mount.bytes_read() / 1e6 if mount else 0.0)
             digests.add(said["digest"])
         job.stdin.close()
+    if job.returncode:
+        raise BenchError(f"{command}: the reading process ended with {job.returncode}")
     if len(digests) != 1:
-        raise BenchError(f"{command}: not the same bytes in both epochs")
+        raise BenchError(f"{command}: not the same bytes in all epochs")
     return digests.pop()
 
 
