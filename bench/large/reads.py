@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.harness.contest import Passes, figures, in_turn, ratios, spread
 from bench.harness.errors import BenchError
-from bench.harness.mount import SlowMount, end
+from bench.harness.mount import STOP_SECONDS, SlowMount, end
 from bench.harness.pages import forget_pages, have_memory
 from bench.harness.report import Section, Table, Target
 from bench.harness.shim import Shim, child_environment
@@ -41,13 +41,12 @@ class Reader:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Why it ends is what is to be told: not how the child takes it.
-        if kind is not None:
-            end(self._child, first_wait=0.0)
+        # Its end is an orderly one after an error too, for a killed process leaves its region behind.
         with suppress(BrokenPipeError):
             self._child.stdin.close()
+        end(self._child, first_wait=STOP_SECONDS)
         self._child.stdout.close()
-        if self._child.wait() and kind is None:
+        if self._child.returncode and kind is None:
             raise BenchError(f"cubeshim_large_reads ended with {self._child.returncode}")
 
     def ask(self, *words: object) -> dict:

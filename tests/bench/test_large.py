@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -142,6 +143,7 @@ class Reads(ScratchTest):
                 reads, "slow_mount", lambda bench, source: bench.mount(source, direct=True)):
             with self.assertRaisesRegex(BenchError, "bytes of the origin, where all are present"):
                 reads.measure_present(self.bench, self.file, 1)
+        self.assertEqual([path.name for path in Path("/dev/shm").glob(f"*-bench-{os.getpid()}-*") if path.suffix != ".sock"], [])
 
     def test_file_that_is_read_once_comes_from_the_origin_once(self) -> None:
         found, megabytes = reads.measure_once(self.bench, self.file, 1)
