@@ -6,6 +6,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
+#include "cache/base/signal_frame.h"
 #include "cache/region/robust_lock.h"
 #include "cache/tier/tier_writer.h"
 #include "prefetch/threads/background_thread.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t k_between_passes_ns = 250 * base::k_ns_per_ms, k_between_reaps_ns = 1000 * base::k_ns_per_ms,
                         k_look_for_turn_ns = 500 * base::k_ns_per_ms, k_after_error_ns = 10'000 * base::k_ns_per_ms;
+constexpr std::uint64_t k_between_looks_ns = 100 * base::k_ns_per_ms;
 constexpr std::size_t k_flusher_stack = 256 << 10;
 
 }  // namespace
@@ -70,12 +72,27 @@ void DiskFlusher::State::write() {
 void DiskFlusher::State::run() {
   lower_priority(5);
   // Once in any case: a job may be over before its thread has had a turn.
-  do {
+  for (bool is_last = false; !is_last;) {
     const std::uint32_t seen = events.now();
+    // Once more when it is to stop: who had the turn may have been killed meanwhile.
+    is_last = stopping();
     if (const cache::RobustLock lock(writer.lock(), 0); lock) return write();
     // Not by waiting for the lock, for which one could not be stopped.
-    if (!stopping()) events.wait(seen, k_look_for_turn_ns);
-  } while (!stopping());
+    if (!is_last) events.wait(seen, k_look_for_turn_ns);
+  }
+}
+
+bool DiskFlusher::is_wanted(cache::FileCache& cache) {
+  if (cache.tiers().is_empty()) return false;
+  if (!cache.ahead().ring().has_disk_writer()) return true;
+  // One that was killed is taken for alive for a while longer, but its lock is free at once.
+  static constinit std::atomic<std::uint64_t> next_look_ns{0};
+  const std::uint64_t now = base::coarse_monotonic_ns();
+  std::uint64_t due = next_look_ns.load(std::memory_order_relaxed);
+  if (now < due || base::may_be_in_handler()) return false;
+  if (!next_look_ns.compare_exchange_strong(due, now + k_between_looks_ns, std::memory_order_relaxed)) return false;
+  const cache::RobustLock lock(&cache.region().header().disk_writer, 0);
+  return static_cast<bool>(lock);
 }
 
 DiskFlusher* DiskFlusher::start(cache::FileCache& cache) {

@@ -10,6 +10,8 @@ namespace cube::prefetch {
 
 class DiskFlusher {
  public:
+  // Does no process of the node write, so that this one is to start? In a signal handler it may say no.
+  static bool is_wanted(cache::FileCache& cache);
   // Null where there can be no thread; the log says why. Never freed: it may be left behind.
   static DiskFlusher* start(cache::FileCache& cache);
   // It may go on writing until then (base::monotonic_ns).

@@ -5,6 +5,7 @@
 #include "cache/base/log.h"
 #include "cache/base/signal_frame.h"
 #include "prefetch/block_reader.h"
+#include "prefetch/disk_flusher.h"
 #include "prefetch/sidecar.h"
 #include "prefetch/threads/background_thread.h"
 #include "shim/attachment.h"
@@ -99,8 +100,7 @@ void resume() {
 void offer_slow(cache::FileCache& cache) {
   const bool may_prefetch = process::config().prefetch && (cache.ahead().is_wanted() || process::has_list());
   // One process of the node writes to the disk. The others need no thread for it, until that one is gone.
-  const bool may_write = !cache.tiers().is_empty() && !cache.ahead().ring().has_disk_writer();
-  if (!may_prefetch && !may_write) return;
+  if (!may_prefetch && !prefetch::DiskFlusher::is_wanted(cache)) return;
   // A thread is not made where a signal handler may have interrupted malloc. A later open tries again, and not each one, for
   // the question is dear.
   static constinit std::atomic<std::uint32_t> tries{0};

@@ -109,7 +109,11 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
   }
   if (cache != nullptr) {
     const cache::LargeFile::Range range = cache->large().ahead(large, at, done);
-    if (!range.is_empty()) background::read_ahead(large, fd, numbers, range);
+    if (!range.is_empty()) {
+      background::read_ahead(large, fd, numbers, range);
+      // The program may read such a file for long before it opens the next one.
+      background::offer(*cache);
+    }
   }
   return static_cast<long>(done);
 }

@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <cstring>
 
+#include "cache/base/copy_out.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/large_reads.h"
 #include "shim/calls/origin_reads.h"
@@ -33,11 +33,6 @@ Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call, const char* cal
 bool overflows(std::int64_t at, std::size_t n) {
   std::int64_t end = 0;
   return __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end);
-}
-
-// The address of no bytes may be null, which memcpy does not allow.
-void copy_out(void* to, const std::byte* from, std::size_t n) {
-  if (n != 0) std::memcpy(to, from, n);
 }
 
 // Claims up to n bytes at the shared offset, as the kernel does under its position lock: two readers never get the same
@@ -78,7 +73,7 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   std::size_t done = 0;
   for (int i = 0; done < n; ++i) {
     const std::size_t length = std::min(parts[i].iov_len, n - done);
-    copy_out(parts[i].iov_base, file.data + at + done, length);
+    base::copy_out(parts[i].iov_base, file.data + at + done, length);
     done += length;
   }
   file.count(done);
@@ -110,7 +105,7 @@ Answer read(int fd, void* to, std::size_t n) {
     }
     if (file->is_origin()) [[unlikely]]
       return origins::read(*file, fd, to, granted, at);
-    copy_out(to, file->data + at, granted);
+    base::copy_out(to, file->data + at, granted);
     file->count(granted);
     return static_cast<long>(granted);
   }
@@ -129,7 +124,7 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
     if (to == nullptr) return -EFAULT;
     if (file->is_origin()) [[unlikely]]
       return origins::pread(*file, fd, to, granted, from);
-    std::memcpy(to, file->data + from, granted);
+    base::copy_out(to, file->data + from, granted);
   }
   file->count(granted);
   return static_cast<long>(granted);

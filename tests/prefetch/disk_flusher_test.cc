@@ -1,0 +1,104 @@
+// Who writes to the disk when the process that did is killed.
+#include "prefetch/disk_flusher.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "cache/base/clock.h"
+#include "cache/region/robust_lock.h"
+#include "tests/support/child.h"
+#include "tests/support/ring_files.h"
+#include "tests/support/survivor.h"
+#include "tests/support/temp_dir.h"
+
+namespace cube::prefetch {
+namespace {
+
+using tests::Child;
+using tests::Gate;
+using tests::k_mib;
+
+constexpr std::uint64_t k_patience_ns = 20'000'000'000;
+
+// Another thread of this process sleeps in the kernel until somebody wakes it.
+bool has_waiting_thread() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (entry.path().filename() == std::to_string(gettid())) continue;
+    int call = -1;
+    std::ifstream(entry.path() / "syscall") >> call;
+    if (call == SYS_futex) return true;
+  }
+  return false;
+}
+
+struct DiskFlusherTest : testing::Test {
+  tests::TempDir origin, disk;
+  tests::RegionName region{16 * k_mib};
+  base::Config config = tests::config_for(region.options);
+  cache::FileCache* cache = nullptr;
+
+  DiskFlusherTest() {
+    config.disk_dir = disk.path();
+    config.disk = {.is_percent = false, .value = 64 * k_mib};
+    cache = tests::attach_cache(config, region.options.job);
+    if (cache == nullptr || cache->tiers().is_empty()) _exit(98);
+  }
+  ~DiskFlusherTest() override { cache->detach(); }
+
+  // A process that has the turn to write, and says that it lives.
+  Child writer(Gate& ready) {
+    return Child([&] {
+      cache::FileCache* const own = tests::attach_cache(config, region.options.job);
+      CHILD_CHECK(own != nullptr);
+      const cache::RobustLock lock(&own->region().header().disk_writer, 0);
+      CHILD_CHECK(lock);
+      own->region().header().disk_alive_ns.store(base::coarse_monotonic_ns());
+      ready.give();
+      return tests::wait_for_death();
+    });
+  }
+  void open_a_file() {
+    const std::string path = origin.write("f", std::string(5000, 'x'));
+    const timespec old[2] = {{1'600'000'000, 0}, {1'600'000'000, 0}};
+    utimensat(AT_FDCWD, path.c_str(), old, 0);
+    ASSERT_TRUE(cache->open(tests::request_for(path)).pin);
+  }
+};
+
+TEST_F(DiskFlusherTest, IsWantedAsSoonAsTheWriterIsKilled) {
+  Gate ready;
+  Child child = writer(ready);
+  ASSERT_TRUE(ready.take());
+  EXPECT_FALSE(DiskFlusher::is_wanted(*cache));
+  child.kill();
+  // It looks for the lock ten times a second.
+  const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
+  bool is_wanted = false;
+  cache->region().header().disk_alive_ns.store(until);
+  while (!is_wanted && base::monotonic_ns() < until) is_wanted = DiskFlusher::is_wanted(*cache);
+  EXPECT_TRUE(is_wanted);
+}
+
+TEST_F(DiskFlusherTest, WritesAtTheEndWhatAKilledWriterHasLeft) {
+  Gate ready;
+  Child child = writer(ready);
+  ASSERT_TRUE(ready.take());
+  open_a_file();
+  DiskFlusher* const flusher = DiskFlusher::start(*cache);
+  ASSERT_NE(flusher, nullptr);
+  const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
+  while (!has_waiting_thread() && base::monotonic_ns() < until) {
+  }
+  child.kill();
+  flusher->ask_to_stop(until);
+  flusher->wait(until);
+  EXPECT_EQ((*cache->tiers().begin())->status().entries, 1);
+}
+
+}  // namespace
+}  // namespace cube::prefetch
