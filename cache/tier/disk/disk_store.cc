@@ -110,7 +110,8 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
 std::uint64_t DiskStore::least_bound_for(std::uint64_t data_bytes) const {
   constexpr std::uint64_t k_most_head = 2 * k_page;
   if (is_private_ || data_bytes + k_most_head <= largest_record()) return 0;
-  return 16 * (data_bytes + k_most_head + segment_bytes_ - largest_record());
+  // As choose_sizes() has it: a segment file is of whole pages.
+  return 16 * base::round_up(data_bytes + k_most_head + segment_bytes_ - largest_record(), k_page);
 }
 
 DiskGeometry DiskStore::wanted_geometry() const {
