@@ -16,7 +16,9 @@ namespace cube::cache {
 
 class ReadBuffers {
  public:
-  static constexpr std::size_t k_bytes = (1 << 20) + 4096;  // a record of 1 MiB that does not begin on a page
+  // Room for a block of 1 MiB that does not begin on a page. With its head, it is of the first size class above 1 MiB
+  // (disk_index.cc).
+  static constexpr std::size_t k_bytes = (1 << 20) / 8 * 9 + 4096;
   static constexpr std::size_t k_kept = 4;
 
   class Lease {
