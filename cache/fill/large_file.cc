@@ -355,6 +355,7 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   const auto& [claim, window] = room;
   const std::uint64_t at = std::uint64_t{number} * k_chunk_bytes + pages.first * k_chunk_page;
   const std::uint64_t bytes = std::min(pages.count() * k_chunk_page, stat_.size - at);
+  note_read_now(chunks, *claim, pages);
   const Fetched fetched = read_pages(parts, by, at, window.data(), bytes);
   if (fetched != Fetched::here) return fetched;
   if (!may_publish(parts, by)) return Fetched::at_origin;

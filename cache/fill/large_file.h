@@ -148,6 +148,8 @@ class LargeFile {
   // `bytes`: plus what came.
   Fetched bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at, std::uint64_t& bytes);
   class FromTier;
+  // Before pages are read from the origin: it keeps those from the tiers that may not be proven later.
+  void note_read_now(Chunks& chunks, const Chunks::Claim& claim, const PageRun& pages) const;
   // Pages of a block have become present: if it is whole by now, the tiers may get it.
   void note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at);
   // What a caller does about Fetched::waits: waits for a moment, or goes on without the tiers, if waiting takes too long already.

@@ -6,6 +6,7 @@
 #include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
 #include "cache/fill/large_file.h"
+#include "cache/record/recent_change.h"
 #include "cache/region/fetch_scope.h"
 #include "cache/region/large_names.h"
 #include "cache/region/large_pages.h"
@@ -36,53 +37,50 @@ constexpr std::uint64_t k_wait_ns = 20'000'000;
 
 }  // namespace
 
-// Copies a record of the block to the pages that are absent.
+// Copies a record of the block to the pages that are absent in its chunk.
 class LargeFile::FromTier final : public Tier::Judge {
  public:
-  FromTier(LargeFile& file, CacheParts& parts, const By& by, const BlockPlace& block)
-      : file_(file), parts_(parts), by_(by), block_(block) {}
+  FromTier(LargeFile& file, CacheParts& parts, const By& by, const BlockPlace& block, const Chunks::Claim& claim)
+      : file_(file), parts_(parts), by_(by), block_(block), claim_(claim) {}
 
   Tier::Verdict judge(const Record& record) override {
     const Tier::Verdict verdict = compare_block(record, file_.stat_, block_);
-    if (verdict == Tier::Verdict::taken) fetched = copy(record.data());
+    if (verdict == Tier::Verdict::taken) is_here = copy(record.data());
     return verdict;
   }
-  Fetched fetched = Fetched::at_origin;
+  bool is_here = false;
   std::uint64_t bytes = 0;
 
  private:
-  Fetched copy(const std::byte* from) {
+  bool copy(const std::byte* from) {
     Chunks chunks = file_.chunks(parts_);
     const std::uint64_t begin = block_.begin(), end = begin + block_.bytes(file_.stat_.size);
-    const std::uint32_t number = chunk_of(begin);
-    const auto claim =
-        is_full() ? file_.find(chunks, number) : chunks.make(file_.key_, number, file_.place_of(chunks, number), by_.pass);
-    if (!claim) return chunks.waits_for_tiers() ? Fetched::waits : Fetched::at_origin;
     const PageRun all = pages_of(begin, end);
-    for (PageRun run = claim.next_absent(all); !run.is_empty(); run = claim.next_absent({run.end, all.end})) {
-      const auto window = chunks.window(claim, run);
-      if (!window) return Fetched::at_origin;
-      const std::uint64_t at = std::uint64_t{number} * k_chunk_bytes + run.first * k_chunk_page;
+    for (PageRun run = claim_.next_absent(all); !run.is_empty(); run = claim_.next_absent({run.end, all.end})) {
+      const auto window = chunks.window(claim_, run);
+      if (!window) return false;
+      const std::uint64_t at = std::uint64_t{chunk_of(begin)} * k_chunk_bytes + run.first * k_chunk_page;
       const std::uint64_t n = std::min(run.count() * k_chunk_page, end - at);
       std::memcpy(window->data(), from + (at - begin), n);
       // As in bring(): a mapping would show what an earlier fetch has left there.
       std::memset(window->data() + n, 0, run.count() * k_chunk_page - n);
-      if (!file_.may_publish(parts_, by_)) return Fetched::at_origin;
+      if (!file_.may_publish(parts_, by_)) return false;
       if (!by_.is_programs) {
-        chunks.note_ahead(claim, run);
+        chunks.note_ahead(claim_, run);
         parts_.stats().count(Counter::block_ahead, run.count() * k_chunk_page);
       }
-      chunks.note_present(claim, run);
+      chunks.note_present(claim_, run);
       bytes += n;
     }
-    chunks.note_offered(claim, all);
-    return Fetched::here;
+    chunks.note_offered(claim_, all);
+    return true;
   }
 
   LargeFile& file_;
   CacheParts& parts_;
   const By& by_;
   const BlockPlace& block_;
+  const Chunks::Claim& claim_;
 };
 
 LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at, std::uint64_t& bytes) {
@@ -94,14 +92,25 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
   const BlockName name(path_, block);
   if (name.text().empty()) return Fetched::at_origin;
-  FromTier judge(*this, parts, by, block);
+  // First a place, which the origin's bytes need as well: while there is none, the tiers would be read in vain.
+  Chunks chunks = this->chunks(parts);
+  const std::uint32_t number = chunk_of(at);
+  const auto claim = is_full() ? find(chunks, number) : chunks.make(key_, number, place_of(chunks, number), by.pass);
+  if (!claim) return chunks.waits_for_tiers() ? Fetched::waits : Fetched::at_origin;
+  FromTier judge(*this, parts, by, block, claim);
   for (Tier* const tier : parts.tiers) {
     if (!tier->visit(name.text(), judge)) continue;
     parts.stats().count(Counter::block_disk, judge.bytes);
     bytes += judge.bytes;
-    return judge.fetched;
+    return judge.is_here ? Fetched::here : Fetched::at_origin;
   }
   return Fetched::at_origin;
+}
+
+// What is read now of a file that was changed a moment ago may be changed once more, and nothing would tell.
+void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim, const PageRun& pages) const {
+  const std::uint64_t now = base::wall_ns();
+  if (is_within_step(stat_.modified, now) || may_hide_change(stat_, now)) chunks.note_offered(claim, pages);
 }
 
 void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at) {

@@ -144,8 +144,9 @@ class Chunks {
   void note_ahead(const Claim& claim, const PageRun& pages) const;
   // For the tiers (tier/block_writer.h). A block of the chunk has become whole: they may get it.
   void note_whole(const Claim& claim) const;
-  // They have these pages, or were offered them.
+  // They have these pages, or were offered them, or must not have them.
   void note_offered(const Claim& claim, const PageRun& pages) const;
+  // Any of them.
   bool is_offered(const Claim& claim, const PageRun& pages) const;
   // The chunk at this place, if it has blocks that became whole since it was last offered. Empty where it has none.
   struct Offer {
@@ -158,6 +159,7 @@ class Chunks {
   bool has_offer(std::uint32_t place) const;
   // All that was whole then has been offered. Those who wait go on.
   void end_offer(const Offer& offer) const;
+  void tell_waiting() const;
   // How often an offer has ended so far.
   std::uint32_t offers_ended() const { return region_->header().chunks_written.load(std::memory_order_seq_cst); }
   // The last make() found no place but such as wait for the tiers.

@@ -88,11 +88,11 @@ void Chunks::note_offered(const Claim& claim, const PageRun& pages) const {
 }
 
 bool Chunks::is_offered(const Claim& claim, const PageRun& pages) const {
-  bool is_all = true;
+  bool is_any = false;
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
-    is_all = is_all && (claim.row_->offered[word].load(std::memory_order_relaxed) & bits) == bits;
+    is_any = is_any || (claim.row_->offered[word].load(std::memory_order_relaxed) & bits) != 0;
   });
-  return is_all;
+  return is_any;
 }
 
 bool Chunks::has_offer(std::uint32_t place) const {
@@ -117,6 +117,10 @@ void Chunks::end_offer(const Offer& offer) const {
   // Not where another block has become whole meanwhile.
   std::uint32_t whole = offer.whole;
   offer.claim.row_->to_offer.compare_exchange_strong(whole, 0, std::memory_order_relaxed);
+  tell_waiting();
+}
+
+void Chunks::tell_waiting() const {
   RegionHeader& header = region_->header();
   // seq_cst: either we see that somebody waits, or he sees the new count and does not.
   header.chunks_written.fetch_add(1, std::memory_order_seq_cst);

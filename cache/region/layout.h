@@ -237,7 +237,7 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint64_t> present[k_pages / 64];  // a bit for each page of 4 KiB
   std::atomic<std::uint64_t> ahead[k_pages / 64];    // the same: it was fetched ahead, and nobody has read or mapped it yet
   std::atomic<std::uint64_t> passed;                 // 0: it stays; else its order among those that pass
-  std::atomic<std::uint64_t> offered[k_pages / 64];  // as `present`: the tiers have it, or were offered it
+  std::atomic<std::uint64_t> offered[k_pages / 64];  // as `present`: not to be offered to the tiers any more
   std::atomic<std::uint32_t> to_offer;               // blocks that became whole since its pages were last offered to the tiers
 };
 

@@ -22,8 +22,15 @@ BlockName::BlockName(std::string_view path, const BlockPlace& place) {
 }
 
 Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place) {
-  if (record.kind != RecordKind::block || record.data_size != place.bytes(stat.size)) return Tier::Verdict::outdated;
-  if (!is_same_version(record.stat, stat)) return Tier::Verdict::outdated;
+  if (record.kind != RecordKind::block) return Tier::Verdict::outdated;
+  if (!is_same_version(record.stat, stat)) {
+    // The file may have changed since our caller has opened it.
+    const bool is_newer =
+        record.stat.changed.seconds > stat.changed.seconds ||
+        (record.stat.changed.seconds == stat.changed.seconds && record.stat.changed.nanoseconds > stat.changed.nanoseconds);
+    return is_newer ? Tier::Verdict::refused : Tier::Verdict::outdated;
+  }
+  if (record.data_size != place.bytes(stat.size)) return Tier::Verdict::outdated;
   return may_be_racy(record) ? Tier::Verdict::refused : Tier::Verdict::taken;
 }
 

@@ -23,6 +23,8 @@ class BlockWriter {
 
   // What has become whole until may_go_on() says no; after each chunk `note_step`. The errno of what ended it.
   base::Result<void> pass(const std::function<bool()>& may_go_on, const std::function<void()>& note_step);
+  // Nobody shall wait for it any more.
+  void tell_waiting() { chunks_.tell_waiting(); }
   // How many chunks have something to offer.
   std::uint64_t left() const;
 

@@ -49,6 +49,7 @@ void note_status(RegionHeader& header, const Tier& tier) {
 void TierWriter::end() {
   region().header().disk_alive_ns.store(0, std::memory_order_seq_cst);
   ram_.ring().wake();
+  blocks_.tell_waiting();
 }
 
 int TierWriter::write(std::uint32_t segment) {

@@ -108,9 +108,12 @@ TEST(BlockRecord, OneThatMayHaveChangedWithinTheGrainOfItsTimesIsRefused) {
   stat.changed = {stat.modified.seconds + 100, 0, 0};
   EXPECT_EQ(verdict_of(stat, modified_ns + 101 * k_second), Verdict::refused);
   EXPECT_EQ(verdict_of(stat, modified_ns + 102 * k_second), Verdict::taken);
-  // It leaves the tier if the file has changed since.
+  // It leaves the tier if the file has changed since; not for who has a former version open.
+  FileStat later = stat;
+  later.changed.nanoseconds += 1;
   const BlockRecord record(sample_file().path, place, stat, sample_file().bytes_of(place), modified_ns);
-  EXPECT_EQ(compare_block(*record, sample_file().stat, place), Verdict::outdated);
+  EXPECT_EQ(compare_block(*record, later, place), Verdict::outdated);
+  EXPECT_EQ(compare_block(*record, sample_file().stat, place), Verdict::refused);
 }
 
 TEST(BlockRecord, FileOfTheSameNameIsNoBlock) {

@@ -120,8 +120,10 @@ TEST_F(ChunksOfferTest, PagesThatWereOfferedAreKnownFromWordToWord) {
   chunks.note_offered(claim, {60, 70});
   EXPECT_TRUE(chunks.is_offered(claim, {60, 70}));
   EXPECT_TRUE(chunks.is_offered(claim, {63, 65}));
-  EXPECT_FALSE(chunks.is_offered(claim, {59, 70}));
-  EXPECT_FALSE(chunks.is_offered(claim, {60, 71}));
+  EXPECT_TRUE(chunks.is_offered(claim, {0, 61}));
+  EXPECT_TRUE(chunks.is_offered(claim, {69, 200}));
+  EXPECT_FALSE(chunks.is_offered(claim, {0, 60}));
+  EXPECT_FALSE(chunks.is_offered(claim, {70, 128}));
   EXPECT_FALSE(chunks.is_offered(claim, {128, 192}));
   EXPECT_FALSE(chunks.is_offered(chunk(1), {60, 70}));
 }
