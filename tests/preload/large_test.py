@@ -105,6 +105,17 @@ said["wanted"] = wanted
         # Two pages for each read, and what the kernel reads ahead of them where it keeps pages.
         self.assertLessEqual(said["asked"], 11 * (8192 if self.direct else 256 << 10))
 
+    def test_read_across_the_end_leaves_the_offset_there(self):
+        said = self.run_job("""
+file = os.open(path, os.O_RDONLY)
+os.lseek(file, -100_000, os.SEEK_END)
+said["first"] = len(os.read(file, 100_000))
+os.lseek(file, -100, os.SEEK_END)
+said["last"] = len(os.read(file, 4096))
+said["offset"] = os.lseek(file, 0, os.SEEK_CUR)
+""")
+        self.assertEqual(said, {"first": 100_000, "last": 100, "offset": SIZE})
+
     def test_processes_that_share_an_open_file_share_its_offset(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)
