@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "cache/base/clock.h"
+#include "cache/base/signal_frame.h"
 #include "cache/region/robust_lock.h"
 #include "tests/support/child.h"
 #include "tests/support/ring_files.h"
@@ -43,6 +44,7 @@ struct DiskFlusherTest : testing::Test {
   cache::FileCache* cache = nullptr;
 
   DiskFlusherTest() {
+    base::remember_first_thread();
     config.disk_dir = disk.path();
     config.disk = {.is_percent = false, .value = 64 * k_mib};
     cache = tests::attach_cache(config, region.options.job);

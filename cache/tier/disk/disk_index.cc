@@ -117,9 +117,9 @@ void DiskIndex::format(std::uint64_t boot) const {
 }
 
 base::Result<void> DiskIndex::populate(std::uint64_t from, std::uint64_t to) const {
-  constexpr std::uint64_t k_step = 16 << 20;
-  for (std::uint64_t at = from; at < to; at += k_step) {
-    const long error = sys::madvise(mapping_.data() + at, std::min(k_step, to - at), k_madv_populate_write);
+  constexpr std::uint64_t k_piece = 16 << 20;
+  for (std::uint64_t at = from; at < to; at += k_piece) {
+    const long error = sys::madvise(mapping_.data() + at, std::min(k_piece, to - at), k_madv_populate_write);
     if (error == -EINVAL || error == -ENOSYS) return {};
     if (sys::failed(error)) return base::fail(error == -EFAULT ? EIO : static_cast<int>(-error));
   }
