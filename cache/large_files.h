@@ -21,8 +21,8 @@ class LargeFiles {
     return file.read(parts_, fd, numbers, to, n, at);
   }
   LargeFile::Range ahead(LargeFile& file, std::uint64_t at, std::size_t n) { return file.ahead(parts_, at, n); }
-  bool fetch_ahead(LargeFile& file, int fd, LargeFile::Numbers numbers, std::uint64_t at) {
-    return file.fetch_ahead(parts_, fd, numbers, at);
+  bool fetch_ahead(LargeFile& file, int fd, LargeFile::Numbers numbers, const LargeFile::Range& range) {
+    return file.fetch_ahead(parts_, fd, numbers, range);
   }
   LargeFile::Stretch bring_ahead(LargeFile& file, int fd, LargeFile::Range& range, const std::atomic<bool>& is_stopping) {
     return file.bring_ahead(parts_, fd, range, is_stopping);

@@ -40,7 +40,7 @@ struct BlockReader::Waiting {
   LargeFile* file = nullptr;
   int fd = -1;
   LargeFile::Numbers numbers = 0;
-  std::uint64_t next = 0, end = 0;
+  LargeFile::Range rest;
 };
 
 // Bytes of a file that a program maps.
@@ -90,7 +90,7 @@ struct BlockReader::State {
   base::UniqueFd copy_of(const OwnNumbers& own, const LargeFile& file, int fd, LargeFile::Numbers numbers);
   base::UniqueFd copy_for(const OwnNumbers& own, Waiting& range);
   int opened_for(LargeFile& file, OwnOpen& opened, LargeFile::Numbers& numbers);
-  void fetch(LargeFile& file, int fd, LargeFile::Numbers numbers, std::uint64_t at);
+  void fetch(LargeFile& file, int fd, LargeFile::Numbers numbers, const LargeFile::Range& range);
 };
 
 // The program's own open file.
@@ -136,8 +136,8 @@ int BlockReader::State::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::
   return opened.fd.get();
 }
 
-void BlockReader::State::fetch(LargeFile& file, int fd, LargeFile::Numbers numbers, std::uint64_t at) {
-  while (!cache.large().fetch_ahead(file, fd, numbers, at)) {
+void BlockReader::State::fetch(LargeFile& file, int fd, LargeFile::Numbers numbers, const LargeFile::Range& range) {
+  while (!cache.large().fetch_ahead(file, fd, numbers, range)) {
     const LargeFile::Numbers now = file.numbers();
     // A close of a locked file waits for our copy, and the last number takes the file with it.
     if (now == numbers || file.is_locked() || is_stopping.load(std::memory_order_acquire) || number_of(file) < 0) return;
@@ -161,7 +161,8 @@ bool BlockReader::State::take_turn(const OwnNumbers* own, OwnOpen& opened) {
     auto ready = Waiting::State::ready;
     if (!range.state.compare_exchange_strong(ready, Waiting::State::being_changed, std::memory_order_acquire)) continue;
     LargeFile& file = *range.file->share();
-    const std::uint64_t at = range.next;
+    const std::uint64_t block = cache.large().block();
+    const LargeFile::Range rest = range.rest;
     const bool copies = own != nullptr && !opens_by_itself.load(std::memory_order_relaxed);
     base::UniqueFd copy;
     if (copies) {
@@ -172,12 +173,12 @@ bool BlockReader::State::take_turn(const OwnNumbers* own, OwnOpen& opened) {
     const bool opens = !copy && opens_by_itself.load(std::memory_order_relaxed);
     const int fd = opens ? opened_for(file, opened, range.numbers) : copy.get();
     const LargeFile::Numbers numbers = range.numbers;
-    range.next += cache.large().block();
-    const bool is_last = fd < 0 || range.next >= range.end;
+    range.rest.begin = (rest.begin / block + 1) * block;
+    const bool is_last = fd < 0 || range.rest.is_empty();
     if (is_last) range.file->end();
     range.state.store(is_last ? Waiting::State::free : Waiting::State::ready, std::memory_order_release);
     if (!is_last) news.notify();
-    if (fd >= 0) fetch(file, fd, numbers, at);
+    if (fd >= 0) fetch(file, fd, numbers, rest);
     copy.reset();
     if (copies) file.copies().end();
     file.end();
@@ -327,8 +328,7 @@ bool BlockReader::submit(LargeFile& file, int fd, LargeFile::Numbers numbers, co
     free.file = file.share();
     free.fd = fd;
     free.numbers = numbers;
-    free.next = range.begin;
-    free.end = range.end;
+    free.rest = range;
     free.state.store(Waiting::State::ready, std::memory_order_release);
     state_->news.notify();
     return true;

@@ -36,8 +36,9 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
   }
 }
 
-bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uint64_t at) {
-  const std::uint64_t block = parts.rules.block, begin = at / block * block, end = std::min(begin + block, stat_.size);
+bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, const Range& range) {
+  const std::uint64_t block = parts.rules.block, begin = range.begin;
+  const std::uint64_t end = std::min({(begin / block + 1) * block, range.end, stat_.size});
   if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
   if (is_full() && !find(chunks(parts), chunk_of(begin))) return false;
   // A program that has closed the file does not want its lock, or its mount, held up.

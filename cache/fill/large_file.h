@@ -79,8 +79,9 @@ class LargeFile {
   // from the first read on, or at random, for which nothing is fetched ahead.
   enum class Advice : std::uint8_t { none, sequential, random };
   void advise(Advice advice) { advice_.store(advice, std::memory_order_relaxed); }
-  // The block at `at`, by a number of the caller's own, unless a number has left since `numbers`. False: do not go on.
-  bool fetch_ahead(CacheParts& parts, int fd, Numbers numbers, std::uint64_t at);
+  // The pages of `range` that lie in its first block, by a number of the caller's own, unless a number has left since `numbers`.
+  // False: do not go on.
+  bool fetch_ahead(CacheParts& parts, int fd, Numbers numbers, const Range& range);
   // For who fetches files that no program has asked for yet: the part of [begin, end) that lies in the block at its begin, by a
   // number of the caller's own. `begin` is moved behind it, whatever came of it. Waits for another's fetch of the block, a second
   // at most. Looks at `is_stopping` between two reads.

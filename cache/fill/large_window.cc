@@ -10,6 +10,8 @@ namespace {
 constexpr std::uint64_t k_widest_window = 16 << 20;
 // Windows for which there is room among chunks that pass.
 constexpr std::uint64_t k_windows_passing = 8;
+// A reader that leaves out less than this part of what it reads still goes on: the headers between the tensors of an archive.
+constexpr std::uint64_t k_left_out = 16;
 
 }  // namespace
 
@@ -21,7 +23,8 @@ bool LargeFile::is_block_present(CacheParts& parts, std::uint64_t at, std::uint6
 LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size_t n) {
   const std::uint64_t block = parts.rules.block, end = at + n;
   const Advice advice = advice_.load(std::memory_order_relaxed);
-  const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at && at != 0;
+  const std::uint64_t next = next_.exchange(end, std::memory_order_relaxed);
+  const bool goes_on = next != 0 && at >= next && at - next <= n / k_left_out;
   if (advice == Advice::random) return {};
   if (!goes_on) {
     window_.store(advice == Advice::sequential ? k_widest_window / 2 : 0, std::memory_order_relaxed);
@@ -32,13 +35,14 @@ LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size
     if (advice != Advice::sequential) return {};
   }
   const std::uint64_t window = window_.load(std::memory_order_relaxed);
-  const std::uint64_t from = std::max(ahead_end_.load(std::memory_order_relaxed), (end + block - 1) / block * block);
+  const std::uint64_t ahead_end = ahead_end_.load(std::memory_order_relaxed);
   // Not before half of what was asked for has been read.
-  if (window != 0 && from > end + window / 2) return {};
+  if (window != 0 && ahead_end > end + window / 2) return {};
+  const std::uint64_t from = std::max(ahead_end, (end + block - 1) / block * block);
   const Chunks chunks = this->chunks(parts);
   const std::uint64_t widest =
       chunks.is_full() ? std::min(k_widest_window, chunks.passing_bytes() / k_windows_passing) : k_widest_window;
-  const std::uint64_t wider = std::max(std::min(window * 2, widest), block);
+  const std::uint64_t wider = std::max(std::min(std::max<std::uint64_t>(window * 2, n / block * block), widest), block);
   const std::uint64_t to = std::min(from + wider, (stat_.size + block - 1) / block * block);
   std::uint64_t begin = from;
   while (begin < to && is_block_present(parts, begin, block)) begin += block;

@@ -81,7 +81,7 @@ TEST_F(LargeFileTest, ReadFetchesItsPagesAndNoMore) {
 
 TEST_F(LargeFileTest, BytesFetchedAheadAreUsedOnce) {
   ASSERT_NE(file, nullptr);
-  ASSERT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), 0));
+  ASSERT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), {0, k_block}));
   EXPECT_EQ(count(Counter::block_ahead), k_block);
   EXPECT_EQ(count(Counter::block_origin), k_block);
   const auto unread = [&] { return figures_of_chunks(cache->region()).unread; };
@@ -148,6 +148,31 @@ TEST_F(LargeFileTest, SequenceIsReadAheadInWideningWindows) {
   EXPECT_TRUE(large().ahead(*file, 1'000'000, 10).is_empty());
 }
 
+TEST_F(LargeFileTest, ReaderThatLeavesOutALittleIsReadAheadAsWideAsItReads) {
+  // The first read tells nothing, wherever it begins.
+  EXPECT_TRUE(large().ahead(*file, 4, 2 * k_block).is_empty());
+  const auto first = large().ahead(*file, 4 + 2 * k_block + k_block / 16, 2 * k_block);
+  EXPECT_EQ(first.begin, 5 * k_block);
+  EXPECT_EQ(first.end, 7 * k_block);
+}
+
+TEST_F(LargeFileTest, ReaderThatIsBehindTheWindowIsReadAheadAgain) {
+  EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
+  EXPECT_EQ(large().ahead(*file, 4096, 4096).end, 2 * k_block);
+  // More than half of the next block is left, and that is more than half of the window.
+  const auto next = large().ahead(*file, 8192, 2 * k_block);
+  EXPECT_EQ(next.begin, 3 * k_block);
+  EXPECT_EQ(next.end, 5 * k_block);
+}
+
+TEST_F(LargeFileTest, FetchAheadTakesItsPagesOfItsFirstBlock) {
+  const LargeFile::Range wanted{k_block - 5000, 2 * k_block};
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), wanted));
+  EXPECT_EQ(count(Counter::origin_bytes), 2 * k_page_of_file);
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), {k_block, k_block + 1}));
+  EXPECT_EQ(count(Counter::origin_bytes), 3 * k_page_of_file);
+}
+
 TEST_F(LargeFileTest, NothingIsAskedForThatIsPresent) {
   for (std::uint64_t at = 0; at < k_size; at += k_block) read(at, std::min<std::size_t>(k_block, k_size - at));
   for (std::uint64_t at = 0; at < k_size; at += k_block) EXPECT_TRUE(large().ahead(*file, at, k_block).is_empty()) << at;
@@ -160,7 +185,7 @@ TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
   const auto wanted = large().ahead(*file, k_block + 40960, 100);
   EXPECT_EQ(wanted.begin, k_block);
   EXPECT_EQ(wanted.end, 2 * k_block);
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), wanted.begin));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), wanted));
   const std::uint64_t reads = count(Counter::origin_reads);
   EXPECT_EQ(read(k_block, k_block), data.substr(k_block, k_block));
   EXPECT_EQ(count(Counter::origin_reads), reads);
@@ -168,8 +193,8 @@ TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
 
 TEST_F(LargeFileTest, FetchAheadAtTheEndOfTheFile) {
   const std::uint64_t last = k_size / k_block * k_block;
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), last));
-  EXPECT_FALSE(large().fetch_ahead(*file, fd, file->numbers(), last + k_block));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), {last, k_size}));
+  EXPECT_FALSE(large().fetch_ahead(*file, fd, file->numbers(), {last + k_block, last + 2 * k_block}));
   const std::uint64_t reads = count(Counter::origin_reads);
   EXPECT_EQ(read(last, k_size - last), data.substr(last));
   EXPECT_EQ(count(Counter::origin_reads), reads);

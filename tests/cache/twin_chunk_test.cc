@@ -91,7 +91,7 @@ TEST_F(TwinChunkTest, APresentPageOfAChunkThatWasMadeTwiceIsNotWritten) {
   const std::uint64_t before = cache->region().header().used_bytes.load();
   // Ahead, block by block: all pages come, and the one that was there stays.
   for (std::uint64_t at = k_chunk_bytes; at < 2 * std::uint64_t{k_chunk_bytes}; at += k_block) {
-    EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, file->numbers(), at));
+    EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, file->numbers(), {at, at + k_block}));
   }
   const auto claim = chunks.find(key(), 1, here);
   EXPECT_EQ(claim.place(), here);

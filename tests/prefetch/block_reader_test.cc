@@ -8,8 +8,10 @@
 
 #include <string>
 
+#include "cache/base/clock.h"
 #include "cache/base/unique_fd.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
 namespace cube::prefetch {
@@ -37,6 +39,33 @@ TEST(BlockReader, ItsThreadsHaveNoneOfTheProgramsFilesFromTheStartOn) {
     EXPECT_GE(others, 4);
     EXPECT_EQ(with_it, 0);
   }
+}
+
+// A program asks for any bytes (POSIX_FADV_WILLNEED), which need not begin and end with a block.
+TEST(BlockReader, BringsThePagesOfARangeAndNoMore) {
+  constexpr std::uint64_t k_block = 64 << 10, k_page = 4096;
+  tests::TestCache cache{16 * tests::k_mib, [](base::Config& config) {
+                           config.max_file = k_block;
+                           config.block = k_block;
+                         }};
+  const tests::TempDir dir;
+  const std::string path = dir.write("f", std::string(4 * k_block, 'x'));
+  const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  static int number = -1;
+  number = fd.get();
+  cache::LargeFile* const file = cache->large().begin(path, number);
+  ASSERT_NE(file, nullptr);
+  BlockReader* const reader = BlockReader::start(*cache.cache, [](const cache::LargeFile&) { return number; });
+  ASSERT_NE(reader, nullptr);
+  const cache::LargeFile::Range wanted{k_block - k_page, 2 * k_block + k_page}, all{0, 4 * k_block};
+  ASSERT_TRUE(reader->submit(*file, number, file->numbers(), wanted));
+  const std::uint64_t until = base::monotonic_ns() + 20'000'000'000, bytes = wanted.end - wanted.begin;
+  while (cache->large().present_bytes(*file, wanted) < bytes && base::monotonic_ns() < until) sched_yield();
+  reader->stop(5000);
+  tests::never_freed(reader);
+  EXPECT_EQ(cache->large().present_bytes(*file, wanted), bytes);
+  EXPECT_EQ(cache->large().present_bytes(*file, all), bytes);
+  file->end();
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ TEST_F(LargeDiskTest, BlocksComeAheadFromTheDisk) {
   large.read_all();
   write_to_disk();
   large.forget();
-  ASSERT_TRUE(cache->large().fetch_ahead(*large.file, large.fd, large.file->numbers(), 5 * k_block));
+  ASSERT_TRUE(cache->large().fetch_ahead(*large.file, large.fd, large.file->numbers(), {5 * k_block, 6 * k_block}));
   EXPECT_EQ(count(Counter::block_disk), k_block);
   EXPECT_EQ(count(Counter::block_ahead), k_block);
   // As the prefetcher of a list does.
