@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/base/readahead.h"
+#include "cache/base/sandbox.h"
 #include "cache/fill/large_file.h"
 #include "cache/region/large_pages.h"
 
@@ -27,6 +29,10 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
       const Fetched fetched = bring_from_tier(parts, by, std::uint64_t{number} * k_chunk_bytes + gap.first * k_chunk_page, bytes);
       if (fetched == Fetched::waits) return Steps::waits;
       if (fetched == Fetched::here) continue;
+      // A file that is read once and closed would have all of it fetched for nothing.
+      const bool is_sequence = window_.load(std::memory_order_relaxed) != 0;
+      const std::uint64_t at = std::uint64_t{number} * k_chunk_bytes + gap.first * k_chunk_page;
+      if (is_sequence) ask_kernel_for(by.fd, at, std::uint64_t{pages.end - gap.first} * k_chunk_page);
     }
     const Fetched fetched = bring(parts, by, number, gap);
     if (fetched != Fetched::here) return fetched == Fetched::waits ? Steps::waits : Steps::failed;
@@ -59,6 +65,17 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, const Ra
     if (steps != Steps::waits) return steps == Steps::done;
     by.pass = after_wait(chunks, ended, false);
   }
+}
+
+void LargeFile::ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes) {
+  // A file on a block device (major is not 0) needs no more than the kernel does.
+  if (bytes <= base::k_one_readahead || stat_.device_major != 0) return;
+  KernelPages pages = kernel_pages_.load(std::memory_order_relaxed);
+  if (pages == KernelPages::unknown) {
+    pages = !base::may_be_sandboxed() && base::keeps_pages(fd) ? KernelPages::kept : KernelPages::none;
+    kernel_pages_.store(pages, std::memory_order_relaxed);
+  }
+  if (pages == KernelPages::kept) base::ask_for_pages(fd, at, std::min(bytes, stat_.size - at));
 }
 
 LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& range, const std::atomic<bool>& is_stopping) {

@@ -109,6 +109,7 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
     file.next_.store(0, std::memory_order_relaxed);
     file.ahead_end_.store(0, std::memory_order_relaxed);
     file.window_.store(0, std::memory_order_relaxed);
+    file.kernel_pages_.store(KernelPages::unknown, std::memory_order_relaxed);
     file.wanted_block_.store(0, std::memory_order_relaxed);
     file.advice_.store(Advice::none, std::memory_order_relaxed);
     file.locks_.store(0, std::memory_order_relaxed);
@@ -356,6 +357,7 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   const std::uint64_t at = std::uint64_t{number} * k_chunk_bytes + pages.first * k_chunk_page;
   const std::uint64_t bytes = std::min(pages.count() * k_chunk_page, stat_.size - at);
   note_read_now(chunks, *claim, pages);
+  ask_kernel_for(by.fd, at, bytes);
   const Fetched fetched = read_pages(parts, by, at, window.data(), bytes);
   if (fetched != Fetched::here) return fetched;
   if (!may_publish(parts, by)) return Fetched::at_origin;

@@ -166,6 +166,9 @@ class LargeFile {
   Chunks::Pass pass_of(const By& by, std::uint64_t block) const;
   // A program reads or maps these pages.
   static void count_use(CacheParts& parts, const Chunks::Claim& claim, const PageRun& pages);
+  // Has the kernel ask the origin for all of it at once, if it keeps pages of the file: it asks for no more then, as it would for
+  // the reads that follow.
+  void ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes);
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to, std::uint64_t bytes);
   bool may_publish(CacheParts& parts, const By& by);
   Chunks::Claim find(const Chunks& chunks, std::uint32_t number) const;
@@ -190,6 +193,8 @@ class LargeFile {
   std::atomic<Advice> advice_{Advice::none};
   std::atomic<std::uint64_t> next_{0}, ahead_end_{0}, window_{0};
   std::atomic<std::uint64_t> wanted_block_{0};  // to come as a whole, plus one; 0: none
+  enum class KernelPages : std::uint8_t { unknown, none, kept };
+  std::atomic<KernelPages> kernel_pages_{KernelPages::unknown};
   FileKey key_;
   FileStat stat_{};
   char path_[PATH_MAX] = {};

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "cache/base/readahead.h"
 #include "cache/base/whole_read.h"
 
 namespace cube::cache {
@@ -11,20 +12,11 @@ using base::Counter;
 
 namespace {
 
-// The kernel asks FUSE and NFS for that much at a time, and for the next part when the one before is there.
-constexpr std::uint64_t k_one_readahead = 128 << 10;
-
-// Asks for all parts of a large file at once, for such a file costs a second look that the plain reader does not pay
-// (RecordFill::wants_second_look). Waits for none of them, and an error shows itself in the read that follows.
-// A file without pages in the kernel (FUSE with direct I/O) is told by its shared mapping, which is refused: its reads would
-// come twice. A file on a block device (major is not 0) needs no more than the kernel does.
+// A file of several parts costs a second look that the plain reader does not pay (RecordFill::wants_second_look).
+// A file on a block device (major is not 0) needs no more than the kernel does.
 void ask_for_all(int fd, const FileStat& stat) {
-  if (stat.size <= k_one_readahead || stat.device_major != 0) return;
-  const long page = sys::mmap(nullptr, 1, PROT_READ, MAP_SHARED, fd, 0);
-  if (sys::failed(page)) return;
-  sys::munmap(reinterpret_cast<void*>(page), 1);
-  for (std::uint64_t at = 0; at < stat.size; at += k_one_readahead)
-    sys::raw(SYS_readahead, fd, static_cast<long>(at), static_cast<long>(k_one_readahead));
+  if (stat.size <= base::k_one_readahead || stat.device_major != 0) return;
+  if (base::keeps_pages(fd)) base::ask_for_pages(fd, 0, stat.size);
 }
 
 void count(base::Stats* stats, Counter counter, std::uint64_t n = 1) {

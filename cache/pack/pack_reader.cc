@@ -11,6 +11,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/high_fd.h"
+#include "cache/base/readahead.h"
 #include "cache/pack/pack_io.h"
 
 namespace cube::cache {
@@ -43,7 +44,7 @@ std::unique_ptr<PackReader> PackReader::open(const std::string& file, std::strin
   if (pack->read_frame(what)) {
     // Without pages there is nothing that two mappings could share.
     const int number = pack->fd_.load(std::memory_order_relaxed);
-    pack->keeps_pages_ = static_cast<bool>(base::Mapping::shared(number, 0, k_page, PROT_READ));
+    pack->keeps_pages_ = base::keeps_pages(number);
     return pack;
   }
   why = file + " " + what;
@@ -138,11 +139,7 @@ bool PackReader::read_frame(std::string& why) {
 }
 
 void PackReader::will_need(std::uint64_t at, std::uint64_t n) const {
-  // The number of bytes that the kernel takes in one call depends on the mount; hardly any takes less.
-  constexpr std::uint64_t k_one_readahead = 128 << 10;
-  const int fd = fd_.load(std::memory_order_relaxed);
-  for (std::uint64_t done = 0; done < n; done += k_one_readahead)
-    base::sys::raw(SYS_readahead, fd, static_cast<long>(at + done), static_cast<long>(std::min(k_one_readahead, n - done)));
+  base::ask_for_pages(fd_.load(std::memory_order_relaxed), at, n);
 }
 
 void PackReader::will_need_index() const {

@@ -105,6 +105,18 @@ said["wanted"] = wanted
         # Two pages for each read, and what the kernel reads ahead of them where it keeps pages.
         self.assertLessEqual(said["asked"], 11 * (8192 if self.direct else 256 << 10))
 
+    def test_long_reads_ask_the_mount_for_their_bytes_and_no_more(self):
+        said = self.run_job("""
+file = os.open(path, os.O_RDONLY)
+before = asked()
+places = [block << 20 for block in range(19, 1, -3)]
+said["bytes"] = [digest(os.pread(file, 1 << 20, at)) for at in places]
+said["asked"] = asked() - before
+said["places"] = places
+""")
+        self.assertEqual(said["bytes"], [hashlib.blake2b(DATA[at:at + (1 << 20)]).hexdigest() for at in said["places"]])
+        self.assertEqual(said["asked"], len(said["places"]) << 20)
+
     def test_read_across_the_end_leaves_the_offset_there(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)
