@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -41,16 +42,28 @@ bool parse_segment(std::string_view name, std::uint32_t& number) {
 
 bool try_lock(int fd, int operation) { return !sys::failed(sys::raw(SYS_flock, fd, operation | LOCK_NB)); }
 
-DiskDirectory::Path DiskDirectory::path_of(const char* name) const {
+// Not by fmt, which takes 2 KB of the stack: a signal handler reads by these.
+DiskDirectory::Path DiskDirectory::path_below(std::string_view name) const {
   Path path;
-  *fmt::format_to_n(path.text, sizeof path.text - 1, "{}/{}", path_, name).out = '\0';
+  const std::size_t head = std::min(path_.size(), k_longest), tail = std::min(name.size(), sizeof path.text - head - 2);
+  std::memcpy(path.text, path_.data(), head);
+  path.text[head] = '/';
+  std::memcpy(path.text + head + 1, name.data(), tail);
+  path.text[head + 1 + tail] = '\0';
   return path;
 }
 
+DiskDirectory::Path DiskDirectory::path_of(const char* name) const { return path_below(name); }
+
 DiskDirectory::Path DiskDirectory::path_of_segment(std::uint32_t number) const {
-  Path path;
-  *fmt::format_to_n(path.text, sizeof path.text - 1, "{}/{}{:08}", path_, k_prefix, number).out = '\0';
-  return path;
+  char digits[10];  // of any number
+  const auto n = static_cast<std::size_t>(std::to_chars(digits, std::end(digits), number).ptr - digits);
+  char name[k_prefix.size() + sizeof digits];
+  const std::size_t zeros = n < k_digits ? k_digits - n : 0;
+  std::memcpy(name, k_prefix.data(), k_prefix.size());
+  std::memset(name + k_prefix.size(), '0', zeros);
+  std::memcpy(name + k_prefix.size() + zeros, digits, n);
+  return path_below({name, k_prefix.size() + zeros + n});
 }
 
 base::Result<base::UniqueFd> DiskDirectory::open_segment(std::uint32_t number, int flags) const {

@@ -66,6 +66,7 @@ class DiskDirectory {
   base::Result<void> check_version(bool is_read_only, std::string& why) const;
 
  private:
+  Path path_below(std::string_view name) const;
   base::Result<void> name_it(const std::string& parent, const std::string& name, std::string& why);
   base::Result<void> find_it(std::string& why);
   std::string path_;

@@ -1,0 +1,60 @@
+// The names below the disk tier's directory, and what it takes to make one.
+#include "cache/tier/disk/disk_directory.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "tests/support/sanitizers.h"
+#include "tests/support/temp_dir.h"
+
+namespace cube::cache {
+namespace {
+
+struct DiskDirectoryTest : testing::Test {
+  tests::TempDir dir;
+  std::string why;
+  base::Result<DiskDirectory> directory = DiskDirectory::open(dir.path(), "names", false, why);
+  void SetUp() override { ASSERT_TRUE(directory) << why; }
+};
+
+// How much of its stack a thread uses in which `body` runs.
+std::size_t stack_used_by(void* (*body)(void*), void* of) {
+  constexpr std::byte k_untouched{0xa5};
+  alignas(4096) static std::byte stack[256 << 10];
+  std::fill(std::begin(stack), std::end(stack), k_untouched);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstack(&attributes, stack, sizeof stack);
+  pthread_t thread{};
+  EXPECT_EQ(pthread_create(&thread, &attributes, body, of), 0);
+  EXPECT_EQ(pthread_join(thread, nullptr), 0);
+  pthread_attr_destroy(&attributes);
+  const auto* const touched = std::find_if(std::begin(stack), std::end(stack), [](std::byte b) { return b != k_untouched; });
+  return static_cast<std::size_t>(std::end(stack) - touched);
+}
+
+TEST_F(DiskDirectoryTest, NamesOfSegmentFilesHaveEightDigitsAtLeast) {
+  const std::string below = directory->path() + "/";
+  EXPECT_EQ(directory->path_of("index").text, below + "index");
+  EXPECT_EQ(directory->path_of_segment(7).text, below + "segment-00000007");
+  EXPECT_EQ(directory->path_of_segment(12'345'678).text, below + "segment-12345678");
+  EXPECT_EQ(directory->path_of_segment(UINT32_MAX).text, below + "segment-4294967295");
+}
+
+// A signal handler reads from the disk, and the least stack that it may have is 8 KB on some processors.
+TEST_F(DiskDirectoryTest, NameOfASegmentFileTakesLittleMoreStackThanItsBytes) {
+  if (tests::k_asan || tests::k_tsan) GTEST_SKIP() << "a sanitizer's frames are larger";
+  const std::size_t least = stack_used_by([](void*) -> void* { return nullptr; }, nullptr);
+  const auto make_name = [](void* of) -> void* {
+    const auto path = static_cast<DiskDirectory*>(of)->path_of_segment(7);
+    return path.text[0] == '/' ? of : nullptr;
+  };
+  EXPECT_LE(stack_used_by(make_name, &*directory), least + sizeof(DiskDirectory::Path) + 768);
+}
+
+}  // namespace
+}  // namespace cube::cache
