@@ -16,6 +16,7 @@ void Changes::content_changed(std::string_view key, const FileStat* stat) {
   if (!key.empty()) parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   // The epoch first: a fetch that has read the old bytes and publishes them now sees that it must not.
   if (stat != nullptr) writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
+  parts_.region.header().file_changes.fetch_add(1, std::memory_order_seq_cst);
   look_after_telling();
   std::size_t marked = key.empty() ? 0 : parts_.ram.mark_stale(key);
   if (stat != nullptr) marked += parts_.ram.mark_stale_inode(*stat);
@@ -25,8 +26,14 @@ void Changes::content_changed(std::string_view key, const FileStat* stat) {
   for (Tier* const tier : parts_.tiers) tier->content_changed(key, stat);
 }
 
+void Changes::entries_changed(const FileStat& directory) {
+  // Its own stat has changed, too. By its inode, whatever path its records have.
+  content_changed({}, &directory);
+}
+
 void Changes::tree_changed(std::string_view directory) {
   parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
+  parts_.region.header().tree_changes.fetch_add(1, std::memory_order_seq_cst);
   look_after_telling();
   if (!is_empty()) parts_.stats().count(base::Counter::stale_marked, parts_.ram.mark_stale_tree(directory));
   for (Tier* const tier : parts_.tiers) tier->tree_changed();

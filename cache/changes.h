@@ -14,6 +14,8 @@ class Changes {
 
   // The file was changed, by this path (absolute) and of this identity (if known).
   void content_changed(std::string_view key, const FileStat* stat);
+  // A name was made in this directory, or taken away.
+  void entries_changed(const FileStat& directory);
   // All below a directory that was renamed, or reached by a link that was.
   void tree_changed(std::string_view directory);
   // From the opening for writing to the last close: nobody on the node caches the file.

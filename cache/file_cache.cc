@@ -68,7 +68,7 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
 }
 
 FileCache::FileCache(Region& region, const base::Config& config)
-    : parts_(region, config), changes_(parts_), ahead_(parts_), large_(parts_) {}
+    : parts_(region, config), changes_(parts_), ahead_(parts_), large_(parts_), names_(region, parts_.ram, config) {}
 
 Pin FileCache::find(const OpenRequest& request) {
   Pin pin = parts_.ram.find(request.key, base::hash_path(request.key));
@@ -91,6 +91,11 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
     return outcome;
   }
   outcome.pin.release();
+  if (names_.look(request.key) == MountNames::Says::absent) {
+    stats.count(Counter::bypassed_error);
+    outcome.error = ENOENT;
+    return outcome;
+  }
   // A signal handler that opens a file must neither wait nor fetch.
   if (FetchScope::is_open()) return DemandOpen(parts_, request).open_uncached(Counter::bypassed_busy);
   outcome = DemandOpen(parts_, request).open(hash);

@@ -12,6 +12,7 @@
 #include "cache/fetch_ahead.h"
 #include "cache/fill/open_request.h"
 #include "cache/large_files.h"
+#include "cache/names/mount_names.h"
 #include "cache/tier/tier_writer.h"
 
 namespace cube::cache {
@@ -20,7 +21,11 @@ class FileCache {
  public:
   static base::Result<FileCache*> attach(const base::Config& config, const base::ProcessId& job, bool create, std::string& why);
   // Before anybody opens anything. Until then, and with null, there are only mounts.
-  void use_origins(const Origins* origins) { parts_.freshness.use_origins(origins); }
+  void use_origins(const Origins* origins) {
+    parts_.freshness.use_origins(origins);
+    // The kernel's listings lack what packs have.
+    if (parts_.freshness.origins() != nullptr) names_.switch_off();
+  }
 
   OpenOutcome open(const OpenRequest& request);
   // A record that is there and fresh, for stat and access. No fetch.
@@ -31,6 +36,8 @@ class FileCache {
   Changes& changes() { return changes_; }
   FetchAhead& ahead() { return ahead_; }
   LargeFiles& large() { return large_; }
+  MountNames& names() { return names_; }
+  const MountNames& names() const { return names_; }
   const Tiers& tiers() const { return parts_.tiers; }
   // For a cache that has tiers.
   TierWriter tier_writer() { return {parts_.ram, parts_.tiers, parts_.rules.block}; }
@@ -58,6 +65,7 @@ class FileCache {
   Changes changes_;
   FetchAhead ahead_;
   LargeFiles large_;
+  MountNames names_;
 };
 
 }  // namespace cube::cache

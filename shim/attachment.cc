@@ -106,20 +106,32 @@ bool has_failed() { return g_attachment.load(std::memory_order_acquire) == Attac
 
 bool may_have_cached() { return attached_cache() != nullptr || g_parents_devices[0] != 0; }
 
+namespace {
+
+bool looks_through_names() {
+  constexpr std::uint32_t k_many = 32;
+  return process::config().names && g_looks.load(std::memory_order_relaxed) > k_many;
+}
+
+}  // namespace
+
 bool may_have_cache_to_look_at() {
   if (attached_cache() != nullptr || process::has_list()) return true;
   if (g_attachment.load(std::memory_order_relaxed) != Attachment::none) return false;
   // Not for a command that looks at a file or two, and not at each look where there is no region.
   constexpr std::uint32_t k_few = 8;
   constexpr std::uint64_t k_pause_ns = 1'000'000'000;
-  if (g_looks.fetch_add(1, std::memory_order_relaxed) < k_few) return false;
+  const std::uint32_t looks = g_looks.fetch_add(1, std::memory_order_relaxed);
+  if (looks < k_few) return false;
+  if (looks_through_names()) return true;
   const std::uint64_t now = base::coarse_monotonic_ns();
   std::uint64_t due = g_next_look_ns.load(std::memory_order_relaxed);
   return now >= due && g_next_look_ns.compare_exchange_strong(due, now + k_pause_ns, std::memory_order_relaxed);
 }
 
 cache::FileCache* cache_to_look_at() {
-  cache::FileCache* const looked_at = process::has_list() ? cache() : existing_cache();
+  // A program that looks at so many names is worth a region.
+  cache::FileCache* const looked_at = process::has_list() || looks_through_names() ? cache() : existing_cache();
   if (looked_at != nullptr) background::offer(*looked_at);
   return looked_at;
 }

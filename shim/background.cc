@@ -6,6 +6,7 @@
 #include "cache/base/signal_frame.h"
 #include "prefetch/block_reader.h"
 #include "prefetch/disk_flusher.h"
+#include "prefetch/names_scout.h"
 #include "prefetch/sidecar.h"
 #include "prefetch/threads/background_thread.h"
 #include "shim/attachment.h"
@@ -27,6 +28,16 @@ constinit std::atomic<prefetch::BlockReader*> g_block_reader{nullptr};
 constinit std::atomic<bool> g_block_reader_is_tried{false};
 constinit prefetch::BlockReader* g_former_block_reader = nullptr;
 
+// The threads that gather names: as above.
+constinit std::atomic<prefetch::NamesScout*> g_scout{nullptr};
+constinit std::atomic<bool> g_scout_is_tried{false};
+constinit prefetch::NamesScout* g_former_scout = nullptr;
+
+void keep_reachable(prefetch::NamesScout* scout) {
+  scout->former = g_former_scout;
+  g_former_scout = scout;
+}
+
 void keep_reachable(prefetch::BlockReader* reader) {
   reader->former = g_former_block_reader;
   g_former_block_reader = reader;
@@ -39,6 +50,15 @@ void end_block_reader() {
   const KeepErrno keep;
   reader->stop(k_patience_ms);
   keep_reachable(reader);
+}
+
+void end_scout() {
+  constexpr unsigned k_patience_ms = 15;
+  prefetch::NamesScout* const scout = g_scout.exchange(nullptr, std::memory_order_acq_rel);
+  if (scout == nullptr) return;
+  const KeepErrno keep;
+  scout->stop(k_patience_ms);
+  keep_reachable(scout);
 }
 
 void keep_sidecar_reachable() {
@@ -66,8 +86,10 @@ namespace {
 // Ends it, if there is one, and lets it be in `next` state. Whether there was one.
 bool end(State next) {
   // Nobody makes them anew before the state is none again.
-  const bool had_reader = g_block_reader_is_tried.exchange(true, std::memory_order_acq_rel);
+  const bool had_scout = g_scout_is_tried.exchange(true, std::memory_order_acq_rel);
+  const bool had_reader = g_block_reader_is_tried.exchange(true, std::memory_order_acq_rel) || had_scout;
   end_block_reader();
+  end_scout();
   auto running = State::running;
   if (!g_state.compare_exchange_strong(running, next, std::memory_order_acq_rel)) {
     auto none = State::none;
@@ -93,8 +115,9 @@ bool pause() {
 
 void resume() {
   auto busy = State::busy;
-  if (g_state.compare_exchange_strong(busy, State::none, std::memory_order_acq_rel))
-    g_block_reader_is_tried.store(false, std::memory_order_release);
+  if (!g_state.compare_exchange_strong(busy, State::none, std::memory_order_acq_rel)) return;
+  g_block_reader_is_tried.store(false, std::memory_order_release);
+  g_scout_is_tried.store(false, std::memory_order_release);
 }
 
 void offer_slow(cache::FileCache& cache) {
@@ -128,6 +151,23 @@ void offer_to_read_ahead(cache::FileCache& cache) {
   const KeepErrno keep;
   g_block_reader.store(process::config().prefetch ? prefetch::BlockReader::start(cache, number_of) : nullptr,
                        std::memory_order_release);
+}
+
+static prefetch::NamesScout* scout(cache::FileCache& cache) {
+  if (auto* const running = g_scout.load(std::memory_order_acquire); running != nullptr) return running;
+  const BlockSignals block;
+  if (g_scout_is_tried.load(std::memory_order_relaxed) || base::may_be_in_handler() || !process::config().prefetch)
+    return nullptr;
+  if (g_state.load(std::memory_order_acquire) == State::over) return nullptr;
+  if (g_scout_is_tried.exchange(true, std::memory_order_acq_rel)) return nullptr;
+  const KeepErrno keep;
+  auto* const started = prefetch::NamesScout::start(cache);
+  g_scout.store(started, std::memory_order_release);
+  return started;
+}
+
+void gather_names(cache::FileCache& cache, std::string_view directory) {
+  if (auto* const running = scout(cache); running != nullptr) running->submit(directory);
 }
 
 bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range) {
@@ -164,12 +204,14 @@ void become_child() {
     reader->forget();
     keep_reachable(reader);
   }
+  if (auto* const scout = g_scout.exchange(nullptr, std::memory_order_relaxed); scout != nullptr) keep_reachable(scout);
   // Its users among them: a thread of the parent may be at a file.
   cache::LargeFile::forget_users();
   prefetch::forget_background_threads();
   if (g_state.load(std::memory_order_relaxed) == State::over) return;
   g_state.store(State::none, std::memory_order_relaxed);
   g_block_reader_is_tried.store(false, std::memory_order_relaxed);
+  g_scout_is_tried.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace cube::shim::background

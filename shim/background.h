@@ -1,6 +1,8 @@
 // The threads of this process that work beside the program: they prefetch, and write to the disk. Thread safety: all of it.
 #pragma once
 
+#include <string_view>
+
 #include "shim/process.h"
 
 namespace cube::shim::background {
@@ -22,6 +24,8 @@ inline void offer(cache::FileCache& cache) {
 }
 // The same for the threads that read large files ahead: such a file has been opened.
 void offer_to_read_ahead(cache::FileCache& cache);
+// A program asks for one name after the other in this directory.
+void gather_names(cache::FileCache& cache, std::string_view directory);
 // False: there are none, or they have too much to do.
 bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
 bool may_keep_mapped();

@@ -1,5 +1,5 @@
 // Each row says what its fd number is: the kernel's own, a served file, a file being written, a directory that may lead to a
-// prefix, a served directory, or a large file. A row is one 64-bit word:
+// prefix, a served directory, a large file, or a directory whose listing is in memory. A row is one 64-bit word:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: A row holds one reference on its OpenFile. A row is cleared before its number is closed. It is set only after
 // the kernel has given us the number. BUSY means that somebody is changing what the number is, and everybody else waits.
@@ -13,7 +13,16 @@
 
 namespace cube::shim {
 
-enum class RowKind : std::uint8_t { none = 0, served = 1, busy = 2, writer = 3, directory = 4, served_directory = 5, large = 6 };
+enum class RowKind : std::uint8_t {
+  none = 0,
+  served = 1,
+  busy = 2,
+  writer = 3,
+  directory = 4,
+  served_directory = 5,
+  large = 6,
+  listed_directory = 7
+};
 
 // The kernel has the file of such a number, too: a copy of the number is as good.
 inline bool is_of_kernel(RowKind kind) {

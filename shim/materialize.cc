@@ -12,6 +12,7 @@
 #include "cache/base/proc_fd_name.h"
 #include "cache/report/notes.h"
 #include "shim/attachment.h"
+#include "shim/calls/listed_directory.h"
 #include "shim/process.h"
 
 namespace cube::shim {
@@ -243,7 +244,13 @@ void follow_origin(int from, int copy) {
   g_fds.unlock(copy, row);
 }
 
-int materialize_slow(int fd, const char* call) { return materialize_accepting(fd, Accept::same_content, call); }
+int materialize_slow(int fd, const char* call) {
+  if (g_fds.kind(fd) == RowKind::listed_directory) {
+    listed_directory::become_real(fd);
+    return 0;
+  }
+  return materialize_accepting(fd, Accept::same_content, call);
+}
 
 namespace {
 

@@ -143,6 +143,17 @@ struct Parse {
     return choose(text, k_choices, value);
   }
   static bool Seconds(std::string_view text, std::uint64_t& value) { return parse_number(text, value) && value <= UINT32_MAX; }
+  static bool NamesTtl(std::string_view text, base::NamesTtl& value) {
+    using Kind = base::NamesTtl::Kind;
+    static constexpr Choice<Kind> k_choices[] = {{"auto", Kind::automatic}, {"job", Kind::job}};
+    base::NamesTtl parsed;
+    if (!choose(text, k_choices, parsed.kind)) {
+      parsed.kind = Kind::seconds;
+      if (!parse_number(text, parsed.seconds) || parsed.seconds > UINT32_MAX) return false;
+    }
+    value = parsed;
+    return true;
+  }
   static bool Depth(std::string_view text, unsigned& value) {
     std::uint64_t parsed = 0;
     if (!parse_number(text, parsed) || parsed < 1 || parsed > 256) return false;

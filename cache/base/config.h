@@ -28,6 +28,13 @@ struct Consistency {
   std::uint64_t ttl_seconds = 0;
 };
 
+// How long names hold: by their age, for the whole job, or so many seconds.
+struct NamesTtl {
+  enum class Kind { automatic, job, seconds };
+  Kind kind = Kind::automatic;
+  std::uint64_t seconds = 0;
+};
+
 enum class StatsFormat { text, json };
 enum class EngineKind { automatic, uring, threads };
 
@@ -52,6 +59,7 @@ using Consistency = base::Consistency;
 using Text = std::string;
 using StatsFormat = base::StatsFormat;
 using Seconds = std::uint64_t;
+using NamesTtl = base::NamesTtl;
 using Depth = unsigned;
 using IoEngine = EngineKind;
 using Log = LogLevel;

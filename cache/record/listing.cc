@@ -45,6 +45,27 @@ void Listing::add(std::string_view name, std::uint64_t inode, std::uint8_t type)
   std::memcpy(reinterpret_cast<char*>(entry) + k_name_at, name.data(), name.size());
 }
 
+void Listing::add_all(std::span<const std::byte> entries) {
+  std::memcpy(reinterpret_cast<std::byte*>(at(0)), entries.data(), entries.size());
+  end_ = entries.size();
+}
+
+std::int64_t Listing::offset_at(std::uint64_t position) {
+  std::int64_t offset = 0;
+  for (std::uint64_t here = 0; here < position && here < end_; here += at(here)->d_reclen) offset = at(here)->d_off;
+  return offset;
+}
+
+std::optional<std::uint64_t> Listing::position_of(std::int64_t offset) {
+  if (offset == 0) return 0;
+  for (std::uint64_t here = 0; here < end_;) {
+    const bool is_it = at(here)->d_off == offset;
+    here += at(here)->d_reclen;
+    if (is_it) return here;
+  }
+  return std::nullopt;
+}
+
 std::uint64_t Listing::round_up(std::uint64_t position) {
   std::uint64_t here = 0;
   while (here < position && here < end_) here += at(here)->d_reclen;

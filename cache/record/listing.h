@@ -9,6 +9,8 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string_view>
 
 #include "cache/base/result.h"
@@ -27,6 +29,8 @@ class Listing {
   void release();
   // There must be room for it. `type`: as dirent has it (DT_REG ...).
   void add(std::string_view name, std::uint64_t inode, std::uint8_t type);
+  // To an empty one: entries as the kernel gave them, with the offsets of their origin.
+  void add_all(std::span<const std::byte> entries);
 
   const FileStat& stat() const { return stat_; }
   // Absolute, no link in it below the prefix, a zero behind it.
@@ -40,6 +44,10 @@ class Listing {
   }
   // The first position that is not before this one.
   std::uint64_t round_up(std::uint64_t position);
+  // The d_off of the entry that ends at this position, as telldir gives it; 0 at the begin.
+  std::int64_t offset_at(std::uint64_t position);
+  // The position behind the entry of this d_off. Nothing: there is no such entry.
+  std::optional<std::uint64_t> position_of(std::int64_t offset);
   // The end of the last whole entry that fits into `n` bytes from there on.
   std::uint64_t end_of(std::uint64_t position, std::size_t n);
 

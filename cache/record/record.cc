@@ -64,7 +64,7 @@ void write_record_head(std::byte* start, const RecordPlan& plan, const RecordCon
 }
 
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content) {
-  const std::uint64_t size = content.stat.size;
+  const std::uint64_t size = content.data_size.value_or(content.stat.size);
   std::memset(segment + plan.data + size, 0, plan.end - plan.data - size);
   const std::uint64_t hash = content.data_hash ? *content.data_hash : base::hash_bytes(segment + plan.data, size);
   write_record_head(segment + plan.start, plan, content, {.size = size, .hash = hash});

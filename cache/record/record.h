@@ -102,12 +102,13 @@ struct RecordContent {
   bool prefetched = false;
   bool from_disk = false;
   OriginId origin = k_mounts;
+  std::optional<std::uint64_t> data_size = {};  // bytes; else that of the stat
   std::optional<std::uint64_t> data_hash = {};  // where the data has been checked by it; else it is made
   std::uint64_t fetched_ns = 0;                 // wall clock: when the fetch began
   std::uint64_t verified_ns = 0;                // base::boot_ns
   std::uint32_t views = 0;                      // besides that of who publishes it
 };
-// The data of a file, stat.size bytes, is already in its place. `plan` is what plan_record gave.
+// The data, of a file stat.size bytes, is already in its place. `plan` is what plan_record gave.
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);
 // The header, the path and the zeros up to the data alone, at the record's start, for data that is never in memory as a whole.
 struct RecordData {

@@ -16,7 +16,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 16;
+inline constexpr std::uint32_t k_layout_version = 17;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -86,6 +86,10 @@ struct RegionHeader {
   std::atomic<std::uint64_t> devices[8];     // of cached files, plus one; when all are taken, any device counts as known
   std::atomic<std::uint32_t> index_full;  // k_for_good: the last table is; else until when no memory is asked for, as above; or 0
   std::atomic<std::uint64_t> name_changes;  // renames, removals and the like so far
+  std::atomic<std::uint64_t> tree_changes;  // of these, such that change all below a directory
+  std::atomic<std::uint64_t> file_changes;  // changes of files and of directories' entries so far
+  std::atomic<std::uint32_t> has_names;     // 0: no directory has been read yet for its listing to be kept
+  std::atomic<std::uint64_t> names_bytes;   // that listings and stats take, dropped ones included
   std::atomic<std::uint32_t> has_fetched;   // 0: no fetch has begun yet, so there is nothing that a change matters to
   std::atomic<std::uint32_t> left_writers;  // rows in use; more than there are, where a process ended in between
   std::atomic<std::uint32_t> left_order;    // the number of the newest of these rows

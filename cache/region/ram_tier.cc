@@ -42,31 +42,34 @@ bool RamTier::is_within_region(const Record& record) const {
 }
 
 template <typename Accept>
-Pin RamTier::find_if(std::string_view path, std::uint64_t hash, Accept&& accept) const {
+Pin RamTier::find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const {
   Pin found;
   index_.visit(hash, [&](const RecordPlace& place) {
     std::atomic<std::uint32_t>* counter = nullptr;
     const Record* const record = pin(place, counter);
     if (record == nullptr) return false;
     Pin candidate(counter, record);
-    if (record->kind != RecordKind::file || record->path() != path || record->is_stale() || !accept(*record)) return false;
+    if (record->kind != kind || record->path() != path || record->is_stale() || !accept(*record)) return false;
     found = std::move(candidate);
     return true;
   });
   return found;
 }
 
-Pin RamTier::find(std::string_view path, std::uint64_t hash) const {
-  return find_if(path, hash, [view = region_->own_view()](const Record& record) { return record.is_seen_by(view); });
+Pin RamTier::find(std::string_view path, std::uint64_t hash) const { return find_of_kind(RecordKind::file, path, hash); }
+
+Pin RamTier::find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const {
+  return find_if(kind, path, hash, [view = region_->own_view()](const Record& record) { return record.is_seen_by(view); });
 }
 
 Pin RamTier::find_of_others(std::string_view path, std::uint64_t hash) const {
-  return find_if(path, hash, [view = region_->own_view()](const Record& record) { return !record.is_seen_by(view); });
+  return find_if(RecordKind::file, path, hash,
+                 [view = region_->own_view()](const Record& record) { return !record.is_seen_by(view); });
 }
 
 Pin RamTier::adopt(const RecordContent& found, std::uint64_t hash) {
   const std::uint32_t view = region_->own_view();
-  Pin pin = find_if(found.path, hash, [&](const Record& record) {
+  Pin pin = find_if(RecordKind::file, found.path, hash, [&](const Record& record) {
     return !record.is_seen_by(view) && record.is_physical() == found.physical && record.stat.looks_like(found.stat);
   });
   if (!pin) return pin;

@@ -111,6 +111,8 @@ class RamTier {
   // find: a record that this process's view has found by this path. find_of_others: one that only other views have found.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
+  // The same as find, of another kind.
+  Pin find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const;
   // Takes the record of another view for ours, too: we have just found the very same file by the same path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
 
@@ -191,7 +193,7 @@ class RamTier {
 
  private:
   template <typename Accept>
-  Pin find_if(std::string_view path, std::uint64_t hash, Accept&& accept) const;
+  Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
   // A claim on what lies there, if it is a record, and one that ends within the region.
   const Record* pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const;
   template <typename Wanted>

@@ -67,7 +67,8 @@ int TierWriter::write(std::uint32_t segment) {
   const bool grows = is_ring || word_of(row).state == SegmentState::open;
   std::vector<std::uint64_t> offsets, written;
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
-    if (record.is_stale() || record.is_from_disk()) return;
+    // Listings and stats are of no use to a later job.
+    if (record.kind != RecordKind::file || record.is_stale() || record.is_from_disk()) return;
     if (grows) written.push_back(offset);
     if (!std::binary_search(note.written.begin(), note.written.end(), offset)) offsets.push_back(offset);
   });

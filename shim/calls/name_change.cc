@@ -25,7 +25,7 @@ bool has_lost(const Passage& before, const cache::FileStat& after) {
 
 }  // namespace
 
-NameChange::NameChange(int dir, const char* path, Of of) : of_(of), dir_(dir) {
+NameChange::NameChange(int dir, const char* path, Of of) : of_(of), name_(of == Of::name ? path : nullptr), dir_(dir) {
   if (!process::is_active()) return;
   materialize_named(path, dir);
   // The file of the fd itself.
@@ -73,12 +73,32 @@ bool NameChange::changes_tree(const Passage& before) const {
   return before.is_known && (!after || has_lost(before, *after));
 }
 
+// By the inode of the directory: whatever path leads there, its listing is dropped.
+void NameChange::note_entry(int dir, const char* path) {
+  if (!process::is_active() || !path_filter::is_readable_pointer(path)) return;
+  const KeepErrno keep;
+  auto* const cache = process::owns_table() ? attachment::existing_cache() : attachment::attached_cache();
+  if (cache == nullptr || !cache->names().are_any()) return;
+  std::string_view text(path, strnlen(path, PATH_MAX));
+  while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
+  const std::size_t slash = text.rfind('/');
+  base::Aside above;
+  if (!above || text.size() == PATH_MAX) return;
+  const std::string_view directory = slash == std::string_view::npos ? "." : slash == 0 ? "/" : text.substr(0, slash);
+  std::memcpy(above.data(), directory.data(), directory.size());
+  above.data()[directory.size()] = '\0';
+  // Its number and its device alone are wanted, which the kernel knows.
+  const auto stat = cache::stat_path(dir, above.data(), AT_STATX_DONT_SYNC);
+  if (stat && cache->changes().knows_device(stat->device())) cache->changes().entries_changed(*stat);
+}
+
 void NameChange::commit(const Passage& before) {
   path_filter::forget_found_directories();
   if (was_empty_) return commit_of_unlooked();
   auto* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;
+  if (name_ != nullptr) note_entry(dir_, name_);
   if (by_fd_) note_changed(dir_, before);
   if (!prefix_.empty()) cache->changes().tree_changed(prefix_);
   if (followed_ != nullptr) {
@@ -128,6 +148,8 @@ void note_changed(int fd, const Passage& before) {
   char path[PATH_MAX];
   const bool is_known = cache->changes().knows_device(stat->device());
   if (stat->is_regular() && is_known) cache->changes().content_changed(path_of_fd(fd, path), &*stat);
+  // The stat of a directory is in its listing.
+  if (!stat->is_regular() && is_known) cache->changes().content_changed({}, &*stat);
   if (!before.is_known || (stat->mode & S_IFMT) != S_IFDIR || !has_lost(before, *stat)) return;
   // Mounts that prefixes lie on may be below a directory of another device.
   const std::string_view directory = path_of_fd(fd, path);

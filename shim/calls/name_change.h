@@ -31,6 +31,8 @@ class NameChange {
   static constexpr Of file_by(bool follows_links) { return follows_links ? Of::file : Of::file_or_link; }
   NameChange(int dir, const char* path, Of of = Of::name);
   void commit(const Passage& before = {});
+  // A name was made, or taken away, where there was nothing that is cached: its directory has other entries.
+  static void note_entry(int dir, const char* path);
 
  private:
   bool take_real_path(int dir, const char* path);
@@ -42,6 +44,7 @@ class NameChange {
   bool covered_ = false;
   bool by_fd_ = false;              // AT_EMPTY_PATH
   const char* followed_ = nullptr;  // the path, where the call follows a link at its end
+  const char* name_ = nullptr;      // the path, where an entry of a directory changes
   std::string_view prefix_;         // that the path is, or lies above
   int dir_ = AT_FDCWD;
   std::optional<cache::FileStat> before_;

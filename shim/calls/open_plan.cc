@@ -4,6 +4,7 @@
 #include "shim/background.h"
 #include "shim/calls/large_reads.h"
 #include "shim/calls/listings.h"
+#include "shim/calls/name_change.h"
 #include "shim/calls/names.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/opened_writers.h"
@@ -138,6 +139,8 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   const std::uint64_t fetched_bytes = outcome.was_fetched && outcome.pin ? outcome.pin->data_size : 0;
   const bool was_fetched = outcome.was_fetched;
   serve(std::move(outcome));
+  if (result_ == -ENOENT && cache.names().note_miss(path_.key()))
+    background::gather_names(cache, path_.key().substr(0, path_.key().rfind('/')));
   if (names_ != nullptr && result_ == -EISDIR) open_directory();
   // A file that cannot be opened by its whole path may be by the program's own name, or fails with its own error.
   const bool is_kernels = names_ == nullptr || (result_ == -ENOENT && !served_directory::is_below(dir_, program_path_));
@@ -277,8 +280,19 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   return true;
 }
 
+// Has the open made a name? If the listing of the directory had it, it was there before.
+void OpenPlan::note_new_name() {
+  constexpr int k_nameless = O_TMPFILE & ~O_DIRECTORY;
+  if ((flags_ & O_CREAT) == 0 || (flags_ & k_nameless) != 0) return;
+  const bool has_key = follow_ == Follow::writer;
+  const auto* const cache = attachment::attached_cache();
+  if (has_key && cache != nullptr && cache->names().was_listed(path_.key())) return;
+  NameChange::note_entry(dir_, program_path_);
+}
+
 int OpenPlan::note(int fd) {
   if (fd < 0 || !process::is_active()) return fd;
+  note_new_name();
   if (!process::owns_table()) {
     if (follow_ == Follow::stranger) note_vforked_writer(fd);
     return fd;

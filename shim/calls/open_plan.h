@@ -55,6 +55,7 @@ class OpenPlan {
   bool prefer_limit();
   void answer(int result);
   bool may_write() const;
+  void note_new_name();
 
   // The use of libc's fd.
   enum class Follow : std::uint8_t {

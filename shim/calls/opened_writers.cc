@@ -4,6 +4,7 @@
 
 #include "shim/attachment.h"
 #include "shim/calls/c_result.h"
+#include "shim/calls/name_change.h"
 #include "shim/fd_table.h"
 #include "shim/path_filter.h"
 #include "shim/path_of_fd.h"
@@ -65,6 +66,7 @@ void note_foreign_writer(int dir, const char* path) {
   auto* const cache = is_covered_here ? attachment::cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
   cache->changes().child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
+  NameChange::note_entry(dir, path);
   char real_path[PATH_MAX];
   cache->changes().content_changed(path_of_fd(fd.get(), real_path), nullptr);
 }

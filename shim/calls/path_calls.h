@@ -7,9 +7,15 @@
 
 namespace cube::shim {
 
-// The stat of a path from its record, or of a name of our own. `no_follow`: of a link itself.
-bool stat_from_record(int dir, const char* path, bool no_follow, cache::FileStat& stat, bool with_mount = false);
-// access(F_OK or R_OK) of a file whose record is there. `mode` as of access(2).
-bool access_from_record(int dir, const char* path, int mode);
+// What memory knows of a path.
+using Known = cache::MountNames::Says;
+
+// The stat of a path from its record, from the names of a mount, or of a name of our own. `no_follow`: of a link itself.
+struct StatWish {
+  bool no_follow = false, with_mount = false;
+};
+Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::FileStat& stat, bool* may_be_read = nullptr);
+// access(F_OK or R_OK) of a file whose record is there, or of a name that is not. `mode` as of access(2).
+Known access_from_record(int dir, const char* path, int mode);
 
 }  // namespace cube::shim

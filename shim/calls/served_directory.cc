@@ -1,50 +1,15 @@
 #include "shim/calls/served_directory.h"
 
-#include <fmt/core.h>
-
 #include <cerrno>
 #include <cstring>
 
+#include "shim/calls/empty_directory.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/user_pointer.h"
 
 namespace cube::shim::served_directory {
-namespace {
 
 namespace sys = base::sys;
-
-// The number handed out last: a new one is opened through it, if it still is what it was.
-constinit std::atomic<int> g_model{-1};
-constinit std::atomic<std::uint32_t> g_made{0};
-
-// One within another, both gone at once: ".." leads nowhere either.
-long make_empty(int flags) {
-  base::Aside room;
-  if (!room) return -ENOMEM;
-  char *const outer = room.data(), *const inner = outer + PATH_MAX;
-  const auto& place = process::config().ram_dir;
-  if (place.size() + 80 > PATH_MAX) return -ENAMETOOLONG;
-  *fmt::format_to_n(outer, PATH_MAX - 1, "{}/cubeshim-empty-{}-{}", place, sys::getpid(), g_made.fetch_add(1)).out = '\0';
-  *fmt::format_to_n(inner, PATH_MAX - 1, "{}/empty", outer).out = '\0';
-  constexpr long k_mode = 0700;
-  if (const long made = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(outer), k_mode); sys::failed(made)) return made;
-  long fd = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(inner), k_mode);
-  if (!sys::failed(fd)) fd = sys::open(inner, flags);
-  sys::raw(SYS_unlinkat, AT_FDCWD, sys::arg(inner), AT_REMOVEDIR);
-  sys::raw(SYS_unlinkat, AT_FDCWD, sys::arg(outer), AT_REMOVEDIR);
-  return fd;
-}
-
-long open_number(int flags) {
-  constexpr int k_kept = O_CLOEXEC | O_NONBLOCK | O_PATH | O_NOFOLLOW | O_DIRECTORY | O_APPEND | O_SYNC;
-  flags = (flags & k_kept) | O_RDONLY;
-  const int model = g_model.load(std::memory_order_relaxed);
-  const OpenFileRef held = acquire(model);
-  const long fd = held ? sys::openat(model, ".", flags) : -EBADF;
-  return sys::failed(fd) && fd != -EMFILE && fd != -ENFILE ? make_empty(flags) : fd;
-}
-
-}  // namespace
 
 int open(const cache::Names& names, std::string_view key, int flags) {
   const bool with_names = (flags & O_PATH) == 0;
@@ -54,7 +19,7 @@ int open(const cache::Names& names, std::string_view key, int flags) {
   cache::Listing* const directory = *opened;
   expect_new_fd();
   OpenFileRef file = open_files::make();
-  const long fd = file ? open_number(flags) : -ENFILE;
+  const long fd = file ? empty_directory::open(flags) : -ENFILE;
   if (fd < 0 || !g_fds.is_within(static_cast<int>(fd))) {
     directory->release();
     if (fd < 0) return static_cast<int>(fd);
@@ -68,7 +33,6 @@ int open(const cache::Names& names, std::string_view key, int flags) {
   file->size = directory->end();
   file->flags = flags;
   g_fds.set(number, RowKind::served_directory, std::move(file), (flags & O_CLOEXEC) != 0);
-  g_model.store(number, std::memory_order_relaxed);
   return number;
 }
 

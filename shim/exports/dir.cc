@@ -6,6 +6,7 @@
 
 #include "shim/calls/c_result.h"
 #include "shim/calls/file_calls.h"
+#include "shim/calls/listed_directory.h"
 #include "shim/calls/names.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/served_directory.h"
@@ -18,6 +19,7 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 namespace served = cube::shim::served_directory;
+namespace listed = cube::shim::listed_directory;
 
 namespace {
 
@@ -27,7 +29,17 @@ using Compare = int (*)(const struct ::dirent**, const struct ::dirent**);
 // The directory of a stream, if it is a served one.
 shim::OpenFileRef served_stream(DIR* directory) {
   if (shim::process::names() == nullptr || directory == nullptr) return {};
-  return served::acquire(::dirfd(directory));
+  return served::acquire(real::dirfd(directory));
+}
+// The same of one whose listing is in memory.
+shim::OpenFileRef listed_stream(DIR* directory) {
+  return directory != nullptr && shim::process::is_active() ? listed::acquire(real::dirfd(directory)) : shim::OpenFileRef();
+}
+
+// The stream goes on at the kernel, at the same place.
+void become_real(DIR* directory, long place) {
+  // The number is that of an empty directory if the origin has lost this one.
+  if (listed::become_real(real::dirfd(directory))) real::seekdir(directory, place);
 }
 
 }  // namespace
@@ -35,29 +47,37 @@ shim::OpenFileRef served_stream(DIR* directory) {
 #define CUBE_READDIR(name)                                                                         \
   struct ::dirent* export_##name(DIR* directory) {                                                 \
     if (const shim::OpenFileRef file = served_stream(directory)) return served::next_entry(*file); \
+    if (const shim::OpenFileRef file = listed_stream(directory)) return listed::next_entry(*file); \
     return real::name(directory);                                                                  \
   }
 CUBE_READDIR(readdir)
 CUBE_READDIR(readdir64)
 
-#define CUBE_READDIR_R(name)                                                            \
-  int export_##name(DIR* directory, struct ::dirent* entry, struct ::dirent** result) { \
-    const shim::OpenFileRef file = served_stream(directory);                            \
-    if (!file) return real::name(directory, entry, result);                             \
-    if ((file->flags & O_PATH) != 0) return EBADF;                                      \
-    const struct ::dirent* const next = served::next_entry(*file);                      \
-    if (next != nullptr) std::memcpy(static_cast<void*>(entry), next, next->d_reclen);  \
-    *result = next != nullptr ? entry : nullptr;                                        \
-    return 0;                                                                           \
+#define CUBE_READDIR_R(name)                                                                               \
+  int export_##name(DIR* directory, struct ::dirent* entry, struct ::dirent** result) {                    \
+    shim::OpenFileRef file = served_stream(directory);                                                     \
+    const bool is_listed = !file;                                                                          \
+    if (is_listed) file = listed_stream(directory);                                                        \
+    if (!file) return real::name(directory, entry, result);                                                \
+    if ((file->flags & O_PATH) != 0) return EBADF;                                                         \
+    const struct ::dirent* const next = is_listed ? listed::next_entry(*file) : served::next_entry(*file); \
+    if (next != nullptr) std::memcpy(static_cast<void*>(entry), next, next->d_reclen);                     \
+    *result = next != nullptr ? entry : nullptr;                                                           \
+    return 0;                                                                                              \
   }
 CUBE_READDIR_R(readdir_r)
 CUBE_READDIR_R(readdir64_r)
 
 long export_telldir(DIR* directory) {
+  if (const shim::OpenFileRef file = listed_stream(directory)) return listed::tell(*file);
   if (const shim::OpenFileRef file = served_stream(directory)) return served::seek(*file, 0, SEEK_CUR);
   return real::telldir(directory);
 }
 void export_seekdir(DIR* directory, long position) {
+  if (const shim::OpenFileRef file = listed_stream(directory)) {
+    if (!listed::seek(*file, position)) become_real(directory, position);
+    return;
+  }
   if (const shim::OpenFileRef file = served_stream(directory)) {
     served::seek(*file, position, SEEK_SET);
     return;
@@ -65,6 +85,8 @@ void export_seekdir(DIR* directory, long position) {
   real::seekdir(directory, position);
 }
 void export_rewinddir(DIR* directory) {
+  // It shows the directory as it is now, and so does the kernel.
+  if (listed_stream(directory)) become_real(directory, 0);
   if (const shim::OpenFileRef file = served_stream(directory)) {
     served::seek(*file, 0, SEEK_SET);
     return;
@@ -188,11 +210,30 @@ int export_glob64(const char* pattern, int flags, int (*on_error)(const char*, i
   return glob_through_us(flags, found, [&](int all) { return real::glob64(pattern, all, on_error, found); });
 }
 
+int export_dirfd(DIR* directory) {
+  if (const shim::OpenFileRef file = listed_stream(directory)) become_real(directory, listed::tell(*file));
+  return real::dirfd(directory);
+}
+
+static DIR* stream_over(int fd) {
+  const shim::KeepErrno keep;
+  DIR* const directory = real::fdopendir(fd);
+  if (directory == nullptr) export_close(fd);
+  return directory;
+}
+
 DIR* export_opendir(const char* path) {
-  DIR* directory = nullptr;
+  bool is_kernels = false;
+  const int listed_fd = listed::open(path, is_kernels);
+  DIR* directory = listed_fd >= 0 ? stream_over(listed_fd) : nullptr;
+  if (directory != nullptr) return directory;
+  if (listed_fd < 0 && listed_fd != listed::k_kernels) {
+    errno = -listed_fd;
+    return nullptr;
+  }
   const int fd = shim::open_by(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, [&] {
     directory = real::opendir(path);
-    return directory != nullptr ? ::dirfd(directory) : -1;
+    return directory != nullptr ? real::dirfd(directory) : -1;
   });
   // For a name of ours there is only the number yet.
   if (directory == nullptr && fd >= 0) {
@@ -203,6 +244,6 @@ DIR* export_opendir(const char* path) {
 }
 int export_closedir(DIR* directory) {
   if (directory == nullptr || !shim::process::is_active()) return real::closedir(directory);
-  const auto held = shim::file_calls::note_close(::dirfd(directory));
+  const auto held = shim::file_calls::note_close(real::dirfd(directory));
   return real::closedir(directory);
 }

@@ -96,6 +96,7 @@ CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, NameChange::Of::file_or_link, (c
     NameChange change(from_dir, from, NameChange::file_by(follows));                               \
     const int result = real::name(__VA_ARGS__);                                                    \
     if (result == 0) change.commit();                                                              \
+    if (result == 0) NameChange::note_entry(to_dir, to);                                           \
     return result;                                                                                 \
   }
 CUBE_LINKS(link, AT_FDCWD, AT_FDCWD, false, (const char* from, const char* to), from, to)
@@ -107,7 +108,9 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
   int export_##name declaration {                                                                 \
     shim::placeholder::unpark_if(dir);                                                            \
     if (const int error = shim::names::error_of_new(dir, path); error != 0) return refuse(error); \
-    return real::name(__VA_ARGS__);                                                               \
+    const int result = real::name(__VA_ARGS__);                                                   \
+    if (result == 0) NameChange::note_entry(dir, path);                                           \
+    return result;                                                                                \
   }
 CUBE_MAKES(mkdir, AT_FDCWD, (const char* path, mode_t mode), path, mode)
 CUBE_MAKES(mkdirat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
@@ -121,11 +124,15 @@ CUBE_MAKES(__xmknodat, dir, (int version, int dir, const char* path, mode_t mode
 CUBE_MAKES(mkfifo, AT_FDCWD, (const char* path, mode_t mode), path, mode)
 CUBE_MAKES(mkfifoat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
 char* export_mkdtemp(char* pattern) {
-  if (!shim::names::is_read_only(AT_FDCWD, pattern)) return real::mkdtemp(pattern);
-  errno = EROFS;
-  return nullptr;
+  if (shim::names::is_read_only(AT_FDCWD, pattern)) {
+    errno = EROFS;
+    return nullptr;
+  }
+  char* const made = real::mkdtemp(pattern);
+  if (made != nullptr) NameChange::note_entry(AT_FDCWD, made);
+  return made;
 }
-int export_rmdir(const char* path) { return shim::names::is_read_only(AT_FDCWD, path) ? refuse() : real::rmdir(path); }
+CUBE_CHANGES_ONE(rmdir, AT_FDCWD, path, NameChange::Of::name, (const char* path), path)
 
 // All below a mount point is another tree from now on.
 CUBE_CHANGES_ONE(mount, AT_FDCWD, target, NameChange::Of::mount_point,

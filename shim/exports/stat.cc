@@ -25,14 +25,18 @@ bool is_known(int version) { return version == 0; }
 
 }  // namespace
 
-#define CUBE_STAT(name, known, dir, path, no_follow, declaration, ...)                                           \
-  int export_##name declaration {                                                                                \
-    cube::cache::FileStat found;                                                                                 \
-    if (known && !shim::is_bad_pointer(st, sizeof *st) && shim::stat_from_record(dir, path, no_follow, found)) { \
-      found.copy_to(*st);                                                                                        \
-      return 0;                                                                                                  \
-    }                                                                                                            \
-    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);                               \
+#define CUBE_STAT(name, known, dir, path, no_follow, declaration, ...)                        \
+  int export_##name declaration {                                                             \
+    cube::cache::FileStat found;                                                              \
+    if (known && !shim::is_bad_pointer(st, sizeof *st)) {                                     \
+      const auto there = shim::stat_from_record(dir, path, shim::StatWish{no_follow}, found); \
+      if (there == shim::Known::absent) return static_cast<int>(to_c(-ENOENT));               \
+      if (there == shim::Known::present) {                                                    \
+        found.copy_to(*st);                                                                   \
+        return 0;                                                                             \
+      }                                                                                       \
+    }                                                                                         \
+    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);            \
   }
 CUBE_STAT(stat, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
 CUBE_STAT(stat64, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
@@ -77,21 +81,24 @@ bool names_the_fd(int fd, const char* path, int flags, bool known, const char* c
 
 }  // namespace
 
-#define CUBE_FSTATAT(name, known, declaration, ...)                                   \
-  int export_##name declaration {                                                     \
-    if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) { \
-      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));             \
-    }                                                                                 \
-    cube::cache::FileStat found;                                                      \
-    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                        \
-    if (known && !shim::is_bad_pointer(st, sizeof *st) && flags_are_known(flags) &&   \
-        shim::stat_from_record(dir, path, no_follow, found)) {                        \
-      found.copy_to(*st);                                                             \
-      return 0;                                                                       \
-    }                                                                                 \
-    if (flags_are_known(flags) && shim::names::is_below_served(dir, path))            \
-      return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));    \
-    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);    \
+#define CUBE_FSTATAT(name, known, declaration, ...)                                           \
+  int export_##name declaration {                                                             \
+    if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {         \
+      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));                     \
+    }                                                                                         \
+    cube::cache::FileStat found;                                                              \
+    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                \
+    if (known && !shim::is_bad_pointer(st, sizeof *st) && flags_are_known(flags)) {           \
+      const auto there = shim::stat_from_record(dir, path, shim::StatWish{no_follow}, found); \
+      if (there == shim::Known::absent) return static_cast<int>(to_c(-ENOENT));               \
+      if (there == shim::Known::present) {                                                    \
+        found.copy_to(*st);                                                                   \
+        return 0;                                                                             \
+      }                                                                                       \
+    }                                                                                         \
+    if (flags_are_known(flags) && shim::names::is_below_served(dir, path))                    \
+      return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));            \
+    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);            \
   }
 CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
 CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
@@ -109,9 +116,14 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
   cube::cache::FileStat found;
   const bool known =
       cube::cache::FileStat::answers(mask) && !shim::is_bad_pointer(x, sizeof *x) && flags_are_known(flags & ~AT_STATX_DONT_SYNC);
-  if (known && shim::stat_from_record(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found, /*with_mount=*/true)) {
-    found.copy_to(*x, mask);
-    return 0;
+  if (known) {
+    const shim::StatWish wish{.no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0, .with_mount = true};
+    const auto there = shim::stat_from_record(dir, path, wish, found);
+    if (there == shim::Known::absent) return static_cast<int>(to_c(-ENOENT));
+    if (there == shim::Known::present) {
+      found.copy_to(*x, mask);
+      return 0;
+    }
   }
   // The kernel cannot say more of it, whatever else is asked for.
   if (!shim::is_bad_pointer(x, sizeof *x) && (mask & STATX__RESERVED) == 0 && statx_flags_are_known(flags) &&
@@ -125,25 +137,39 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
   return shim::names::with_error(real::statx(dir, path, flags, mask, x), dir, path, no_follow);
 }
 
+namespace {
+
+// 0 or -errno. Nothing: memory does not know it.
+std::optional<long> access_known(int dir, const char* path, int mode) {
+  switch (shim::access_from_record(dir, path, mode)) {
+    case shim::Known::present: return 0;
+    case shim::Known::absent: return -ENOENT;
+    case shim::Known::unknown: break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 int export_access(const char* path, int mode) {
-  if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
+  if (const auto known = access_known(AT_FDCWD, path, mode); known) return static_cast<int>(to_c(*known));
   CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
                  shim::names::with_error(real::access(path, mode), AT_FDCWD, path, false));
 }
 int export_eaccess(const char* path, int mode) {
-  if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
+  if (const auto known = access_known(AT_FDCWD, path, mode); known) return static_cast<int>(to_c(*known));
   CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
                  shim::names::with_error(real::eaccess(path, mode), AT_FDCWD, path, false));
 }
 int export_euidaccess(const char* path, int mode) {
-  if (shim::access_from_record(AT_FDCWD, path, mode)) return 0;
+  if (const auto known = access_known(AT_FDCWD, path, mode); known) return static_cast<int>(to_c(*known));
   CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
                  shim::names::with_error(real::euidaccess(path, mode), AT_FDCWD, path, false));
 }
 int export_faccessat(int dir, const char* path, int mode, int flags) {
   names_the_fd(dir, path, flags, /*known=*/false, "faccessat");
   const bool plain = (flags & ~AT_EACCESS) == 0;
-  if (plain && shim::access_from_record(dir, path, mode)) return 0;
+  if (const auto known = plain ? access_known(dir, path, mode) : std::nullopt; known) return static_cast<int>(to_c(*known));
   constexpr int k_known = AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
   if ((flags & ~k_known) != 0) return real::faccessat(dir, path, mode, flags);
   if (const auto answer = shim::names::access(dir, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0); answer)

@@ -235,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(Table, Freshness, testing::Combine(testing::ValuesIn(k_
 // The cells of a row as the document has them; nothing that is never cached waits for an open.
 std::string documented(const Row& row) {
   const bool is_cached = row.immutable != by_next_open;
-  const char* const words[] = {"next job", "after S", is_cached ? "next open" : "at once"};
+  const char* const words[] = {"next job", "after S", is_cached ? "next open" : "within 1 s"};
   return std::string("| `") + row.event + "` | " + words[row.immutable] + " | " + words[row.ttl] + " | " + words[row.open] +
          " |\n";
 }

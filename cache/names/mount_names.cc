@@ -1,0 +1,257 @@
+#include "cache/names/mount_names.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+#include "cache/region/fetch_scope.h"
+#include "cache/region/writers.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+constexpr std::uint64_t k_second_ns = 1'000'000'000;
+// So many looks that miss in one directory are no accident.
+constexpr std::uint64_t k_many_misses = 4;
+constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
+
+struct Split {
+  std::string_view directory, name;
+};
+// The key is not "/".
+Split split(std::string_view key) {
+  const std::size_t slash = key.rfind('/');
+  return {slash == 0 ? std::string_view("/") : key.substr(0, slash), key.substr(slash + 1)};
+}
+
+std::uint64_t bytes_of(const base::RamSize& size, const RegionLayout& layout) {
+  const std::uint64_t all = std::uint64_t{layout.segment_bytes} * layout.segment_count;
+  return std::min(size.is_percent ? all / 100 * size.value : size.value, all / 2);
+}
+
+std::uint64_t age_ns(const FileStat& stat) {
+  const FileTime& last = std::max(stat.modified, stat.changed, [](const FileTime& a, const FileTime& b) {
+    return a.seconds != b.seconds ? a.seconds < b.seconds : a.nanoseconds < b.nanoseconds;
+  });
+  const auto now = static_cast<std::int64_t>(base::wall_ns() / k_second_ns);
+  const std::int64_t age = now - std::clamp<std::int64_t>(last.seconds, 0, now);
+  return static_cast<std::uint64_t>(age) * k_second_ns;
+}
+
+bool is_within(std::uint64_t since_ns, std::uint64_t for_ns) {
+  const std::uint64_t now = base::boot_ns();
+  return now >= since_ns && now - since_ns < for_ns;
+}
+
+}  // namespace
+
+MountNames::MountNames(Region& region, RamTier& ram, const base::Config& config)
+    : region_(&region),
+      ram_(&ram),
+      flights_(region),
+      is_on_(config.names && config.mode == base::Mode::virtual_files && config.consistency.kind != base::ConsistencyKind::open),
+      ttl_(config.names_ttl),
+      most_ttl_ns_(config.consistency.kind == base::ConsistencyKind::ttl ? config.consistency.ttl_seconds * k_second_ns
+                                                                         : UINT64_MAX),
+      job_start_ns_(region.job_row(region.own_job()).started_ns),
+      most_bytes_(bytes_of(config.names_ram, region.layout())) {}
+
+Pin MountNames::directory(std::string_view key) const {
+  return ram_->find_of_kind(RecordKind::directory, key, base::hash_path(key));
+}
+
+Pin MountNames::stats_of(std::string_view key) const { return ram_->find_of_kind(RecordKind::stat, key, base::hash_path(key)); }
+
+bool MountNames::asks_again(std::string_view key, std::uint64_t kind) {
+  const std::uint64_t hash = base::hash_path(key) * 4 + kind;
+  return asked_[(hash >> 8) % k_asked].exchange(hash, std::memory_order_relaxed) == hash;
+}
+
+bool MountNames::is_young(const Record& record, bool again) const {
+  const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
+  if (ttl_.kind == base::NamesTtl::Kind::job) return verified >= job_start_ns_;
+  // A program that asks again waits for something that others make.
+  const bool may_be_longer = ttl_.kind == base::NamesTtl::Kind::seconds && !again;
+  return is_within(verified, std::min(may_be_longer ? ttl_.seconds * k_second_ns : k_second_ns, most_ttl_ns_));
+}
+
+bool MountNames::is_still_right(const Record& record) {
+  region_->stats().count(Counter::names_checks);
+  const std::uint64_t now = base::boot_ns();
+  const auto found = stat_path(AT_FDCWD, record.path_text(), 0);
+  if (found && found->is_unchanged_since(record.stat)) {
+    ram_->mark_verified(record, now);
+    return true;
+  }
+  ram_->mark_record_stale(record);
+  return false;
+}
+
+Pin MountNames::fresh_listing(std::string_view key, bool again) {
+  Pin found = directory(key);
+  if (found && !is_young(*found, again) && !is_still_right(*found)) found.release();
+  return found;
+}
+
+bool MountNames::is_current(const StatTable::Entry& entry) const {
+  using Kind = base::NamesTtl::Kind;
+  const bool is_young =
+      ttl_.kind == Kind::job
+          ? entry.looked_ns >= job_start_ns_
+          : is_within(entry.looked_ns,
+                      std::min(ttl_.kind == Kind::seconds ? ttl_.seconds * k_second_ns
+                                                          : std::clamp(age_ns(entry.stat) / 10, k_second_ns, 60 * k_second_ns),
+                               most_ttl_ns_));
+  // seq_cst: who changes the file counts first, and returns to its program then.
+  return is_young && writer_stripe_of(*region_, entry.stat).epoch.load(std::memory_order_seq_cst) == entry.changes &&
+         !may_be_written(*region_, entry.stat);
+}
+
+MountNames::Says MountNames::absent_unless_changed(std::string_view key, Pin&& directory, const DirectoryData& data) {
+  if (!data.tells_absence() || !may_be_told_absent(split(key).name)) return Says::unknown;
+  const bool again = asks_again(key, k_kind_absent);
+  if (!is_young(*directory, again) && !is_still_right(*directory)) return Says::unknown;
+  region_->stats().count(Counter::names_absent);
+  return Says::absent;
+}
+
+// The directory has no record: one above may not have it.
+MountNames::Says MountNames::look_above(std::string_view path) {
+  constexpr int k_most_levels = 8;
+  for (int level = 0; level < k_most_levels && path.size() > 1; ++level) {
+    const auto [above, name] = split(path);
+    Pin found = directory(above);
+    if (!found) {
+      path = above;
+      continue;
+    }
+    const auto data = DirectoryData::of(*found);
+    if (!data || data->find(name)) return Says::unknown;
+    return absent_unless_changed(path, std::move(found), *data);
+  }
+  return Says::unknown;
+}
+
+MountNames::Entry MountNames::entry_of(std::string_view key) {
+  const auto [parent, name] = split(key);
+  Entry entry;
+  entry.directory = directory(parent);
+  if (!entry.directory) {
+    entry.says = look_above(parent);
+    return entry;
+  }
+  const auto data = DirectoryData::of(*entry.directory);
+  if (!data) return entry;
+  const auto found = data->find(name);
+  if (!found) {
+    entry.says = absent_unless_changed(key, std::move(entry.directory), *data);
+    return entry;
+  }
+  entry.says = Says::present;
+  entry.entry = *found;
+  return entry;
+}
+
+MountNames::Says MountNames::directory_itself(std::string_view key, bool no_follow, bool with_mount, FileStat& stat) {
+  const Pin own = fresh_listing(key, /*again=*/false);
+  if (!own || (no_follow && !own->is_physical()) || (with_mount && !own->has_one_view())) return Says::unknown;
+  stat = own->stat;
+  region_->stats().count(Counter::names_stats);
+  return Says::present;
+}
+
+MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat) {
+  if (!is_on_ || key.size() < 2) return Says::unknown;
+  Entry entry = entry_of(key);
+  if (entry.says == Says::absent) return Says::absent;
+  if (entry.says == Says::unknown || entry.entry.type == DT_DIR) {
+    if (directory_itself(key, no_follow, with_mount, stat) == Says::present) return Says::present;
+    if (entry.says == Says::unknown) return Says::unknown;
+  }
+  const Pin table = stats_of(split(key).directory);
+  const StatTable::Entry* const found = table ? StatTable::find(*table, entry.directory->data_hash, entry.entry.place) : nullptr;
+  if (found == nullptr || !is_current(*found) || (with_mount && !table->has_one_view())) return Says::unknown;
+  const bool is_link = (found->stat.mode & S_IFMT) == S_IFLNK;
+  if (is_link && !no_follow) return Says::unknown;
+  // The name may be another file's by now. A look at the directory tells.
+  if (!is_young(*entry.directory, false) && !is_within(found->looked_ns, k_second_ns) && !is_still_right(*entry.directory))
+    return Says::unknown;
+  stat = found->stat;
+  region_->stats().count(Counter::names_stats);
+  return Says::present;
+}
+
+MountNames::Says MountNames::look(std::string_view key) {
+  if (!is_on_ || key.size() < 2) return Says::unknown;
+  Entry entry = entry_of(key);
+  if (entry.says != Says::present) return entry.says;
+  // A link may lead nowhere, and a file that was there a moment ago may be gone.
+  if (entry.entry.type == DT_LNK || entry.entry.type == DT_UNKNOWN) return Says::unknown;
+  return is_young(*entry.directory, false) || is_still_right(*entry.directory) ? Says::present : Says::unknown;
+}
+
+bool MountNames::was_listed(std::string_view key) const {
+  const auto [parent, name] = split(key);
+  const Pin found = directory(parent);
+  const auto data = found ? DirectoryData::of(*found) : std::nullopt;
+  return data && data->find(name);
+}
+
+bool MountNames::note_miss(std::string_view key) {
+  if (!is_on_ || key.size() < 2) return false;
+  const std::uint64_t hash = base::hash_path(split(key).directory);
+  auto& row = missed_[hash % k_missed];
+  const std::uint64_t before = row.load(std::memory_order_relaxed);
+  const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
+  // A storm that goes on is told of again: what was gathered may be too old by now.
+  row.store((hash & ~0xffffULL) | (count == k_many_misses ? 0 : count), std::memory_order_relaxed);
+  return count == k_many_misses;
+}
+
+MountNames::Listed MountNames::list(std::string_view key, const char* path) {
+  Listed listed;
+  if (!is_on_) return listed;
+  Pin found = fresh_listing(key, asks_again(key, k_kind_listing));
+  if (found) {
+    region_->stats().count(Counter::names_listed);
+  } else {
+    // A handler that interrupts a fetch must not begin one.
+    if (FetchScope::is_open()) return listed;
+    FetchScope scope;
+    SingleFlight::Ticket ticket;
+    // The key of no file ends in a slash.
+    const std::uint64_t hash = base::hash_path(key) ^ base::hash_path("/");
+    if (flights_.begin(hash, ticket) == SingleFlight::Turn::waited) found = fresh_listing(key, /*again=*/false);
+    scope.hold(ticket.hold());
+    if (!found) found = read(key, path, listed.fd);
+  }
+  const auto data = found ? DirectoryData::of(*found) : std::nullopt;
+  if (!data) return listed;
+  auto copy = Listing::make(key, {}, found->stat, data->entries().size());
+  if (copy) {
+    (*copy)->add_all(data->entries());
+    listed.listing = *copy;
+    listed.fd.reset();
+  }
+  return listed;
+}
+
+Pin MountNames::listing_of(std::string_view key, const char* path, bool& is_new) {
+  Pin found = fresh_listing(key, /*again=*/false);
+  is_new = !found;
+  base::UniqueFd fd;
+  return found ? std::move(found) : read(key, path, fd);
+}
+
+bool MountNames::is_file(std::string_view key) {
+  if (!is_on_ || key.size() < 2) return false;
+  const Entry entry = entry_of(key);
+  return entry.says == Says::present && entry.entry.type == DT_REG &&
+         (is_young(*entry.directory, false) || is_still_right(*entry.directory));
+}
+
+}  // namespace cube::cache

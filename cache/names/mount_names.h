@@ -1,0 +1,120 @@
+// Names of mounts that memory answers: listings of directories, stats of their entries, and names that they do not have. The
+// records lie in the region, for all processes of the node that have the same view. `Says::unknown` means that the kernel is to
+// be asked; nothing here is ever an error of the origin.
+//
+// Freshness: what a directory holds was looked at less than a second ago (CUBESHIM_NAMES_TTL), by a stat of the directory at
+// least, and no process of the node has changed it since. A stat holds for a tenth of the file's age, 1 to 60 s, unless the file
+// is changed through the shim. A directory that was changed less than two seconds before it was read is not kept, for the clock
+// of the origin may hide another change. Search permission: who has a record's view has opened the directory, and passed through
+// it. Limits: records of one directory are at most CUBESHIM_NAMES_RAM in all; nothing is kept with packs, with
+// CUBESHIM_CONSISTENCY=open, or in mode real. Thread safety: all of it. Look-ups are async-signal-safe and allocate nothing.
+#pragma once
+
+#include <string_view>
+
+#include "cache/base/config.h"
+#include "cache/base/unique_fd.h"
+#include "cache/names/absence.h"
+#include "cache/record/directory_data.h"
+#include "cache/record/listing.h"
+#include "cache/region/ram_tier.h"
+#include "cache/region/single_flight.h"
+
+namespace cube::cache {
+
+class MountNames {
+ public:
+  enum class Says : std::uint8_t { unknown, absent, present };
+
+  MountNames(Region& region, RamTier& ram, const base::Config& config);
+  // Before anybody asks. Some prefixes are no mounts.
+  void switch_off() { is_on_ = false; }
+  bool is_on() const { return is_on_; }
+
+  // Has any process of the node kept a listing? Says yes rather too often, as soon as one has begun to read a directory.
+  bool are_any() const { return region_->header().has_names.load(std::memory_order_seq_cst) != 0; }
+  // The listing of its directory, by this path, has the name. It may be too old to be shown.
+  bool was_listed(std::string_view key) const;
+
+  // Keys are absolute and normalised. `no_follow`: the stat of a link itself. `with_mount`: the mount id is wanted, too.
+  Says stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
+  // Is a name of this path there, whatever it is?
+  Says look(std::string_view key);
+
+  // A copy of the listing, to be ended by release(). Else `fd` is the directory, open for reading and at its begin, or -1.
+  struct Listed {
+    Listing* listing = nullptr;
+    base::UniqueFd fd;
+  };
+  // May read the directory at the origin. `path`: the key with a terminating zero.
+  Listed list(std::string_view key, const char* path);
+
+  // A look that the kernel has to answer. True: many were in one directory, whose stats are worth gathering.
+  bool note_miss(std::string_view key);
+
+  // For who gathers (stat_gather.h): the listing, as fresh as any; `is_new`: it was read at the origin for that.
+  Pin listing_of(std::string_view key, const char* path, bool& is_new);
+  // A fresh listing has the name, and it is a regular file.
+  bool is_file(std::string_view key);
+  Pin stats_of(std::string_view key) const;
+  bool is_current(const StatTable::Entry& entry) const;
+  // A record that is published only if `watch` has seen no change. `write` gets the room for its data.
+  template <typename Watch, typename Write>
+  Pin publish(RecordContent& content, std::uint64_t bytes, const Watch& watch, Write&& write);
+  Region& region() const { return *region_; }
+
+ private:
+  // The listing, if it is fresh enough for what a directory holds; `again`: this process has asked before.
+  Pin fresh_listing(std::string_view key, bool again);
+  Pin directory(std::string_view key) const;
+  bool is_still_right(const Record& record);
+  bool is_young(const Record& record, bool again) const;
+  // Has this process asked this before?
+  bool asks_again(std::string_view key, std::uint64_t kind);
+  Says absent_unless_changed(std::string_view key, Pin&& directory, const DirectoryData& data);
+  Says look_above(std::string_view directory);
+  struct Entry {
+    Says says = Says::unknown;
+    Pin directory;
+    DirectoryData::Entry entry;
+  };
+  Entry entry_of(std::string_view key);
+  Says directory_itself(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
+  Pin read(std::string_view key, const char* path, base::UniqueFd& fd);
+
+  static constexpr std::size_t k_asked = 1024, k_missed = 64;
+
+  Region* region_;
+  RamTier* ram_;
+  SingleFlight flights_;
+  bool is_on_;
+  base::NamesTtl ttl_;
+  std::uint64_t most_ttl_ns_;   // of CUBESHIM_CONSISTENCY
+  std::uint64_t job_start_ns_;  // base::boot_ns
+  std::uint64_t most_bytes_;    // of the region, for names
+  AbsenceTrial trial_;
+  std::atomic<std::uint64_t> asked_[k_asked] = {};    // hashes of absent names and of listings
+  std::atomic<std::uint64_t> missed_[k_missed] = {};  // hash of a directory:48 | looks that missed:16
+};
+
+template <typename Watch, typename Write>
+Pin MountNames::publish(RecordContent& content, std::uint64_t bytes, const Watch& watch, Write&& write) {
+  content.data_size = bytes;
+  auto& used = region_->header().names_bytes;
+  const std::uint64_t room = plan_record(0, content.path.size(), bytes, RecordShape::compact).end;
+  if (used.load(std::memory_order_relaxed) + room > most_bytes_) return {};
+  auto reservation = ram_->reserve(content.path.size(), bytes, RecordShape::compact);
+  if (!reservation) return {};
+  write(reservation->data());
+  if (!watch.is_unchanged()) return {};
+  auto pin = ram_->publish(*reservation, content);
+  if (!pin) return {};
+  used.fetch_add(room, std::memory_order_relaxed);
+  if (!watch.is_unchanged() || !ram_->confirm(std::move(*reservation), *pin)) {
+    ram_->mark_record_stale(**pin);
+    return {};
+  }
+  return std::move(*pin);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,107 @@
+// MountNames: a directory is read at the origin, and its listing comes into the region.
+#include <dirent.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+#include "cache/base/scratch.h"
+#include "cache/names/mount_names.h"
+#include "cache/origin/links_on_way.h"
+#include "cache/record/recent_change.h"
+#include "cache/region/directory_watch.h"
+#include "cache/region/fetch_scope.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+// The entries as getdents64 gives them. Empty: an error, or they take more than `most` bytes.
+std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::uint64_t most) {
+  constexpr std::size_t k_first = 1 << 20, k_least = 64 << 10;
+  std::size_t room = k_first, used = 0;
+  int which = 0;
+  std::byte* to = rooms[which].reserve(room);
+  while (to != nullptr) {
+    if (room - used < k_least) {
+      if (room * 2 > most + k_first) return {};
+      std::byte* const more = rooms[1 - which].reserve(room * 2);
+      if (more == nullptr) return {};
+      std::memcpy(more, to, used);
+      which = 1 - which;
+      to = more;
+      room *= 2;
+    }
+    const long n = sys::raw(SYS_getdents64, fd, sys::arg(to + used), static_cast<long>(room - used));
+    if (n == -EINTR) continue;
+    if (sys::failed(n)) return {};
+    if (n == 0) return {to, used};
+    used += static_cast<std::size_t>(n);
+  }
+  return {};
+}
+
+// A path below the directory is followed with the right to search it, which a listing does not need.
+bool may_search(int fd) {
+  const long there = sys::openat(fd, ".", O_PATH | O_CLOEXEC);
+  if (sys::failed(there)) return false;
+  sys::close(static_cast<int>(there));
+  return true;
+}
+
+// A jump out of the fetch closes the fd.
+class NotedFd {
+ public:
+  explicit NotedFd(base::UniqueFd& fd) : fd_(fd), is_noted_(FetchScope::note_fd(fd.get())) {}
+  ~NotedFd() {
+    if (is_noted_ && !FetchScope::let_go_of_fd(fd_.get())) static_cast<void>(fd_.release());
+  }
+  NotedFd(const NotedFd&) = delete;
+  NotedFd& operator=(const NotedFd&) = delete;
+
+ private:
+  base::UniqueFd& fd_;
+  bool is_noted_;
+};
+
+}  // namespace
+
+// Nothing: it is not kept, and the fd, if there is one, stands at the begin.
+Pin MountNames::read(std::string_view key, const char* path, base::UniqueFd& fd) {
+  DirectoryWatch watch(*region_);
+  RecordContent content;
+  content.kind = RecordKind::directory;
+  content.path = key;
+  content.fetched_ns = base::wall_ns();
+  content.verified_ns = base::boot_ns();
+  LinksOnWay links = LinksOnWay::unknown;
+  const long opened = open_noting_links(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, links);
+  if (sys::failed(opened)) return {};
+  fd = base::UniqueFd(static_cast<int>(opened));
+  const NotedFd noted(fd);
+  const auto stat = stat_fd(fd.get());
+  if (!stat) return {};
+  content.stat = *stat;
+  content.physical = links == LinksOnWay::none;
+  watch.watch(*stat);
+  // Another change in the same step of the clock would not be seen later.
+  if (is_within_step(stat->modified, content.fetched_ns) || may_hide_change(*stat, content.fetched_ns)) return {};
+  if (!may_search(fd.get())) return {};
+  base::Scratch rooms[2];
+  const auto entries = read_entries(fd.get(), rooms, most_bytes_);
+  region_->stats().count(base::Counter::names_read);
+  const auto count = DirectoryData::count_of(entries);
+  Pin made;
+  // The kernel gives "." and ".." at least, or the file system does not.
+  if (count && *count != 0) {
+    const bool tells_absence = trial_.tells_absence(fd.get(), stat->device(), entries);
+    made = publish(content, DirectoryData::bytes_for(*count, entries.size()), watch,
+                   [&](std::byte* to) { DirectoryData::write(to, entries, *count, tells_absence); });
+  }
+  if (!made) sys::lseek(fd.get(), 0, SEEK_SET);
+  return made;
+}
+
+}  // namespace cube::cache

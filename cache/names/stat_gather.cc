@@ -1,0 +1,98 @@
+#include "cache/names/stat_gather.h"
+
+#include <cerrno>
+
+#include "cache/base/clock.h"
+#include "cache/region/writers.h"
+
+namespace cube::cache {
+namespace {
+
+bool is_dots(std::string_view name) { return name == "." || name == ".."; }
+
+// Is a table of this listing there of which nearly all entries hold?
+bool is_known(const MountNames& names, const Record& listing, const DirectoryData& data) {
+  const Pin table = names.stats_of(listing.path());
+  if (!table) return false;
+  std::uint32_t current = 0;
+  for (std::uint32_t i = 0; i < data.count(); ++i) {
+    const auto* const entry = StatTable::find(*table, listing.data_hash, i);
+    if (entry != nullptr && names.is_current(*entry)) ++current;
+  }
+  return current + 2 + data.count() / 8 >= data.count();
+}
+
+}  // namespace
+
+std::unique_ptr<StatGather> StatGather::begin(MountNames& names, const std::string& directory) {
+  try {
+    // A program that asks for absent names needs no stats.
+    bool is_new = false;
+    Pin listing = names.listing_of(directory, directory.c_str(), is_new);
+    if (is_new) return nullptr;
+    const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
+    if (!data || data->count() <= 2 || is_known(names, *listing, *data)) return nullptr;
+    return std::unique_ptr<StatGather>(new StatGather(names, directory, std::move(listing), *data));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+StatGather::StatGather(MountNames& names, const std::string& directory, Pin&& listing, const DirectoryData& data)
+    : names_(names),
+      directory_(directory),
+      watch_(names.region()),
+      listing_(std::move(listing)),
+      data_(data),
+      began_ns_(base::boot_ns()),
+      entries_(data.count()) {
+  watch_.watch(listing_->stat);
+}
+
+base::UniqueFd StatGather::open() const {
+  const long fd = base::sys::open(directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  base::UniqueFd own(base::sys::failed(fd) ? -1 : static_cast<int>(fd));
+  const auto stat = own ? stat_path(own.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC) : base::fail(EBADF);
+  return stat && stat->same_file(listing_->stat) ? std::move(own) : base::UniqueFd();
+}
+
+StatTable::Entry StatGather::look(int directory, std::string_view name) const {
+  Region& region = names_.region();
+  const auto& changes = region.header().file_changes;
+  const std::uint64_t before = changes.load(std::memory_order_seq_cst);
+  StatTable::Entry entry{};
+  entry.looked_ns = base::boot_ns();
+  const auto stat = stat_path(directory, name.data(), AT_SYMLINK_NOFOLLOW);
+  region.stats().count(base::Counter::names_gathered);
+  if (!stat) return {};
+  entry.stat = *stat;
+  entry.changes = writer_stripe_of(region, *stat).epoch.load(std::memory_order_seq_cst);
+  // The epoch may count a change that came after the look, of any file.
+  const bool is_sure = !may_be_written(region, *stat) && changes.load(std::memory_order_seq_cst) == before;
+  return is_sure ? entry : StatTable::Entry{};
+}
+
+bool StatGather::step(int directory) {
+  const std::uint32_t place = next_.fetch_add(1, std::memory_order_relaxed);
+  if (place >= data_.count()) return false;
+  const auto entry = data_.at(place);
+  // A zero follows the name, as in what the kernel gave.
+  if (entry && directory >= 0 && !is_dots(entry->name)) entries_[place] = look(directory, entry->name);
+  // acq_rel: the last one sees what all have written.
+  if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == data_.count()) show();
+  return true;
+}
+
+void StatGather::show() {
+  RecordContent content;
+  content.kind = RecordKind::stat;
+  content.path = listing_->path();
+  content.stat = listing_->stat;
+  content.physical = listing_->is_physical();
+  content.fetched_ns = base::wall_ns();
+  content.verified_ns = began_ns_;
+  names_.publish(content, StatTable::bytes_for(data_.count()), watch_,
+                 [&](std::byte* to) { StatTable::write(to, listing_->data_hash, entries_); });
+}
+
+}  // namespace cube::cache

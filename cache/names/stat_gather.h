@@ -1,0 +1,40 @@
+// The stats of all entries of a directory, asked for by several threads at once, and then shown to the node as one record. It is
+// for programs that ask for one after the other. Thread safety: step() by any threads at a time; begin() and the destructor by
+// one. It allocates, and is not for signal handlers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/names/mount_names.h"
+#include "cache/region/directory_watch.h"
+
+namespace cube::cache {
+
+class StatGather {
+ public:
+  // Null: the directory cannot be listed, or was not yet, and now is; or all that can be known of it is known.
+  static std::unique_ptr<StatGather> begin(MountNames& names, const std::string& directory);
+
+  // The directory, for a thread that takes part; -1: it is another by now.
+  base::UniqueFd open() const;
+  // One more entry. False: none is left to begin with.
+  bool step(int directory);
+
+ private:
+  StatGather(MountNames& names, const std::string& directory, Pin&& listing, const DirectoryData& data);
+  StatTable::Entry look(int directory, std::string_view name) const;
+  void show();
+
+  MountNames& names_;
+  std::string directory_;
+  DirectoryWatch watch_;
+  Pin listing_;
+  DirectoryData data_;
+  std::uint64_t began_ns_;  // base::boot_ns
+  std::vector<StatTable::Entry> entries_;
+  std::atomic<std::uint32_t> next_{0}, done_{0};
+};
+
+}  // namespace cube::cache

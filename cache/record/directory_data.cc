@@ -1,0 +1,133 @@
+#include "cache/record/directory_data.h"
+
+#include <dirent.h>
+
+#include <bit>
+#include <cstring>
+
+#include "cache/base/hash.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
+static_assert(k_name_at == 19);
+
+// An entry at the begin of these bytes; `length` is set to its own. Nothing: there is no whole one.
+std::optional<DirectoryData::Entry> entry_in(std::span<const std::byte> bytes, std::size_t& length) {
+  if (bytes.size() <= k_name_at) return std::nullopt;
+  DirectoryData::Entry entry;
+  std::uint16_t own = 0;
+  std::memcpy(&own, bytes.data() + offsetof(struct ::dirent, d_reclen), sizeof own);
+  if (own <= k_name_at || own % 8 != 0 || own > bytes.size()) return std::nullopt;
+  std::memcpy(&entry.inode, bytes.data() + offsetof(struct ::dirent, d_ino), sizeof entry.inode);
+  std::memcpy(&entry.type, bytes.data() + offsetof(struct ::dirent, d_type), sizeof entry.type);
+  const auto* const name = reinterpret_cast<const char*>(bytes.data()) + k_name_at;
+  const std::size_t name_length = strnlen(name, own - k_name_at);
+  if (name_length == own - k_name_at || name_length == 0) return std::nullopt;
+  entry.name = {name, name_length};
+  length = own;
+  return entry;
+}
+
+std::uint32_t slots_for(std::uint32_t count) { return std::bit_ceil(count + count / 2 + 1); }
+
+}  // namespace
+
+struct DirectoryData::Head {
+  std::uint32_t count, slot_count;
+  std::uint64_t entries_bytes;
+  std::uint32_t tells_absence, reserved;
+};
+
+std::optional<DirectoryData::Entry> DirectoryData::Reader::next() {
+  std::size_t length = 0;
+  auto entry = entry_in(rest_, length);
+  rest_ = entry ? rest_.subspan(length) : std::span<const std::byte>();
+  return entry;
+}
+
+std::optional<std::uint32_t> DirectoryData::count_of(std::span<const std::byte> entries) {
+  // Places are 31 bits, and begins 32.
+  constexpr std::uint32_t k_most = 1U << 26;
+  if (entries.size() > UINT32_MAX) return std::nullopt;
+  std::uint32_t count = 0;
+  for (std::size_t at = 0, length = 0; at < entries.size(); at += length) {
+    if (!entry_in(entries.subspan(at), length) || ++count > k_most) return std::nullopt;
+  }
+  return count;
+}
+
+std::uint64_t DirectoryData::bytes_for(std::uint32_t count, std::uint64_t entries_bytes) {
+  return sizeof(Head) + (sizeof(std::uint32_t) * (std::uint64_t{slots_for(count)} + count) + 7) / 8 * 8 + entries_bytes;
+}
+
+void DirectoryData::write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count, bool tells_absence) {
+  const Head head{count, slots_for(count), entries.size(), tells_absence ? 1U : 0U, 0};
+  std::memcpy(to, &head, sizeof head);
+  auto* const slots = reinterpret_cast<std::uint32_t*>(to + sizeof head);
+  auto* const begins = slots + head.slot_count;
+  std::memset(slots, 0, sizeof(std::uint32_t) * head.slot_count);
+  std::uint32_t place = 0;
+  for (std::size_t at = 0, length = 0; place < count; at += length, ++place) {
+    const auto entry = entry_in(entries.subspan(at), length);
+    begins[place] = static_cast<std::uint32_t>(at);
+    auto slot = static_cast<std::uint32_t>(base::hash_path(entry->name)) & (head.slot_count - 1);
+    while (slots[slot] != 0) slot = (slot + 1) & (head.slot_count - 1);
+    slots[slot] = place + 1;
+  }
+  std::memcpy(to + (bytes_for(count, 0)), entries.data(), entries.size());
+}
+
+std::optional<DirectoryData> DirectoryData::of(const Record& record) {
+  if (record.kind != RecordKind::directory || record.data_size < sizeof(Head)) return std::nullopt;
+  Head head;
+  std::memcpy(&head, record.data(), sizeof head);
+  const bool is_sound = std::has_single_bit(head.slot_count) && head.slot_count > head.count &&
+                        head.slot_count == slots_for(head.count) && head.entries_bytes <= record.data_size &&
+                        bytes_for(head.count, head.entries_bytes) == record.data_size;
+  if (!is_sound) return std::nullopt;
+  DirectoryData data;
+  data.count_ = head.count;
+  data.slot_count_ = head.slot_count;
+  data.entries_bytes_ = head.entries_bytes;
+  data.tells_absence_ = head.tells_absence != 0;
+  data.slots_ = reinterpret_cast<const std::uint32_t*>(record.data() + sizeof head);
+  data.begins_ = data.slots_ + head.slot_count;
+  data.entries_ = record.data() + bytes_for(head.count, 0);
+  return data;
+}
+
+std::optional<DirectoryData::Entry> DirectoryData::at(std::uint32_t place) const {
+  if (place >= count_ || begins_[place] >= entries_bytes_) return std::nullopt;
+  std::size_t length = 0;
+  auto entry = entry_in(entries().subspan(begins_[place]), length);
+  if (entry) entry->place = place;
+  return entry;
+}
+
+std::optional<DirectoryData::Entry> DirectoryData::find(std::string_view name) const {
+  auto slot = static_cast<std::uint32_t>(base::hash_path(name)) & (slot_count_ - 1);
+  for (std::uint32_t step = 0; step < slot_count_ && slots_[slot] != 0; ++step, slot = (slot + 1) & (slot_count_ - 1)) {
+    const auto entry = at(slots_[slot] - 1);
+    if (entry && entry->name == name) return entry;
+  }
+  return std::nullopt;
+}
+
+void StatTable::write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries) {
+  const Head head{listing_hash, static_cast<std::uint32_t>(entries.size()), 0};
+  std::memcpy(to, &head, sizeof head);
+  std::memcpy(to + sizeof head, entries.data(), entries.size_bytes());
+}
+
+const StatTable::Entry* StatTable::find(const Record& record, std::uint64_t listing_hash, std::uint32_t place) {
+  if (record.kind != RecordKind::stat || record.data_size < sizeof(Head)) return nullptr;
+  Head head;
+  std::memcpy(&head, record.data(), sizeof head);
+  if (head.listing_hash != listing_hash || place >= head.count || bytes_for(head.count) != record.data_size) return nullptr;
+  const auto* const entry = reinterpret_cast<const Entry*>(record.data() + sizeof head) + place;
+  return entry->looked_ns != 0 ? entry : nullptr;
+}
+
+}  // namespace cube::cache

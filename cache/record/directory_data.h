@@ -1,0 +1,87 @@
+// The data of a record of kind directory: the entries of a directory as getdents64 gives them, and a table that finds one by its
+// name. The data of a record of kind stat: the stats of these entries, each at the place of its entry.
+// Thread safety: nothing changes after it was written. Async-signal-safe, no allocation. Nothing outside the data is read,
+// whatever the data says.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "cache/record/file_stat.h"
+#include "cache/record/record.h"
+
+namespace cube::cache {
+
+class DirectoryData {
+ public:
+  struct Entry {
+    std::uint32_t place = 0;  // among the entries, from 0 on
+    std::uint64_t inode = 0;
+    std::uint8_t type = 0;  // as dirent has it (DT_REG ...)
+    std::string_view name;
+  };
+
+  // The entries in the order of the directory. It ends at what is none.
+  class Reader {
+   public:
+    explicit Reader(std::span<const std::byte> entries) : rest_(entries) {}
+    std::optional<Entry> next();
+
+   private:
+    std::span<const std::byte> rest_;
+  };
+
+  // The number of whole entries in these bytes. Nothing: they are no such bytes.
+  static std::optional<std::uint32_t> count_of(std::span<const std::byte> entries);
+  static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t entries_bytes);
+  // `to` begins on a multiple of 8 and has room for bytes_for().
+  // `tells_absence`: a name that is not among them is absent.
+  static void write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count, bool tells_absence);
+
+  // Nothing: it is not such a record, or damaged.
+  static std::optional<DirectoryData> of(const Record& record);
+
+  std::uint32_t count() const { return count_; }
+  bool tells_absence() const { return tells_absence_; }
+  std::span<const std::byte> entries() const { return {entries_, entries_bytes_}; }
+  std::optional<Entry> find(std::string_view name) const;
+  std::optional<Entry> at(std::uint32_t place) const;
+
+ private:
+  struct Head;
+
+  const std::uint32_t* slots_ = nullptr;   // place + 1, or 0, by the hash of the name
+  const std::uint32_t* begins_ = nullptr;  // of each entry, in bytes
+  const std::byte* entries_ = nullptr;
+  std::uint32_t slot_count_ = 0, count_ = 0;
+  std::uint64_t entries_bytes_ = 0;
+  bool tells_absence_ = false;
+};
+
+class StatTable {
+ public:
+  struct Entry {
+    FileStat stat;            // of the name itself: a link is not followed
+    std::uint64_t looked_ns;  // base::boot_ns, before the origin was asked; 0: nothing is known
+    std::uint32_t changes;    // WriterStripe::epoch of the file then
+    std::uint32_t reserved;   // zero
+  };
+
+  static std::uint64_t bytes_for(std::uint32_t count) { return sizeof(Head) + std::uint64_t{count} * sizeof(Entry); }
+  // `listing_hash`: Record::data_hash of the listing whose places these are.
+  static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries);
+  // Null: it is not a table of this listing, or has no such place.
+  static const Entry* find(const Record& record, std::uint64_t listing_hash, std::uint32_t place);
+
+ private:
+  struct Head {
+    std::uint64_t listing_hash;
+    std::uint32_t count, reserved;
+  };
+};
+
+}  // namespace cube::cache

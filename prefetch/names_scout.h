@@ -1,0 +1,31 @@
+// The threads of this process that list directories and gather the stats of their entries, once a program asks for one name after
+// the other (cache/names/stat_gather.h). They take no signals, have a low priority and an fd table of their own. Life: start()
+// once for each FileCache; stop() ends them, and leaves behind those that hang in the origin. A forked child has no such thread.
+// Thread safety: all of it, but stop once. submit is lock-free and async-signal-safe.
+#pragma once
+
+#include <string_view>
+
+#include "cache/file_cache.h"
+
+namespace cube::prefetch {
+
+class NamesScout {
+ public:
+  // Null where there can be no thread; the log says why. Never freed: its threads may be left behind.
+  static NamesScout* start(cache::FileCache& cache);
+  // False: too much is waiting already.
+  bool submit(std::string_view directory);
+  void stop(unsigned patience_ms);
+
+  // For a leak checker, as FileCache::former.
+  NamesScout* former = nullptr;
+
+ private:
+  struct State;
+  struct Wish;
+  explicit NamesScout(State* state) : state_(state) {}
+  State* state_;
+};
+
+}  // namespace cube::prefetch

@@ -1,0 +1,114 @@
+#include "shim/calls/listed_directory.h"
+
+#include <cerrno>
+
+#include "cache/base/aside.h"
+#include "shim/attachment.h"
+#include "shim/background.h"
+#include "shim/calls/c_result.h"
+#include "shim/calls/empty_directory.h"
+#include "shim/calls/listings.h"
+#include "shim/calls/new_fds.h"
+#include "shim/materialize.h"
+#include "shim/path_filter.h"
+
+namespace cube::shim::listed_directory {
+namespace {
+
+namespace sys = base::sys;
+
+constexpr int k_flags = O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC;
+
+int serve(cache::Listing* listing) {
+  expect_new_fd();
+  OpenFileRef file = open_files::make();
+  const long fd = file ? empty_directory::open(k_flags) : -ENFILE;
+  if (fd < 0 || !g_fds.is_within(static_cast<int>(fd)) || fd <= STDERR_FILENO) {
+    listing->release();
+    if (fd >= 0) sys::close(static_cast<int>(fd));
+    return k_kernels;
+  }
+  const int number = static_cast<int>(fd);
+  g_fds.forget(number);
+  file->kind = OpenFile::Kind::directory;
+  file->directory = listing;
+  file->size = listing->end();
+  file->flags = k_flags;
+  g_fds.set(number, RowKind::listed_directory, std::move(file), /*close_on_exec=*/true);
+  return number;
+}
+
+int open_covered(const char* path, CoveredPath& covered, bool& is_kernels) {
+  if (!path_filter::covers_directory(AT_FDCWD, path, covered)) return k_kernels;
+  auto* const cache = process::is_forking() ? nullptr : attachment::cache();
+  if (cache == nullptr || !cache->names().is_on()) return k_kernels;
+  // Programs that search a tree ask of each name whether it is a directory.
+  if (cache->names().is_file(covered.key())) return -ENOTDIR;
+  expect_new_fd();
+  cache::MountNames::Listed listed = cache->names().list(covered.key(), covered.c_str());
+  // Another thread, or a handler, may have parked a number meanwhile.
+  placeholder::number_was_freed(0);
+  if (listed.listing == nullptr && !listed.fd) return k_kernels;
+  const int fd = listed.listing != nullptr ? serve(listed.listing) : listed.fd.release();
+  is_kernels = listed.listing == nullptr;
+  if (fd < 0) return fd;
+  if (is_kernels) {
+    g_fds.forget(fd);
+    g_fds.set_directory(fd);
+  }
+  listings::note_listing(covered.key());
+  background::offer(*cache);
+  return fd;
+}
+
+}  // namespace
+
+int open(const char* path, bool& is_kernels) {
+  if (!process::is_active() || !process::owns_table() || !process::config().names || process::names() != nullptr)
+    return k_kernels;
+  if (!path_filter::is_readable_pointer(path) || !path_filter::may_lead_under_prefix(AT_FDCWD, path)) return k_kernels;
+  const KeepErrno keep;
+  return base::use_aside<CoveredPath>([&](CoveredPath& covered) { return open_covered(path, covered, is_kernels); });
+}
+
+struct ::dirent* next_entry(OpenFile& file) {
+  std::uint64_t at = file.offset.load(std::memory_order_acquire);
+  struct ::dirent* entry = nullptr;
+  do {
+    if (at >= file.size) return nullptr;
+    entry = file.directory->at(at);
+  } while (!file.offset.compare_exchange_weak(at, at + entry->d_reclen, std::memory_order_acq_rel));
+  return entry;
+}
+
+long tell(OpenFile& file) { return file.directory->offset_at(file.offset.load(std::memory_order_acquire)); }
+
+bool seek(OpenFile& file, long place) {
+  const auto position = file.directory->position_of(place);
+  if (position) file.offset.store(*position, std::memory_order_release);
+  return position.has_value();
+}
+
+bool become_real(int fd) {
+  const BlockSignals block;
+  const OpenFileRef file = acquire(fd);
+  if (!file) return true;
+  const KeepErrno keep;
+  const long real = sys::open(file->directory->path().data(), k_flags);
+  if (sys::failed(real)) return false;
+  const int own = static_cast<int>(real);
+  const auto stat = cache::stat_fd(own);
+  const bool is_same = stat && stat->same_file(file->directory->stat());
+  if (is_same) {
+    sys::lseek(own, tell(*file), SEEK_SET);
+    // The row waits for nobody: a stream belongs to who reads it.
+    g_fds.forget(fd);
+    sys::dup3(own, fd, O_CLOEXEC);
+    g_fds.set_directory(fd);
+  }
+  sys::close(own);
+  placeholder::number_was_freed(own);
+  return is_same;
+}
+
+}  // namespace cube::shim::listed_directory

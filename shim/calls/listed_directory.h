@@ -1,0 +1,32 @@
+// A stream (DIR*) over a directory of a mount whose listing is in memory. Its number is an empty directory that no name leads to,
+// which the program does not know: as soon as it asks for it (dirfd), the number becomes the origin's own directory, at the same
+// place. The row of the number holds an OpenFile, whose offset is the position. Thread safety: as libc's for streams.
+// Async-signal-safe, but for the stream itself.
+#pragma once
+
+#include <dirent.h>
+
+#include <climits>
+
+#include "shim/fd_table.h"
+
+namespace cube::shim::listed_directory {
+
+// A number for the stream, or -errno. `is_kernels`: the number is the origin's own directory.
+inline constexpr int k_kernels = INT_MIN;  // the kernel is to open it
+int open(const char* path, bool& is_kernels);
+
+// Empty for everything else.
+inline OpenFileRef acquire(int fd) {
+  return g_fds.kind(fd) == RowKind::listed_directory ? g_fds.acquire_kind(fd, RowKind::listed_directory) : OpenFileRef();
+}
+// As readdir. Null: the end.
+struct ::dirent* next_entry(OpenFile& file);
+// As telldir.
+long tell(OpenFile& file);
+// As seekdir; false: there is no such place.
+bool seek(OpenFile& file, long place);
+// Puts the origin's own directory under the number. False: it is another directory by now, or none, and the number stays empty.
+bool become_real(int fd);
+
+}  // namespace cube::shim::listed_directory

@@ -1,0 +1,133 @@
+#include "cache/record/directory_data.h"
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cache/base/hash.h"
+
+namespace cube::cache {
+namespace {
+
+std::vector<std::byte> entries_of(const std::vector<std::string>& names) {
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const std::size_t length = (offsetof(struct ::dirent, d_name) + names[i].size() + 1 + 7) / 8 * 8;
+    std::vector<std::byte> one(length);
+    const std::uint64_t inode = 100 + i;
+    const auto own = static_cast<std::uint16_t>(length);
+    const std::uint8_t type = i % 2 == 0 ? DT_REG : DT_DIR;
+    std::memcpy(one.data(), &inode, sizeof inode);
+    std::memcpy(one.data() + offsetof(struct ::dirent, d_reclen), &own, sizeof own);
+    std::memcpy(one.data() + offsetof(struct ::dirent, d_type), &type, sizeof type);
+    std::memcpy(one.data() + offsetof(struct ::dirent, d_name), names[i].data(), names[i].size());
+    bytes.insert(bytes.end(), one.begin(), one.end());
+  }
+  return bytes;
+}
+
+// A record with such data, in memory of its own.
+class DirectoryRecord {
+ public:
+  DirectoryRecord(RecordKind kind, const std::vector<std::byte>& data) : room_((1 << 20) / 8) {
+    const RecordPlan plan = plan_record(0, 2, data.size(), RecordShape::compact);
+    std::memcpy(bytes() + plan.data, data.data(), data.size());
+    RecordContent content;
+    content.kind = kind;
+    content.path = "/d";
+    content.data_size = data.size();
+    write_record(bytes(), plan, content);
+  }
+  const Record& operator*() { return *reinterpret_cast<const Record*>(bytes()); }
+  std::byte* data() { return const_cast<std::byte*>((**this).data()); }
+
+ private:
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(room_.data()); }
+  std::vector<std::uint64_t> room_;
+};
+
+std::vector<std::byte> listing_of(const std::vector<std::string>& names, bool tells_absence = true) {
+  const auto entries = entries_of(names);
+  const auto count = DirectoryData::count_of(entries);
+  std::vector<std::byte> data(DirectoryData::bytes_for(*count, entries.size()));
+  DirectoryData::write(data.data(), entries, *count, tells_absence);
+  return data;
+}
+
+TEST(DirectoryData, FindsEachNameAndNoOther) {
+  std::vector<std::string> names{".", ".."};
+  for (int i = 0; i < 3000; ++i) names.push_back("name" + std::to_string(i));
+  names.push_back(std::string(255, 'x'));
+  DirectoryRecord record(RecordKind::directory, listing_of(names));
+  const auto data = DirectoryData::of(*record);
+  ASSERT_TRUE(data);
+  EXPECT_EQ(data->count(), names.size());
+  EXPECT_TRUE(data->tells_absence());
+  for (std::uint32_t i = 0; i < names.size(); ++i) {
+    const auto found = data->find(names[i]);
+    ASSERT_TRUE(found) << names[i];
+    EXPECT_EQ(found->place, i);
+    EXPECT_EQ(found->inode, 100 + i);
+    EXPECT_EQ(data->at(i)->name, names[i]);
+  }
+  for (const char* const none : {"name", "name3000", "", "...", "nam"}) EXPECT_FALSE(data->find(none)) << none;
+  EXPECT_FALSE(data->at(data->count()));
+}
+
+TEST(DirectoryData, TakesAtMost64BytesANameBesideTheName) {
+  std::vector<std::string> names;
+  std::size_t length = 0;
+  for (int i = 0; i < 5000; ++i) {
+    names.push_back("image_" + std::to_string(i) + ".jpg");
+    length += names.back().size();
+  }
+  EXPECT_LE(listing_of(names).size(), length + 64 * names.size());
+}
+
+TEST(DirectoryData, RefusesBytesThatAreNoEntries) {
+  auto entries = entries_of({"a", "b"});
+  ASSERT_EQ(DirectoryData::count_of(entries), 2U);
+  const std::uint16_t bad[] = {0, 3, 16, 20, 4096};
+  for (const std::uint16_t length : bad) {
+    auto broken = entries;
+    std::memcpy(broken.data() + offsetof(struct ::dirent, d_reclen), &length, sizeof length);
+    EXPECT_FALSE(DirectoryData::count_of(broken)) << length;
+  }
+  // No zero behind the name.
+  std::memset(entries.data() + offsetof(struct ::dirent, d_name), 'x', 24 - offsetof(struct ::dirent, d_name));
+  EXPECT_FALSE(DirectoryData::count_of(entries));
+}
+
+TEST(DirectoryData, ReadsNothingOutsideADamagedRecord) {
+  const auto sound = listing_of({".", "..", "abc", "def", "ghi"});
+  for (std::size_t at = 0; at < sound.size(); ++at) {
+    for (const int value : {0, 1, 0x7f, 0xff}) {
+      DirectoryRecord record(RecordKind::directory, sound);
+      record.data()[at] = static_cast<std::byte>(value);
+      const auto data = DirectoryData::of(*record);
+      if (!data) continue;
+      for (const char* const name : {"abc", "ghi", "none"}) static_cast<void>(data->find(name));
+      for (std::uint32_t i = 0; i < data->count() + 2; ++i) static_cast<void>(data->at(i));
+    }
+  }
+}
+
+TEST(StatTable, KnowsThePlacesOfItsListingAlone) {
+  std::vector<StatTable::Entry> entries(3);
+  entries[1].stat.size = 77;
+  entries[1].looked_ns = 5;
+  std::vector<std::byte> data(StatTable::bytes_for(3));
+  StatTable::write(data.data(), 42, entries);
+  DirectoryRecord record(RecordKind::stat, data);
+  ASSERT_NE(StatTable::find(*record, 42, 1), nullptr);
+  EXPECT_EQ(StatTable::find(*record, 42, 1)->stat.size, 77U);
+  EXPECT_EQ(StatTable::find(*record, 42, 0), nullptr) << "nothing is known of it";
+  EXPECT_EQ(StatTable::find(*record, 43, 1), nullptr) << "another listing";
+  EXPECT_EQ(StatTable::find(*record, 42, 3), nullptr) << "no such place";
+}
+
+}  // namespace
+}  // namespace cube::cache

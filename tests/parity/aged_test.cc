@@ -1,0 +1,202 @@
+// Directories that nobody has changed for long: their listings are kept in memory, and streams, stats and absent names are
+// answered from there (shim/calls/listed_directory.h). Other tests of names make their directories just before.
+#include <dirent.h>
+#include <glob.h>
+
+#include <algorithm>
+
+#include "cache/base/sys.h"
+#include "tests/support/parity_case.h"
+
+namespace {
+
+namespace sys = cube::base::sys;
+
+// By raw calls, so that the library sees what another node would have done.
+void age(cube::parity::Case& t, std::initializer_list<const char*> directories) {
+  const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  for (const char* const name : directories) sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(t / name), sys::arg(times), 0);
+}
+void make_old_tree(cube::parity::Case& t) {
+  for (const char* name : {"d", "d/e", "d/empty"}) t.dir(name);
+  for (const char* name : {"a.jpg", "d/b.jpg", "d/c.png", "d/x.jpg", "d/e/y.jpg"}) t.file(name, 50);
+  t.link("d/l", "b.jpg");
+  t.link("d/nowhere", "none");
+  age(t, {"", "d", "d/e", "d/empty"});
+}
+std::vector<std::string> names_of(DIR* stream) {
+  std::vector<std::string> names;
+  while (const dirent* const entry = readdir(stream))
+    names.push_back(std::string(entry->d_name) + " " + std::to_string(entry->d_type));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+void show(cube::parity::Case& t, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) t.line(line);
+}
+void list(cube::parity::Case& t, const char* name) {
+  DIR* const stream = STDIO(nullptr, opendir(t / name));
+  if (stream == nullptr) return;
+  show(t, names_of(stream));
+  CALL(closedir(stream));
+}
+
+}  // namespace
+
+PARITY(Aged, StreamsAreReadTwice) {
+  make_old_tree(t);
+  for (int pass = 0; pass < 3; ++pass) {
+    for (const char* const name : {"d", "d/", "d/.", "d/e", "d/empty", "a.jpg", "d/b.jpg", "d/l", "none", "d/none/x"})
+      list(t, name);
+  }
+}
+
+PARITY(Aged, StreamsGoBackAndForth) {
+  make_old_tree(t);
+  list(t, "d");
+  DIR* const stream = STDIO(nullptr, opendir(t / "d"));
+  std::vector<std::string> names;
+  std::vector<long> places;
+  while (true) {
+    places.push_back(telldir(stream));
+    const dirent* const entry = readdir(stream);
+    if (entry == nullptr) break;
+    names.emplace_back(entry->d_name);
+  }
+  t.line(std::to_string(names.size()) + " names");
+  for (std::size_t i = names.size(); i-- > 0;) {
+    seekdir(stream, places[i]);
+    if (telldir(stream) != places[i]) t.line("another place");
+    const dirent64* const entry = readdir64(stream);
+    if (entry == nullptr || names[i] != entry->d_name) t.line("another name at place " + std::to_string(i));
+  }
+  // In the midst the program asks for the number.
+  seekdir(stream, places[2]);
+  const int fd = dirfd(stream);
+  struct stat st {};
+  CALL(fstat(fd, &st));
+  t.line(S_ISDIR(st.st_mode) ? "a directory" : "none");
+  t.expect_served(CALL(openat(fd, "b.jpg", O_RDONLY)));
+  CALL(fstatat(fd, "none", &st, 0));
+  for (std::size_t i = 2; i < names.size(); ++i) {
+    const dirent* const entry = readdir(stream);
+    if (entry == nullptr || names[i] != entry->d_name) t.line("another name behind dirfd, " + std::to_string(i));
+  }
+  t.line(readdir(stream) == nullptr ? "the end" : "more");
+  rewinddir(stream);
+  t.line(std::to_string(names_of(stream).size()) + " names again");
+  CALL(closedir(stream));
+}
+
+PARITY(Aged, RewoundStreamsShowWhatIsThereNow) {
+  make_old_tree(t);
+  list(t, "d");
+  DIR* const stream = STDIO(nullptr, opendir(t / "d"));
+  readdir(stream);
+  t.file("d/new", 3);
+  CALL(unlink(t / "d/c.png"));
+  rewinddir(stream);
+  show(t, names_of(stream));
+  CALL(closedir(stream));
+  list(t, "d");
+}
+
+PARITY(Aged, ChildrenGoOnWithAStream) {
+  make_old_tree(t);
+  list(t, "d");
+  DIR* const stream = STDIO(nullptr, opendir(t / "d"));
+  readdir(stream);
+  t.in_child([&] {
+    t.line(std::to_string(names_of(stream).size()) + " in the child");
+    rewinddir(stream);
+    t.line(std::to_string(names_of(stream).size()) + " in the child from the begin");
+    CALL(closedir(stream));
+  });
+  t.line(std::to_string(names_of(stream).size()) + " in the parent");
+  CALL(closedir(stream));
+}
+
+PARITY(Aged, StatsOfListedNames) {
+  make_old_tree(t);
+  list(t, "d");
+  struct stat st {};
+  struct statx x {};
+  for (int pass = 0; pass < 6; ++pass) {
+    for (const char* const name :
+         {"d", "d/e", "d/b.jpg", "d/c.png", "d/x.jpg", "d/l", "d/nowhere", "d/none", "d/none/x", "d/b.jpg/x", "d/.none"}) {
+      if (CALL(stat(t / name, &st)) == 0) t.stat(name, st, t / name);
+      if (CALL(lstat(t / name, &st)) == 0) t.stat(name, st, t / name, false);
+      CALL(statx(AT_FDCWD, t / name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &x));
+      CALL(access(t / name, F_OK));
+      CALL(access(t / name, R_OK));
+      CALL(faccessat(AT_FDCWD, t / name, F_OK, AT_SYMLINK_NOFOLLOW));
+      CALL(open(t / name, O_RDONLY | O_DIRECTORY));
+    }
+  }
+  CALL(open(t / "d/none", O_RDONLY));
+  CALL(open(t / "d/none", O_WRONLY));
+  CALL(open(t / "d/none/x", O_RDONLY));
+}
+
+PARITY(Aged, ChangesAreSeenAtOnce) {
+  make_old_tree(t);
+  struct stat st {};
+  const auto look = [&](const char* name) {
+    list(t, "d");
+    for (int i = 0; i < 6; ++i) {
+      if (CALL(stat(t / name, &st)) == 0) t.stat(name, st, t / name);
+      CALL(lstat(t / name, &st));
+      CALL(access(t / name, F_OK));
+    }
+    age(t, {"", "d", "d/e"});
+    list(t, "d");
+  };
+  look("d/made");
+  CALL(close(CALL(open(t / "d/made", O_CREAT | O_WRONLY, 0640))));
+  look("d/made");
+  CALL(rename(t / "d/made", t / "d/moved"));
+  look("d/made");
+  look("d/moved");
+  CALL(link(t / "d/moved", t / "d/twin"));
+  look("d/twin");
+  CALL(truncate(t / "d/twin", 7));
+  look("d/moved");
+  CALL(chmod(t / "d/moved", 0600));
+  look("d/twin");
+  CALL(symlink("moved", t / "d/sym"));
+  look("d/sym");
+  CALL(unlink(t / "d/twin"));
+  look("d/twin");
+  look("d/moved");
+  CALL(mkdir(t / "d/dir", 0700));
+  look("d/dir");
+  CALL(rmdir(t / "d/dir"));
+  look("d/dir");
+  CALL(mkfifo(t / "d/fifo", 0600));
+  look("d/fifo");
+  CALL(rename(t / "d", t / "other"));
+  look("d/moved");
+  list(t, "other");
+  CALL(rename(t / "other", t / "d"));
+  look("d/moved");
+}
+
+PARITY(Aged, Globs) {
+  make_old_tree(t);
+  list(t, "d");
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const char* const pattern : {"d/*.jpg", "*/*", "d/*/", "d/[bc]*", "d/none*"}) {
+      glob_t found{};
+      CALL(glob(t / pattern, GLOB_MARK, nullptr, &found));
+      for (std::size_t i = 0; i < found.gl_pathc; ++i) t.path("glob", found.gl_pathv[i]);
+      globfree(&found);
+    }
+    dirent** entries = nullptr;
+    const int n = CALL(scandir(t / "d", &entries, nullptr, alphasort));
+    for (int i = 0; i < n; ++i) {
+      t.line(entries[i]->d_name);
+      free(entries[i]);
+    }
+    free(entries);
+  }
+}

@@ -1,0 +1,221 @@
+"""Names of a mount that memory answers: listings, absent names, stats. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+from bench.harness.mount import SlowMount  # noqa: E402
+
+LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
+PYTHON, OLD, DEADLINE_S = "/usr/bin/python3", (1e9, 1e9), 120
+SEEDS = range(100, 160) if os.environ.get("CUBESHIM_TEST_LONG") else range(100, 106)
+DIRECTORIES, FILES = 20, 50
+
+
+def environment(prefix: Path, **settings: str) -> dict:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
+    return clean | {"CUBESHIM_PREFIXES": str(prefix), "CUBESHIM_NAME": f"names-{os.getpid()}", "CUBESHIM_RAM": "128M", "CUBESHIM_STATS": "off",
+                    "CUBESHIM_ANNOUNCE": "0", "LD_PRELOAD": LIBRARY} | settings
+
+
+class Names(unittest.TestCase):
+    def setUp(self):
+        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-names-")))
+        self.tree = self.scratch / "tree"
+        self.tree.mkdir()
+
+    def make_tree(self, root: Path):
+        for d in range(DIRECTORIES):
+            (root / f"d{d}").mkdir()
+            for f in range(FILES):
+                (root / f"d{d}" / f"f{f}").write_bytes(b"x" * f)
+                os.utime(root / f"d{d}" / f"f{f}", OLD)
+        self.age(root)
+
+    def age(self, root: Path):
+        """Listings of directories that were changed a moment ago are not kept."""
+        for top, _, _ in os.walk(root):
+            os.utime(top, OLD)
+
+    def run_job(self, text: str, *words: str, prefix: Path | None = None, **settings: str) -> str:
+        env = environment(prefix or self.tree, **settings)
+        done = subprocess.run([PYTHON, "-c", text, *words], env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def start_job(self, text: str, *words: str, **settings: str) -> subprocess.Popen:
+        job = subprocess.Popen([PYTHON, "-uc", text, *words], env=environment(self.tree, **settings), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.stdin.close)
+        return job
+
+    def ask(self, job: subprocess.Popen, line: str = "") -> str:
+        print(line, file=job.stdin, flush=True)
+        return job.stdout.readline().rstrip("\n")
+
+
+class Sequences(Names):
+    def test_changes_by_any_process_and_path_are_seen_at_once(self):
+        alias = self.scratch / "alias"
+        alias.symlink_to(self.tree)
+        answered = 0
+        for seed in SEEDS:
+            said = []
+            for settings in ({}, environment(self.tree, CUBESHIM_STATS=str(self.scratch / "report"), CUBESHIM_STATS_FORMAT="json")):
+                subprocess.run(["rm", "-rf", self.tree], check=True)
+                self.tree.mkdir()
+                words = [PYTHON, str(Path(__file__).with_name("names_job.py")), str(self.tree), str(alias), str(seed), "300"]
+                clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
+                said.append(subprocess.run(words, env=clean | settings, capture_output=True, text=True, timeout=DEADLINE_S))
+            with self.subTest(seed=seed):
+                self.assertEqual(said[0].stdout.splitlines(), said[1].stdout.splitlines())
+                self.assertEqual((said[0].returncode, said[0].stderr), (0, ""))
+                self.assertEqual((said[1].returncode, said[1].stderr), (0, ""))
+            names = json.loads((self.scratch / "report").read_text().splitlines()[-1])["names"]
+            answered += names["listings"] and names["stats"] and names["absent"]
+        self.assertGreater(answered, 0, "the sequences never asked what memory knows")
+
+
+class Operations(Names):
+    JOB = """
+import os, sys
+root, what = sys.argv[1:]
+def walk():
+    return sum(len(files) for _, _, files in os.walk(root))
+def sizes():
+    return sum(os.path.getsize(f"{root}/d{d}/f{f}") for d in range(20) for f in range(50))
+def absent():
+    return sum(os.path.exists(f"{root}/d{d}/none{f}") for d in range(20) for f in range(50))
+def refused():
+    found = 0
+    for d in range(20):
+        for f in range(50):
+            try:
+                open(f"{root}/d{d}/none{f}")
+                found += 1
+            except FileNotFoundError:
+                pass
+    return found
+for line in sys.stdin:
+    print({"walk": walk, "sizes": sizes, "absent": absent, "refused": refused}[what](), flush=True)
+"""
+
+    def asked(self) -> int:
+        counters = json.loads((self.mount.path / ".lagfs" / "counters.json").read_text())
+        return sum(counters[name]["data_files"] + counters[name]["other"] for name in ("lookup", "getattr", "opendir", "readdir"))
+
+    def passes_of(self, what: str) -> list[int]:
+        job = subprocess.Popen([PYTHON, "-c", self.JOB, str(self.mount.path), what], env=environment(self.mount.path, CUBESHIM_NAMES_TTL="job"),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        passes = []
+        with job:
+            said = set()
+            for _ in range(3):
+                before = self.asked()
+                said.add(self.ask(job))
+                passes.append(self.asked() - before)
+        self.assertEqual(len(said), 1)
+        return passes
+
+    def test_a_second_look_asks_the_origin_for_nothing(self):
+        source = self.scratch / "source"
+        source.mkdir()
+        self.make_tree(source)
+        self.mount = self.enterContext(SlowMount(Path(LAGFS), source, self.scratch, 100))
+        for what in ("walk", "absent", "refused", "sizes"):
+            with self.subTest(what=what):
+                first, _, third = self.passes_of(what)
+                self.assertGreater(first, DIRECTORIES)
+                # The first passes may end before the last stats are gathered.
+                self.assertEqual(third, 0)
+        with self.subTest("a name that is not listed"):
+            said = self.run_job("import os, sys; os.listdir(sys.argv[1]); print(os.path.exists(sys.argv[1] + '/.lagfs/counters.json'))",
+                                str(self.mount.path), prefix=self.mount.path)
+            self.assertEqual(said, "True\n")
+
+
+class Others(Names):
+    def test_a_file_that_others_make_is_seen_within_a_second_or_so(self):
+        job_text = """
+import os, sys, time
+directory = sys.argv[1]
+os.listdir(directory), os.path.exists(directory + "/flag")
+print("ready", flush=True)
+while not os.path.exists(directory + "/flag"):
+    time.sleep(0.01)
+print(time.time(), flush=True)
+"""
+        for number, settings in enumerate(({}, {"CUBESHIM_NAMES_TTL": "3600"}, {"CUBESHIM_CONSISTENCY": "open"}, {"CUBESHIM_CONSISTENCY": "ttl:60"})):
+            with self.subTest(**settings):
+                directory = self.tree / f"barrier{number}"
+                directory.mkdir()
+                (directory / "other").touch()
+                self.age(self.tree)
+                job = self.start_job(job_text, str(directory), **settings)
+                self.assertEqual(job.stdout.readline(), "ready\n")
+                made = time.time()
+                (directory / "flag").touch()
+                self.assertLess(float(job.stdout.readline()) - made, 5)
+
+    def test_what_a_directory_holds_is_never_older_than_a_second(self):
+        self.make_tree(self.tree)
+        job = self.start_job("import os, sys\nfor line in sys.stdin: print(sorted(os.listdir(sys.argv[1])), os.path.exists(sys.argv[1] + '/new'))",
+                             str(self.tree / "d0"))
+        before = sorted(f"f{f}" for f in range(FILES))
+        self.assertEqual(self.ask(job), f"{before} False")
+        (self.tree / "d0" / "new").touch()
+        after = f"{sorted(before + ['new'])} True"
+        until = time.monotonic() + 30
+        while (said := self.ask(job)) != after and time.monotonic() < until:
+            pass
+        self.assertEqual(said, after)
+
+    def test_a_process_without_the_right_to_list_is_refused(self):
+        (self.tree / "closed").mkdir()
+        (self.tree / "closed" / "inside").touch()
+        os.chown(self.tree / "closed", 12345, 12345)
+        os.chmod(self.tree / "closed", 0o700)
+        self.age(self.tree)
+        text = """
+import os, sys
+closed = sys.argv[1] + "/closed"
+for look in (os.listdir, lambda d: os.stat(d + "/inside").st_size, lambda d: os.stat(d + "/none")):
+    try:
+        print(look(closed))
+    except OSError as error:
+        print(error.errno)
+"""
+        holder = self.start_job("import os, sys; print(os.listdir(sys.argv[1] + '/closed'), flush=True); sys.stdin.read()", str(self.tree))
+        self.assertEqual(holder.stdout.readline(), "['inside']\n")
+        self.assertEqual(self.run_job(text, str(self.tree)), "['inside']\n0\n2\n")
+        words = ["capsh", "--drop=cap_dac_override,cap_dac_read_search", "--", "-c", 'exec "$0" -c "$1" "$2"', PYTHON, text, str(self.tree)]
+        done = subprocess.run(words, env=environment(self.tree), capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertEqual(done.stdout, "13\n13\n13\n", done.stderr)
+
+    def test_a_directory_that_is_replaced_shows_the_new_one(self):
+        self.make_tree(self.tree)
+        job = self.start_job("import os, sys\nfor line in sys.stdin: print(len(os.listdir(sys.argv[1])), os.path.exists(sys.argv[1] + '/f1'))",
+                             str(self.tree / "d0"))
+        self.assertEqual(self.ask(job), f"{FILES} True")
+        other = self.tree / "other"
+        other.mkdir()
+        (other / "one").touch()
+        os.utime(other, OLD)
+        (self.tree / "d0").rename(self.tree / "former")
+        other.rename(self.tree / "d0")
+        until = time.monotonic() + 30
+        while (said := self.ask(job)) != "1 False" and time.monotonic() < until:
+            pass
+        self.assertEqual(said, "1 False")
+
+
+if __name__ == "__main__":
+    unittest.main()
