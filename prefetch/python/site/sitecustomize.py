@@ -31,18 +31,31 @@ def is_trusted(package):
         return False
 
 
-def is_here(place):
+def real(place):
     try:
-        return os.path.realpath(place or ".") == HERE
+        return os.path.realpath(place or ".")
     except (OSError, ValueError):
-        return False  # a relative one, and the working directory has been removed; or no path at all
+        return None  # a relative one, and the working directory has been removed; or no path at all
+
+
+def running():
+    """Directories of the sitecustomize modules that have begun and not ended. The one of a monitoring agent looks for the next by
+    itself, in all of sys.path but its own directory, and so finds this file once more."""
+    found, frame = set(), sys._getframe()
+    while frame is not None:
+        names = frame.f_globals
+        if frame.f_code.co_name == "<module>" and names.get("__name__") == "sitecustomize" and names.get("__file__"):
+            found.add(real(os.path.dirname(names["__file__"])))
+        frame = frame.f_back
+    return found
 
 
 def run_shadowed():
     # Places before this one are another sitecustomize's of ours, which has been run.
-    found_here = [is_here(place) for place in sys.path]
-    first = found_here.index(True) + 1 if True in found_here else 0
-    places = [place for place, is_ours in list(zip(sys.path, found_here))[first:] if not is_ours]
+    reals = [real(place) for place in sys.path]
+    first = reals.index(HERE) + 1 if HERE in reals else 0
+    begun = running() | {HERE}
+    places = [place for place, found in list(zip(sys.path, reals))[first:] if found not in begun]
     if sys.version_info < (3, 5):
         import imp
         try:

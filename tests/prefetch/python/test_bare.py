@@ -113,6 +113,25 @@ sys.path.insert(0, {str(SITE)!r})
 import sitecustomize"""
         self.assertEqual(self.of("/usr/bin/python3", "-S", "-c", code), "mine\n")
 
+    def test_one_that_looks_for_the_next_by_itself(self):
+        """As monitoring agents do: in all of sys.path but its own directory."""
+        agent = """
+import importlib.machinery, importlib.util, os, sys
+print('agent')
+others = [place for place in sys.path if place != os.path.dirname(__file__)]
+spec = importlib.machinery.PathFinder.find_spec('sitecustomize', others)
+if spec is not None:
+    module = sys.modules['sitecustomize'] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+"""
+        (self.dir / "next").mkdir()
+        (self.dir / "next" / "sitecustomize.py").write_text("print('next')")
+        code = "import sitecustomize; print(sitecustomize.__file__)"
+        for others in ("", f":{self.dir / 'next'}"):
+            path = f"{self.mine(agent)}{others}"
+            with_it = self.of("/usr/bin/python3", "-c", code, PYTHONPATH=path)
+            self.assertEqual(with_it, self.of("/usr/bin/python3", "-c", code, PYTHONPATH=path, LD_PRELOAD=""))
+
     def test_a_long_variable_leaves_room_for_other_programs(self):
         """The kernel takes no longer string than this one."""
         longest = "/" + "x" * (32 * 4096 - len("PYTHONPATH=/") - 1)
