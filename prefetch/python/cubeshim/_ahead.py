@@ -69,7 +69,14 @@ class Watched(Fixed):
         self.moved_at_end = None
 
     def look(self):
-        return State(), attributes(self.sampler)
+        return State(), self.look_at_sampler()
+
+    def look_at_sampler(self):
+        """Code of the program may run here, as __len__ or __class__ of an attribute. One that fails is no trouble of the loop's."""
+        try:
+            return attributes(self.sampler)
+        except Exception:
+            return object()  # it is equal to no other
 
     def natural(self, iterator):
         if not self.is_calm or self.seen >= WATCHED:

@@ -5,6 +5,27 @@ import sys
 MOST_FOUND = 16
 
 
+def _of_numpy():
+    """Its older form is of one kind of generator alone, and warns of the others (numpy.random.set_bit_generator)."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "random"):
+        return None
+    try:
+        return numpy.random.get_state(legacy=False)
+    except TypeError:  # numpy before 1.17
+        return numpy.random.get_state()
+
+
+def _is_same(mine, theirs):
+    if type(mine) is not type(theirs):
+        return False
+    if isinstance(mine, dict):
+        return mine.keys() == theirs.keys() and all(_is_same(mine[key], theirs[key]) for key in mine)
+    if isinstance(mine, tuple):
+        return len(mine) == len(theirs) and all(map(_is_same, mine, theirs))
+    return mine.tobytes() == theirs.tobytes() if hasattr(mine, "tobytes") else mine == theirs
+
+
 class State:
     """Of torch's, numpy's and random's global generators, as far as they are imported."""
 
@@ -12,17 +33,13 @@ class State:
 
     def __init__(self):
         self.python = random.getstate()
-        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-        self.numpy = numpy.random.get_state() if numpy is not None and hasattr(numpy, "random") else None
+        self.numpy = _of_numpy()
+        torch = sys.modules.get("torch")
         self.torch = torch.get_rng_state() if torch is not None and hasattr(torch, "get_rng_state") else None
 
     def __eq__(self, other):
-        if self.python != other.python or (self.numpy is None) != (other.numpy is None):
+        if self.python != other.python or not _is_same(self.numpy, other.numpy):
             return False
-        if self.numpy is not None:
-            mine, theirs = self.numpy, other.numpy
-            if mine[0] != theirs[0] or mine[2:] != theirs[2:] or mine[1].tobytes() != theirs[1].tobytes():
-                return False
         if self.torch is None or other.torch is None:
             return self.torch is other.torch
         return sys.modules["torch"].equal(self.torch, other.torch)
@@ -53,7 +70,7 @@ def _look(value, depth, found):
             return repr(value.bit_generator.state)
     if isinstance(value, (list, tuple, dict, set)):
         return id(value), len(value)
-    if depth > 0 and hasattr(value, "__iter__") and hasattr(value, "__dict__"):
+    if depth > 0 and hasattr(type(value), "__iter__") and hasattr(value, "__dict__"):
         return id(value), attributes(value, depth - 1, found)
     return id(value)
 

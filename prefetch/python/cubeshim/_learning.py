@@ -94,7 +94,7 @@ class Learner:
         if self.without_news >= WITHOUT_NEWS and self.batches % ONE_OF:
             return real(fetcher, indices)
         dataset = fetcher.dataset
-        fetcher.dataset = (Watched if is_asked_for_each(dataset) else WatchedBatches)(dataset, self)
+        fetcher.dataset = Watched(dataset, self)
         try:
             data = real(fetcher, indices)
         finally:
@@ -123,11 +123,13 @@ class Watched:
         self.learner.took(index)
         return item
 
+    def __getattr__(self, name):
+        """torch asks for __getitems__ alone, and if it wants whole batches: the data set is asked when torch would ask it."""
+        if name != "__getitems__" or is_asked_for_each(self.dataset):
+            raise AttributeError(name)
+        return self.items
 
-class WatchedBatches(Watched):
-    __slots__ = ()
-
-    def __getitems__(self, indices):
+    def items(self, indices):
         self.learner.notes.clear()
         items = self.dataset.__getitems__(indices)
         self.learner.took(indices)

@@ -371,6 +371,17 @@ class Learners(Case):
         with unittest.mock.patch.object(torch.utils.data.Subset, "__getitems__", create=True, new=lambda *_: self.fail("asked for a batch")):
             self.ask_subset(real, subset)
 
+    def test_a_data_set_is_asked_for_batches_when_torch_would_ask(self):
+        class Odd(Files):
+            def __getattr__(self, name):
+                raise ValueError(name)
+        self.opened = [b"/a"]
+        fetched = self.learner.fetch(lambda fetcher, index: fetcher.dataset[index], types.SimpleNamespace(dataset=Odd(10)), 3)
+        self.assertEqual((fetched, self.store.written), (3, [(3, [b"/a"])]))
+        for dataset, error in ((Odd(10), ValueError), (Files(10), AttributeError)):
+            self.assertRaises(error, self.learner.fetch, lambda fetcher, _: fetcher.dataset.__getitems__,
+                              types.SimpleNamespace(dataset=dataset), [3])
+
     def ask_subset(self, real, subset):
         self.opened = [b"/x"]
         self.learner.fetch(real, types.SimpleNamespace(dataset=torch.utils.data.Subset(subset, [0, 1])), [1, 0])

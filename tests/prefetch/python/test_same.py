@@ -1,9 +1,11 @@
 """With the wrap a loop gets the same batches in the same order, and sees every random generator as it is without."""
 import itertools
 import unittest
+import warnings
 
 from support import *  # noqa: F403
 from cubeshim._ahead import Ahead
+from cubeshim._generators import State
 from torch.utils.data import (BatchSampler, DistributedSampler, IterableDataset, RandomSampler, Sampler, SequentialSampler,
                               SubsetRandomSampler, WeightedRandomSampler)
 
@@ -257,6 +259,40 @@ class Same(Case):
                     with self.subTest(kind=kind.__name__, generator=generator, draws=draws):
                         # If the program itself draws, too, nothing could be put back later.
                         self.check(make, ahead=ahead and not draws)
+
+    def test_attributes_of_a_sampler_whose_code_fails(self):
+        class Attribute:
+            def __getattr__(self, name):
+                raise ValueError(name)
+
+        class Kind:
+            __class__ = property(lambda self: int("none"))
+
+        class List(list):
+            def __len__(self):
+                raise ValueError("len")
+        for value, ahead in ((Attribute(), True), (Kind(), False), (List(), False)):
+            def make():
+                sampler = Shuffling(300)
+                sampler.value = value
+                return self.loader(count=300, draws=False, sampler=sampler)
+            with self.subTest(type(value).__name__):
+                self.check(make, ahead=ahead)
+
+    def test_any_kind_of_numpys_generator(self):
+        if not hasattr(numpy.random, "set_bit_generator"):
+            self.skipTest("an old numpy")
+        self.addCleanup(numpy.random.set_bit_generator, numpy.random.get_bit_generator())
+        numpy.random.set_bit_generator(numpy.random.PCG64(1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            before = State()
+            self.assertTrue(State() == before)
+            drawn = numpy.random.random()
+            self.assertFalse(State() == before)
+            before.restore()
+            self.assertTrue(State() == before)
+        self.assertEqual(numpy.random.random(), drawn)
 
     def test_a_sampler_that_the_loop_steers(self):
         def steer(loader, step):
