@@ -45,6 +45,8 @@ int run_command(int argc, char** argv) {
   return status;
 }
 
+constexpr const char* k_cannot_write = "cubeshim: cannot write to standard output\n";
+
 // A file that this command opens is not to become its stdin, stdout or stderr, where those are closed: text would be written into
 // it. The stand-ins fail as a closed number does, and are closed in programs that this command runs.
 void occupy_standard_fds() {
@@ -62,10 +64,15 @@ int main(int argc, char** argv) {
     const int status = run_command(argc, argv);
     // Otherwise the rest of the buffer is lost without a word if the disk is full.
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-    std::fprintf(stderr, "cubeshim: cannot write to standard output\n");
+    std::fputs(k_cannot_write, stderr);
     return status != 0 ? status : 1;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "cubeshim: %s\n", error.what());
+    // fmt throws for a text that is longer than the buffer.
+    if (std::ferror(stdout) != 0) {
+      std::fputs(k_cannot_write, stderr);
+    } else {
+      std::fprintf(stderr, "cubeshim: %s\n", error.what());
+    }
   } catch (...) {
     std::fputs("cubeshim: failed\n", stderr);
   }

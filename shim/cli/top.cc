@@ -96,7 +96,8 @@ int top(const Top& top) {
       screen.show(caches, troubles);
     }
     if (top.json || isatty(STDOUT_FILENO) == 0) tell_of(troubles, told);
-    std::fflush(stdout);
+    // Nobody reads it any more, or the disk is full; main says so.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return 1;
     if (top.count != 0 && shown + 1 >= top.count) return has_seen ? 0 : 1;
     poll(nullptr, 0, static_cast<int>(top.interval * 1000));
   }

@@ -115,6 +115,14 @@ class Run(Case):
             # The command ends: no default is used.
             self.assertNotIn(b"; using", done.stderr)
 
+    def test_output_that_cannot_be_written_ends_a_command(self):
+        """Also one that goes on until it is interrupted, and one whose text is longer than the buffer."""
+        for words in (["top", "--interval", "1", "--name", self.name], ["top", "--json", "--interval", "1"], ["man"], ["completion", "bash"],
+                      ["library"]):
+            with self.subTest(words=words), open("/dev/full", "wb") as full:
+                done = subprocess.run([COMMAND, *words], stdout=full, stderr=subprocess.PIPE, timeout=10)
+                self.assertEqual((done.returncode, done.stderr), (1, b"cubeshim: cannot write to standard output\n"))
+
     def test_a_relative_prefix_is_made_absolute(self):
         (self.data.parent / "link").symlink_to(self.data.parent)
         (self.data / "inner").mkdir()
