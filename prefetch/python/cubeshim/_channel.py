@@ -13,6 +13,7 @@ import weakref
 from cubeshim import _protocol, _socket  # here, for a thread that imports has a lock
 from cubeshim._log import trouble
 from cubeshim._order import Order
+from cubeshim._unlisted import UnlistedThread
 
 MOST_CHANNELS = 16
 CONNECT_SECONDS = 5.0
@@ -75,7 +76,7 @@ class Channel:
         return order
 
     def start(self):
-        self.thread = threading.Thread(target=self.run, name="cubeshim-announce", daemon=True)
+        self.thread = UnlistedThread(self.run)
         try:
             self.thread.start()
         except RuntimeError:  # no more threads

@@ -5,6 +5,7 @@ program's globals alive, whose end is to be seen.
 """
 import _thread
 import os
+import sys
 import threading
 
 import cubeshim
@@ -12,6 +13,7 @@ import cubeshim
 PACKAGE = os.path.dirname(cubeshim.__file__)
 places = []  # lines of the package that the thread has come to: file, function, number
 stopped = threading.Event()
+_start = _thread.start_new_thread
 _for_ever = _thread.allocate_lock()
 _for_ever.acquire()
 
@@ -30,7 +32,7 @@ def _stop(is_there):
                 stopped.set()
                 _for_ever.acquire()
         return trace
-    threading.settrace(trace)
+    _thread.start_new_thread = lambda run, arguments: _start(lambda: (sys.settrace(trace), run(*arguments)), ())
 
 
 def stop_at(place):

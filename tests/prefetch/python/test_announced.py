@@ -203,6 +203,14 @@ class Servers(Case):
             os.close(reader)
             os.close(writer)
 
+    def test_a_program_may_join_all_its_threads(self):
+        server = self.serve()
+        iterator, _ = begun(DataLoader(Files(500), collate_fn=as_is))
+        server.wait_for_order()
+        mine = [thread for thread in threading.enumerate() if thread not in (threading.main_thread(), server.thread)]
+        self.assertEqual(mine, [])
+        del iterator
+
     def test_a_forked_child_has_neither_thread_nor_connection(self):
         server = self.serve()
         dataset = Files(500)

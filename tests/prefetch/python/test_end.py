@@ -113,7 +113,7 @@ order = channel.begin(0, str)
 def is_writing():
     with open("/proc/self/task/%d/syscall" % channel.thread.native_id) as call:
         return call.read().split()[1:2] == ["0x2"]
-while not is_writing():
+while channel.thread.native_id is None or not is_writing():
     channel.thread.join(0.01)
 """
 

@@ -117,10 +117,10 @@ class Import(Case):
 
     def test_it_never_fails(self):
         """Without a working directory, and without a thread more."""
-        for before in ("os.rmdir(os.getcwd())", "threading.Thread.start = lambda thread: (_ for _ in ()).throw(RuntimeError('no more'))"):
+        for before in ("os.rmdir(os.getcwd())", "_thread.start_new_thread = lambda *_: (_ for _ in ()).throw(RuntimeError('no more'))"):
             gone = self.dir / "gone"
             gone.mkdir(exist_ok=True)
-            code = f"import cubeshim, os, threading\n{before}\nwith cubeshim.announce(['/data/a', '/data/b']) as order: print(list(order))\n"
+            code = f"import _thread, cubeshim, os\n{before}\nwith cubeshim.announce(['/data/a', '/data/b']) as order: print(list(order))\n"
             done = self.python(code, env=self.path, cwd=gone)
             self.assertEqual((done.stdout, done.stderr), ("['/data/a', '/data/b']\n", ""))
 

@@ -1,0 +1,33 @@
+"""A thread that threading does not list. Programs join all that it lists, or wait until there is one left, and ours ends with the process."""
+import _thread
+
+
+class UnlistedThread:
+    """As threading.Thread with daemon=True, as far as it is needed here."""
+
+    def __init__(self, target):
+        self.target = target
+        self.native_id = None
+        self.work = _thread.allocate_lock()  # locked: it has not ended
+        self.work.acquire()
+
+    def start(self):
+        """A RuntimeError: there are no more threads, or this interpreter (one of several of the process) may have none such."""
+        if hasattr(_thread, "daemon_threads_allowed") and not _thread.daemon_threads_allowed():  # Python 3.12
+            raise RuntimeError("no daemon threads here")
+        _thread.start_new_thread(self.run, ())
+
+    def run(self):
+        if hasattr(_thread, "get_native_id"):  # Python 3.8
+            self.native_id = _thread.get_native_id()
+        try:
+            self.target()
+        finally:
+            self.work.release()
+
+    def is_alive(self):
+        return self.work.locked()
+
+    def join(self, timeout=-1):
+        if self.work.acquire(timeout=timeout):
+            self.work.release()
