@@ -57,12 +57,7 @@ def run_shadowed():
     begun = running() | {HERE}
     places = [place for place, found in list(zip(sys.path, reals))[first:] if found not in begun]
     if sys.version_info < (3, 5):
-        import imp
-        try:
-            found = imp.find_module("sitecustomize", places)
-        except ImportError:
-            return
-        imp.load_module("sitecustomize", *found)
+        run_by_old_python(places)
         return
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
@@ -75,8 +70,28 @@ def run_shadowed():
     if spec is None or spec.loader is None:
         return
     # The entry that stands here when this module ends is the result of `import sitecustomize`.
+    if not hasattr(spec.loader, "exec_module"):  # of a zip file, up to Python 3.9
+        del sys.modules["sitecustomize"]
+        spec.loader.load_module("sitecustomize")
+        return
     module = sys.modules["sitecustomize"] = module_from_spec(spec)
     spec.loader.exec_module(module)
+
+
+def run_by_old_python(places):
+    import imp
+    for place in places:
+        importer = sys.path_importer_cache.get(place)
+        loader = importer.find_module("sitecustomize") if hasattr(importer, "load_module") else None  # of a zip file
+        if loader is not None:
+            loader.load_module("sitecustomize")
+            return
+        try:
+            found = imp.find_module("sitecustomize", [place])
+        except ImportError:
+            continue
+        imp.load_module("sitecustomize", *found)
+        return
 
 
 announce()

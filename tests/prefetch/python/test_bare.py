@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+import zipfile
 
 from test_start import Case, PACKAGE, Path
 
@@ -112,6 +113,27 @@ sys.path = [place for place in sys.path if 'dist-packages' not in place and not 
 sys.path.insert(0, {str(SITE)!r})
 import sitecustomize"""
         self.assertEqual(self.of("/usr/bin/python3", "-S", "-c", code), "mine\n")
+
+    def test_one_in_a_zip_file(self):
+        """Its loader has another method up to Python 3.9: here a finder gives one that has no more."""
+        archive = self.dir / "mine.zip"
+        with zipfile.ZipFile(archive, "w") as made:
+            made.writestr("sitecustomize.py", "print('mine', __file__)")
+        self.assertEqual(self.of("/usr/bin/python3", "-c", "", PYTHONPATH=str(archive)), f"mine {archive}/sitecustomize.py\n")
+        code = f"""
+import importlib.machinery, importlib.util, sys, zipimport
+class Loader:
+    def load_module(self, name):
+        return zipimport.zipimporter({str(archive)!r}).load_module(name)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.machinery.ModuleSpec(name, Loader()) if name == 'sitecustomize' else None
+sys.meta_path.append(Finder())
+sys.path[:] = [{str(SITE)!r}]
+import sitecustomize
+print(sitecustomize.__file__, hasattr(sitecustomize, 'run_shadowed'))"""
+        self.assertEqual(self.of("/usr/bin/python3", "-S", "-c", code, PYTHONWARNINGS="ignore"),
+                         f"mine {archive}/sitecustomize.py\n{archive}/sitecustomize.py False\n")
 
     def test_one_that_looks_for_the_next_by_itself(self):
         """As monitoring agents do: in all of sys.path but its own directory."""
