@@ -14,6 +14,7 @@ import os
 import stat
 import struct
 
+from cubeshim import _settings
 from cubeshim._datasets import is_of
 from cubeshim._fds import off_standard
 from cubeshim._lists import is_path, is_sequence, own
@@ -53,10 +54,9 @@ def key_of(dataset):
 
 def directory():
     """Where they lie, and whether they stay."""
-    disk = os.environ.get("CUBESHIM_DISK_DIR")
-    parent = disk or os.environ.get("CUBESHIM_RAM_DIR") or "/dev/shm"
-    name = os.environ.get("CUBESHIM_NAME") or "default"
-    return "%s/cubeshim-learned-%d-%s" % (parent.rstrip("/"), os.geteuid(), name), bool(disk)
+    disk = _settings.directory("CUBESHIM_DISK_DIR")
+    parent = disk or _settings.ram_directory()
+    return "%s/cubeshim-learned-%d-%s" % (parent.rstrip("/"), os.geteuid(), _settings.name()), bool(disk)
 
 
 def open_checked(name, flags, is_right, **place):

@@ -6,14 +6,12 @@ import socket
 import struct
 import zlib
 
-from cubeshim import _protocol
+from cubeshim import _protocol, _settings
 from cubeshim._fds import off_standard
 
 
 def path():
-    directory = os.environ.get("CUBESHIM_RAM_DIR") or "/dev/shm"
-    name = os.environ.get("CUBESHIM_NAME") or "default"
-    return "%s/cubeshim-%d-%s.sock" % (directory.rstrip("/"), os.geteuid(), name)
+    return "%s/cubeshim-%d-%s.sock" % (_settings.ram_directory().rstrip("/"), os.geteuid(), _settings.name())
 
 
 def start_sidecar():

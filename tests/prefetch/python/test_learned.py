@@ -9,7 +9,7 @@ import unittest
 import unittest.mock
 
 from support import *  # noqa: F403
-from cubeshim import _learned, _learning
+from cubeshim import _learned, _learning, _socket
 from cubeshim._learned import Known, Store, key_of
 from pathlib import Path
 
@@ -196,6 +196,20 @@ class Stores(Case):
 
     def file(self, kind):
         return Path(f"{self.store.base}.{kind}")
+
+    def test_settings_that_the_library_refuses_are_the_default(self):
+        own = os.geteuid()
+        for name in ("../x", "a b", "x" * 65, ""):
+            os.environ.update(CUBESHIM_RAM_DIR="/ram", CUBESHIM_NAME=name, CUBESHIM_DISK_DIR="")
+            self.assertEqual((_socket.path(), _learned.directory()),
+                             (f"/ram/cubeshim-{own}-default.sock", (f"/ram/cubeshim-learned-{own}-default", False)))
+        os.environ.update(CUBESHIM_NAME="a.B-9_")
+        for wrong in ("disk", "./disk", "/a/../disk", ""):
+            os.environ.update(CUBESHIM_RAM_DIR=wrong, CUBESHIM_DISK_DIR=wrong)
+            self.assertEqual((_socket.path(), _learned.directory()),
+                             (f"/dev/shm/cubeshim-{own}-a.B-9_.sock", (f"/dev/shm/cubeshim-learned-{own}-a.B-9_", False)))
+        os.environ.update(CUBESHIM_DISK_DIR="/disk/")
+        self.assertEqual(_learned.directory(), (f"/disk/cubeshim-learned-{own}-a.B-9_", True))
 
     def test_what_was_written_is_read(self):
         self.assertTrue(self.store.is_empty())

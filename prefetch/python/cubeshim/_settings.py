@@ -1,0 +1,20 @@
+"""Names and directories as the library takes them: where it refuses one, it goes on with the default. They are read when they are needed."""
+import os
+import string
+
+NAME = frozenset(string.ascii_letters + string.digits + "._-")
+
+
+def name():
+    given = os.environ.get("CUBESHIM_NAME", "")
+    return given if 0 < len(given) <= 64 and NAME.issuperset(given) else "default"
+
+
+def directory(variable):
+    """None: it is not set, or not usable."""
+    given = os.environ.get(variable, "")
+    return given if given.startswith("/") and ".." not in given.split("/") else None
+
+
+def ram_directory():
+    return directory("CUBESHIM_RAM_DIR") or "/dev/shm"
