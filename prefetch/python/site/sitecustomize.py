@@ -26,7 +26,8 @@ def announce():
 def is_trusted(package):
     """Nobody may have put it there who could not have put this file there."""
     try:
-        return os.stat(package).st_uid in (0, os.geteuid(), os.stat(HERE).st_uid)
+        found = os.stat(package)
+        return not found.st_mode & 0o002 and found.st_uid in (0, os.geteuid(), os.stat(HERE).st_uid)
     except OSError:
         return False
 

@@ -188,8 +188,9 @@ if spec is not None:
         shutil.copy(SITE / "sitecustomize.py", place / "site")
         for path in (place / "site", place / "site/sitecustomize.py", library):
             os.chown(path, root, root)
-        for owner, runs in ((root, True), (other, False)):
+        for owner, mode, runs in ((root, 0o755, True), (other, 0o755, False), (root, 0o757, False)):
             os.chown(place / "cubeshim", owner, owner)
+            (place / "cubeshim").chmod(mode)
             self.assertEqual(self.print_of(LD_PRELOAD=str(library)), f"{place}/site {runs}\n")
 
     def test_where_the_package_lies(self):
