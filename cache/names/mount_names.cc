@@ -17,6 +17,8 @@ using base::Counter;
 constexpr std::uint64_t k_second_ns = 1'000'000'000;
 // So many looks that miss in one directory are no accident.
 constexpr std::uint64_t k_many_misses = 4;
+// Bytes of entries: a program may want the first ones alone.
+constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
 constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
 
 struct Split {
@@ -227,7 +229,10 @@ MountNames::Listed MountNames::list(std::string_view key, const char* path) {
     const std::uint64_t hash = base::hash_path(key) ^ base::hash_path("/");
     if (flights_.begin(hash, ticket) == SingleFlight::Turn::waited) found = fresh_listing(key, /*again=*/false);
     scope.hold(ticket.hold());
-    if (!found) found = read(key, path, listed.fd);
+    Read from;
+    if (!found) found = read(key, path, k_worth_waiting_for, from);
+    listed.fd = std::move(from.fd);
+    listed.is_long = from.is_long;
   }
   const auto data = found ? DirectoryData::of(*found) : std::nullopt;
   if (!data) return listed;
@@ -243,8 +248,8 @@ MountNames::Listed MountNames::list(std::string_view key, const char* path) {
 Pin MountNames::listing_of(std::string_view key, const char* path, bool& is_new) {
   Pin found = fresh_listing(key, /*again=*/false);
   is_new = !found;
-  base::UniqueFd fd;
-  return found ? std::move(found) : read(key, path, fd);
+  Read from;
+  return found ? std::move(found) : read(key, path, most_bytes_, from);
 }
 
 bool MountNames::is_file(std::string_view key) {

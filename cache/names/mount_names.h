@@ -41,10 +41,12 @@ class MountNames {
   // Is a name of this path there, whatever it is?
   Says look(std::string_view key);
 
-  // A copy of the listing, to be ended by release(). Else `fd` is the directory, open for reading and at its begin, or -1.
+  // A copy of the listing, to be ended by release(). Else `fd` is the directory, open for reading and at its begin, or -1;
+  // `is_long`: it has more entries than a program should wait for.
   struct Listed {
     Listing* listing = nullptr;
     base::UniqueFd fd;
+    bool is_long = false;
   };
   // May read the directory at the origin. `path`: the key with a terminating zero.
   Listed list(std::string_view key, const char* path);
@@ -80,7 +82,12 @@ class MountNames {
   };
   Entry entry_of(std::string_view key);
   Says directory_itself(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
-  Pin read(std::string_view key, const char* path, base::UniqueFd& fd);
+  // The listing, from the origin. Nothing: it is not kept, and the fd, if there is one, stands at the begin.
+  struct Read {
+    base::UniqueFd fd;
+    bool is_long = false;  // it has entries of more bytes than that
+  };
+  Pin read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read);
 
   static constexpr std::size_t k_asked = 1024, k_missed = 64;
 

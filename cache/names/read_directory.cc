@@ -1,6 +1,7 @@
 // MountNames: a directory is read at the origin, and its listing comes into the region.
 #include <dirent.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -18,15 +19,16 @@ namespace {
 
 namespace sys = base::sys;
 
-// The entries as getdents64 gives them. Empty: an error, or they take more than `most` bytes.
-std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::uint64_t most) {
+// The entries as getdents64 gives them. Empty: an error, or they take more than `most` bytes, and then `is_long` is set.
+std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::uint64_t most, bool& is_long) {
   constexpr std::size_t k_first = 1 << 20, k_least = 64 << 10;
   std::size_t room = k_first, used = 0;
   int which = 0;
   std::byte* to = rooms[which].reserve(room);
   while (to != nullptr) {
+    is_long = used > most;
+    if (is_long) return {};
     if (room - used < k_least) {
-      if (room * 2 > most + k_first) return {};
       std::byte* const more = rooms[1 - which].reserve(room * 2);
       if (more == nullptr) return {};
       std::memcpy(more, to, used);
@@ -68,8 +70,8 @@ class NotedFd {
 
 }  // namespace
 
-// Nothing: it is not kept, and the fd, if there is one, stands at the begin.
-Pin MountNames::read(std::string_view key, const char* path, base::UniqueFd& fd) {
+Pin MountNames::read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read) {
+  base::UniqueFd& fd = read.fd;
   DirectoryWatch watch(*region_);
   RecordContent content;
   content.kind = RecordKind::directory;
@@ -90,7 +92,7 @@ Pin MountNames::read(std::string_view key, const char* path, base::UniqueFd& fd)
   if (is_within_step(stat->modified, content.fetched_ns) || may_hide_change(*stat, content.fetched_ns)) return {};
   if (!may_search(fd.get())) return {};
   base::Scratch rooms[2];
-  const auto entries = read_entries(fd.get(), rooms, most_bytes_);
+  const auto entries = read_entries(fd.get(), rooms, std::min(most_bytes, most_bytes_), read.is_long);
   region_->stats().count(base::Counter::names_read);
   const auto count = DirectoryData::count_of(entries);
   Pin made;

@@ -62,7 +62,7 @@ StatTable::Entry StatGather::look(int directory, std::string_view name) const {
   const std::uint64_t before = changes.load(std::memory_order_seq_cst);
   StatTable::Entry entry{};
   entry.looked_ns = base::boot_ns();
-  const auto stat = stat_path(directory, name.data(), AT_SYMLINK_NOFOLLOW);
+  const auto stat = stat_path(directory, name.data(), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT);
   region.stats().count(base::Counter::names_gathered);
   if (!stat) return {};
   entry.stat = *stat;

@@ -33,7 +33,7 @@ shim::OpenFileRef served_stream(DIR* directory) {
 }
 // The same of one whose listing is in memory.
 shim::OpenFileRef listed_stream(DIR* directory) {
-  return directory != nullptr && shim::process::is_active() ? listed::acquire(real::dirfd(directory)) : shim::OpenFileRef();
+  return directory != nullptr ? listed::acquire(real::dirfd(directory)) : shim::OpenFileRef();
 }
 
 // The stream goes on at the kernel, at the same place.

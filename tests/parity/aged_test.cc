@@ -123,7 +123,7 @@ PARITY(Aged, StatsOfListedNames) {
   struct statx x {};
   for (int pass = 0; pass < 6; ++pass) {
     for (const char* const name :
-         {"d", "d/e", "d/b.jpg", "d/c.png", "d/x.jpg", "d/l", "d/nowhere", "d/none", "d/none/x", "d/b.jpg/x", "d/.none"}) {
+         {"d", "d/e", "d/b.jpg", "d/c.png", "d/x.jpg", "d/l", "d/nowhere", "d/none", "d/none/x", "d/b.jpg/x", "d/.none", "d/", "d/b.jpg/", "d/none/", "d//b.jpg", "d/./none", "d/e/../b.jpg"}) {
       if (CALL(stat(t / name, &st)) == 0) t.stat(name, st, t / name);
       if (CALL(lstat(t / name, &st)) == 0) t.stat(name, st, t / name, false);
       CALL(statx(AT_FDCWD, t / name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &x));
