@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-SETTING = re.compile(r"^CUBE_CONFIG\(\w+, \w+, (.*?)\)$", re.M | re.S)
+SETTING = re.compile(r"^CUBE_CONFIG\(\s*\w+, \w+,\s(.*?)\)$", re.M | re.S)
 FIGURE = re.compile(r"^CUBE_(COUNTER|BYPASSED|FIGURE|TIER_FIGURE)\((.*?\")\)$", re.M | re.S)
 TIER = re.compile(r'\{"(\w+)", Counter::(\w+)\}')
 
@@ -22,7 +22,8 @@ def table(heading: str, rows: list[list[str]]) -> str:
 
 def settings(definition: str) -> str:
     rows = [strings(row) for row in SETTING.findall(definition)]
-    assert rows and all(len(row) == 4 for row in rows), "config.def does not read as expected"
+    is_whole = len(rows) == len(re.findall(r"^CUBE_CONFIG\(", definition, re.M))
+    assert rows and is_whole and all(len(row) == 4 for row in rows), "config.def does not read as expected"
     return table("variable, default, takes, meaning",
                  [[f"`{name}`", f"`{default}`" if default else "none", takes, text] for name, default, takes, text in rows])
 
