@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <optional>
 
 #include "cache/base/file_io.h"
 #include "cache/region/chunks.h"
@@ -32,14 +33,38 @@ bool has_memory_for(Region& region, std::uint64_t bytes) {
   return true;
 }
 
+constexpr int k_madv_populate_write = 23, k_no_advice = 0x5a5a5a;
+
+// Memory for all of the window, without a number, in whose place a dup2 of the program's could put another file. Nothing: the
+// kernel does not know the advice (Linux before 5.14), or a sandbox refuses it.
+std::optional<base::Result<void>> populate(const base::Mapping& window) {
+  // An emulator says that it followed each advice, whether it knows it or not.
+  static constinit std::atomic<int> cannot_ask{-1};
+  if (cannot_ask.load(std::memory_order_relaxed) < 0) {
+    const bool follows_any = !base::sys::failed(base::sys::madvise(window.data(), Chunks::k_page_bytes, k_no_advice));
+    cannot_ask.store(follows_any ? 1 : 0, std::memory_order_relaxed);
+  }
+  if (cannot_ask.load(std::memory_order_relaxed) != 0) return {};
+  const long error = base::sys::madvise(window.data(), window.size(), k_madv_populate_write);
+  if (!base::sys::failed(error)) return base::Result<void>();
+  // EFAULT: a store would bring SIGBUS, for the file system is full.
+  if (error == -EFAULT || error == -ENOMEM) return base::Result<void>(base::fail(ENOMEM));
+  return {};
+}
+
 }  // namespace
 
 base::Result<base::Mapping> Chunks::window(const Claim& claim, const PageRun& pages) {
   const std::uint64_t at = std::uint64_t{claim.place()} * k_chunk_bytes + pages.first * k_page_bytes;
   const std::uint64_t bytes = pages.count() * k_page_bytes;
   if (!has_memory_for(*region_, bytes)) return base::fail(ENOMEM);
+  auto window = region_->window(at, bytes);
+  if (!window) return window;
+  const auto populated = populate(*window);
+  if (populated && !*populated) return base::fail(populated->error().value);
+  if (populated) return window;
   if (const auto reserved = region_->reserve_data(at, bytes); !reserved) return base::fail(reserved.error().value);
-  return region_->window(at, bytes);
+  return window;
 }
 
 base::Result<void> Chunks::copy_in(int region_fd, const Claim& claim, const PageRun& pages, const std::byte* from) {

@@ -105,6 +105,24 @@ said["wanted"] = wanted
         # Two pages for each read, and what the kernel reads ahead of them where it keeps pages.
         self.assertLessEqual(said["asked"], 11 * (8192 if self.direct else 256 << 10))
 
+    def test_reads_take_no_number_of_the_program(self):
+        said = self.run_job("""
+import resource
+file = os.open(path, os.O_RDONLY)
+# This one looks at the machine's memory, by numbers, for many more.
+os.pread(file, 4096, 0)
+limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+places = [block << 20 for block in range(1, 20, 3)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (file + 1, limit[1]))
+said["bytes"] = [digest(os.pread(file, 1 << 18, at)) for at in places]
+resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+before = asked()
+said["again"] = [digest(os.pread(file, 1 << 18, at)) for at in places]
+said["asked"] = asked() - before
+""", CUBESHIM_PREFETCH="0")
+        self.assertEqual(said["bytes"], [hashlib.blake2b(DATA[block << 20:(block << 20) + (1 << 18)]).hexdigest() for block in range(1, 20, 3)])
+        self.assertEqual((said["again"], said["asked"], self.blocks()["kernel"]), (said["bytes"], 0, 0))
+
     def test_long_reads_ask_the_mount_for_their_bytes_and_no_more(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)
