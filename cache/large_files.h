@@ -21,6 +21,7 @@ class LargeFiles {
     return file.read(parts_, fd, numbers, to, n, at);
   }
   LargeFile::Range ahead(LargeFile& file, std::uint64_t at, std::size_t n) { return file.ahead(parts_, at, n); }
+  LargeFile::Range wanted(const LargeFile& file, const LargeFile::Range& range) { return file.wanted(parts_, range); }
   bool fetch_ahead(LargeFile& file, int fd, LargeFile::Numbers numbers, const LargeFile::Range& range) {
     return file.fetch_ahead(parts_, fd, numbers, range);
   }

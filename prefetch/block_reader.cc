@@ -174,11 +174,13 @@ bool BlockReader::State::take_turn(const OwnNumbers* own, OwnOpen& opened) {
     const int fd = opens ? opened_for(file, opened, range.numbers) : copy.get();
     const LargeFile::Numbers numbers = range.numbers;
     range.rest.begin = (rest.begin / block + 1) * block;
-    const bool is_last = fd < 0 || range.rest.is_empty();
+    // The rest of the range would be looked at block by block, in vain.
+    const bool has_no_room = !rest.passes && !LargeFile::may_have_room();
+    const bool is_last = fd < 0 || has_no_room || range.rest.is_empty();
     if (is_last) range.file->end();
     range.state.store(is_last ? Waiting::State::free : Waiting::State::ready, std::memory_order_release);
     if (!is_last) news.notify();
-    if (fd >= 0) fetch(file, fd, numbers, rest);
+    if (fd >= 0 && !has_no_room) fetch(file, fd, numbers, rest);
     copy.reset();
     if (copies) file.copies().end();
     file.end();

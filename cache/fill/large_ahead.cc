@@ -50,7 +50,7 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, const Ra
   // A program that has closed the file does not want its lock, or its mount, held up.
   const auto is_wanted = [&] { return numbers == this->numbers(); };
   const Chunks chunks = this->chunks(parts);
-  By by{.fd = fd, .pass = Chunks::Pass::may_pass};
+  By by{.fd = fd, .pass = range.passes ? Chunks::Pass::may_pass : Chunks::Pass::no};
   for (;;) {
     const std::uint32_t ended = chunks.offers_ended();
     Steps steps = Steps::done;

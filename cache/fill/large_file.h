@@ -72,9 +72,13 @@ class LargeFile {
   // of it. Empty for most.
   struct Range {
     std::uint64_t begin = 0, end = 0;
+    // Once the memory is full, its chunks may take the places of others that pass.
+    bool passes = true;
     bool is_empty() const { return begin >= end; }
   };
   Range ahead(CacheParts& parts, std::uint64_t at, std::size_t n);
+  // What to fetch ahead of a range that a program has asked for: the memory must not lose the begin of it to its end.
+  Range wanted(CacheParts& parts, const Range& range) const;
   // How the program says that it will read this open file: from one end to the other, whose next blocks then come in wide windows
   // from the first read on, or at random, for which nothing is fetched ahead.
   enum class Advice : std::uint8_t { none, sequential, random };
@@ -140,6 +144,7 @@ class LargeFile {
   Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
   // A moment ago there was no room for a chunk.
   static bool is_full();
+  static std::uint64_t widest_window(const Chunks& chunks);
   bool is_current(CacheParts& parts, int fd);
   bool look_again(CacheParts& parts, int fd);
   PageRun wanted_pages(const Chunks::Claim& claim, const By& by, std::uint64_t at, std::size_t n, std::uint64_t block);

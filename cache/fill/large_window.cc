@@ -20,6 +20,19 @@ bool LargeFile::is_block_present(CacheParts& parts, std::uint64_t at, std::uint6
   return find(chunks(parts), chunk_of(begin)).has_all(pages_of(begin, std::min(begin + block, stat_.size)));
 }
 
+// So much at once is there until it is read, unless others read ahead as well.
+std::uint64_t LargeFile::widest_window(const Chunks& chunks) {
+  return chunks.is_full() ? std::min(k_widest_window, chunks.passing_bytes() / k_windows_passing) : k_widest_window;
+}
+
+LargeFile::Range LargeFile::wanted(CacheParts& parts, const Range& range) const {
+  const Chunks chunks = this->chunks(parts);
+  const std::uint64_t widest = std::max(widest_window(chunks), parts.rules.block);
+  if (range.end - range.begin <= widest) return range;
+  if (chunks.is_full()) return {range.begin, range.begin + widest};
+  return {range.begin, range.end, false};
+}
+
 LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size_t n) {
   const std::uint64_t block = parts.rules.block, end = at + n;
   const Advice advice = advice_.load(std::memory_order_relaxed);
@@ -40,8 +53,7 @@ LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size
   if (window != 0 && ahead_end > end + window / 2) return {};
   const std::uint64_t from = std::max(ahead_end, (end + block - 1) / block * block);
   const Chunks chunks = this->chunks(parts);
-  const std::uint64_t widest =
-      chunks.is_full() ? std::min(k_widest_window, chunks.passing_bytes() / k_windows_passing) : k_widest_window;
+  const std::uint64_t widest = widest_window(chunks);
   const std::uint64_t wider = std::max(std::min(std::max<std::uint64_t>(window * 2, n / block * block), widest), block);
   const std::uint64_t to = std::min(from + wider, (stat_.size + block - 1) / block * block);
   std::uint64_t begin = from;

@@ -184,7 +184,7 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_number_of(fd, *file);
   // If another thread has closed the number meanwhile, any other number of the file will do.
   const bool is_its = is_number_of(fd, *file);
-  const bool is_taken = background::read_ahead(large, is_its ? fd : -1, numbers, {begin, end});
+  const bool is_taken = background::read_ahead(large, is_its ? fd : -1, numbers, cache->large().wanted(large, {begin, end}));
   // The kernel's pages serve a mapping that the program has already.
   return is_its && is_taken && !large.own_mappings().is_any();
 }

@@ -1,6 +1,7 @@
 """What a program says of its reads of a large file, and copies of its number: what is fetched ahead, and what is not.
 CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
+import os
 import sys
 import unittest
 from pathlib import Path
@@ -57,6 +58,18 @@ said["digest"] = digest(read_all())
 said["read"] = asked() - said["fetched"]
 """)
         self.expect_fetched(said, DATA)
+
+    def test_the_end_of_a_wanted_range_does_not_take_the_place_of_its_begin(self):
+        os.truncate(self.source / "f", 200 << 20)
+        said = self.run_job(WAIT + """
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_WILLNEED)
+said["fetched"] = wait_until_asked(16 << 20)
+said["digest"] = digest(os.pread(file, 4 << 20, 0))
+said["read"] = asked() - said["fetched"]
+""", CUBESHIM_RAM="32M")
+        self.assertEqual((said["digest"], said["read"]), (hashlib.blake2b(DATA[:4 << 20]).hexdigest(), 0))
+        self.assertLessEqual(said["fetched"], 32 << 20)
+        self.assertEqual(self.blocks()["wasted"], 0)
 
     def test_a_range_that_is_there_is_not_asked_for_again(self):
         said = self.run_job("""
