@@ -23,8 +23,11 @@ using cache::LargeFile;
 
 constexpr std::size_t k_threads = 4;
 constexpr std::size_t k_waiting = 64, k_mapped = 64;
-// Between two looks at what the kernel has of mapped files: as long as a look takes twenty times, and at least.
+// Between two looks at what the kernel has of mapped files: as long as a look takes twenty times, and at least. What a look
+// copies makes the pause no longer than `most`. A look that takes longer than `longest` leaves the other mappings to the next
+// one.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000, k_pause_for_each = 20;
+constexpr std::uint64_t k_longest_look_ns = 50'000'000;
 constexpr std::size_t k_stack = 128 << 10;
 constexpr std::uint64_t k_start_patience_ns = 100'000'000;
 
@@ -67,8 +70,10 @@ struct BlockReader::State {
   std::atomic<bool> opens_by_itself;  // copies of numbers are refused
   Waiting waiting[k_waiting];
   Mapped mapped[k_mapped];
-  std::atomic<bool> is_keeping{false};         // a thread is at the mappings
-  std::atomic<std::uint64_t> next_keep_ns{0};  // base::monotonic_ns
+  std::atomic<bool> is_keeping{false};  // a thread is at the mappings
+  std::size_t first_to_keep = 0;        // of that thread: the row at which the next look begins
+  // base::monotonic_ns: the next look, and the time before which mappings that are left go without one.
+  std::atomic<std::uint64_t> next_keep_ns{0}, earliest_keep_ns{0};
   std::atomic<std::uint32_t> mappings{0};
   EventCount news, over;
   std::atomic<bool> is_stopping{false};
@@ -84,6 +89,7 @@ struct BlockReader::State {
   void keep_mapped();
   std::uint64_t keep(Mapped& row, int region_fd);
   void drop(Mapped& row);
+  void drop_left(Mapped& row);
   void give_back(Mapped& row);
   void let_go_of(const LargeFile& file);
   std::uint64_t pause_ns() const;
@@ -235,16 +241,43 @@ std::uint64_t BlockReader::State::keep(Mapped& row, int region_fd) {
   return kept.value_or(0);
 }
 
+// One that the program has no more, without a look.
+void BlockReader::State::drop_left(Mapped& row) {
+  auto is = Mapped::State::mapped;
+  if (!row.is_left.load(std::memory_order_acquire)) return;
+  if (row.state.compare_exchange_strong(is, Mapped::State::being_changed, std::memory_order_acquire)) drop(row);
+}
+
+// A look goes through all pages of a mapping, which may be of a huge file, so that looks have a small share of the time.
 void BlockReader::State::keep_mapped() {
   if (mappings.load(std::memory_order_relaxed) == 0 || is_keeping.exchange(true, std::memory_order_acquire)) return;
-  const std::uint64_t began = base::monotonic_ns();
-  if (began >= next_keep_ns.load(std::memory_order_relaxed)) {
-    std::uint64_t kept = 0;
+  const std::uint64_t began = base::monotonic_ns(), earliest = earliest_keep_ns.load(std::memory_order_relaxed);
+  if (began < earliest) {
+    if (began >= next_keep_ns.load(std::memory_order_relaxed)) {
+      for (Mapped& row : mapped) drop_left(row);
+      next_keep_ns.store(earliest, std::memory_order_relaxed);
+    }
+  } else if (began >= next_keep_ns.load(std::memory_order_relaxed)) {
+    // Bytes are copied once, each in less than a nanosecond: the rest is the look.
+    std::uint64_t kept = 0, took = 0, looked = 0;
     const auto region_fd = cache.region().reopen(O_RDWR);
-    for (Mapped& row : mapped) kept += region_fd ? keep(row, region_fd->get()) : 0;
-    const std::uint64_t took = base::monotonic_ns() - began;
+    const std::size_t first = first_to_keep;
+    for (std::size_t i = 0; i < k_mapped; ++i) {
+      Mapped& row = mapped[(first + i) % k_mapped];
+      if (looked > k_longest_look_ns) {
+        drop_left(row);
+        continue;
+      }
+      kept += region_fd ? keep(row, region_fd->get()) : 0;
+      took = base::monotonic_ns() - began;
+      looked = took - std::min(took, kept);
+      first_to_keep = (first + i + 1) % k_mapped;
+    }
+    const std::uint64_t share = looked * k_pause_for_each;
     const std::uint64_t pause = took * (kept != 0 ? k_pause_for_each : 2 * k_pause_for_each);
-    next_keep_ns.store(began + took + std::clamp(pause, k_least_pause_ns, k_most_pause_ns), std::memory_order_relaxed);
+    earliest_keep_ns.store(began + took + share, std::memory_order_relaxed);
+    next_keep_ns.store(began + took + std::max(share, std::clamp(pause, k_least_pause_ns, k_most_pause_ns)),
+                       std::memory_order_relaxed);
   }
   is_keeping.store(false, std::memory_order_release);
 }
@@ -374,7 +407,10 @@ void BlockReader::unmapped(const void* at, std::size_t length) {
     is_any |= !row.is_left.exchange(true, std::memory_order_acq_rel);
   }
   if (!is_any) return;
-  state_->next_keep_ns.store(0, std::memory_order_relaxed);
+  // A look that is due in a moment is waited for.
+  const std::uint64_t earliest = state_->earliest_keep_ns.load(std::memory_order_relaxed);
+  const bool is_soon = earliest <= base::monotonic_ns() + k_least_pause_ns;
+  state_->next_keep_ns.store(is_soon ? earliest : 0, std::memory_order_relaxed);
   state_->news.notify();
 }
 

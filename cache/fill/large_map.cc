@@ -93,6 +93,8 @@ std::optional<std::uint64_t> LargeFile::keep_pages(CacheParts& parts, const base
   const std::uint64_t block = std::min<std::uint64_t>(parts.rules.block, k_kept_at_once);
   std::uint64_t kept = 0;
   for (std::uint64_t done = 0; done < mapping.size(); done += k_asked_at_once) {
+    // A lock of the program's is not to last longer than it wants, for all the pages that are not in memory.
+    if (is_locked()) return {};
     const std::uint64_t bytes = std::min<std::uint64_t>(k_asked_at_once, mapping.size() - done);
     if (base::sys::failed(base::sys::raw(SYS_mincore, base::sys::arg(mapping.data() + done), static_cast<long>(bytes),
                                          base::sys::arg(in_memory.data()))))

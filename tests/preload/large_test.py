@@ -415,6 +415,39 @@ with mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as mapping:
         self.assertEqual(said, {"present": hashlib.blake2b(DATA[3_000_000:8_000_000]).hexdigest(), "asked": 0,
                                 "all": hashlib.blake2b(DATA).hexdigest(), "is_of_region": True})
 
+    def test_looks_at_a_huge_mapping_take_a_small_share_of_the_time(self):
+        os.truncate(self.source / "f", 512 << 30)
+        said = self.run_job("""
+file = os.open(path, os.O_RDONLY)
+mapping = mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+said["byte"] = mapping[300 << 30]
+def spent(seconds):
+    before = time.process_time()
+    time.sleep(seconds)
+    return time.process_time() - before
+while time.process_time() < 0.2:
+    time.sleep(0.1)
+while spent(1.5) > 0.02:
+    pass
+said["between"] = spent(3)
+""", CUBESHIM_RAM="64M")
+        self.assertEqual(said["byte"], 0)
+        self.assertLess(said["between"], 0.1)
+
+    def test_a_lock_does_not_wait_for_a_look_at_a_huge_mapping(self):
+        os.truncate(self.source / "f", 1 << 40)
+        said = self.run_job("""
+file = os.open(path, os.O_RDONLY)
+mapping = mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+said["byte"] = mapping[300 << 30]
+while time.process_time() < 0.2:
+    time.sleep(0.1)
+before = time.monotonic()
+fcntl.flock(file, fcntl.LOCK_SH)
+said["took"] = time.monotonic() - before
+""", CUBESHIM_RAM="64M")
+        self.assertLess(said["took"], 0.9)
+
     def test_private_writes_stay_private(self):
         said = self.run_job("""
 read_all()
