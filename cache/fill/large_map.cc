@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cache/base/high_fd.h"
 #include "cache/fill/large_file.h"
 #include "cache/region/large_pages.h"
 
@@ -53,7 +54,10 @@ std::size_t LargeFile::pieces(CacheParts& parts, Range& range, std::span<Piece> 
 base::UniqueFd LargeFile::reopen() const {
   // A path may lead to a FIFO by now.
   auto fd = base::open_fd(path_, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-  return fd && is_version_of(fd->get()) ? std::move(*fd) : base::UniqueFd();
+  if (!fd) return {};
+  // The program reads by it, which takes as long as the origin.
+  base::UniqueFd high = base::raise_fd(std::move(*fd));
+  return is_version_of(high.get()) ? std::move(high) : base::UniqueFd();
 }
 
 bool LargeFile::tells_pages() const {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "cache/base/clock.h"
+#include "cache/base/high_fd.h"
 #include "cache/file_cache.h"
 #include "cache/region/fetch_scope.h"
 #include "cache/region/segments.h"
@@ -189,6 +190,12 @@ TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
   const std::uint64_t reads = count(Counter::origin_reads);
   EXPECT_EQ(read(k_block, k_block), data.substr(k_block, k_block));
   EXPECT_EQ(count(Counter::origin_reads), reads);
+}
+
+TEST_F(LargeFileTest, FileThatIsOpenedAnewIsOutOfTheWayOfTheProgramsNumbers) {
+  const base::UniqueFd again = file->reopen();
+  EXPECT_GE(again.get(), base::k_high_fd);
+  EXPECT_TRUE(file->is_version_of(again.get()));
 }
 
 TEST_F(LargeFileTest, FetchAheadAtTheEndOfTheFile) {
