@@ -1,0 +1,169 @@
+#include "cache/names/mount_names.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "cache/base/clock.h"
+#include "cache/file_cache.h"
+#include "cache/names/stat_gather.h"
+#include "tests/support/child.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+using tests::Child;
+using Says = MountNames::Says;
+
+struct MountNamesTest : testing::Test {
+  tests::TempDir dir;
+  tests::TestCache cache;
+  std::string place;
+
+  MountNames& names() { return cache->names(); }
+  std::uint64_t count(Counter counter) { return cache->stats().counters[static_cast<std::size_t>(counter)].load(); }
+  void SetUp() override {
+    for (const char* const name : {"one", "Two", "three"}) dir.write(name, name);
+    place = dir.path();
+    age();
+  }
+  void age(std::int64_t seconds = 1'000'000'000) const {
+    const timespec times[2] = {{seconds, 0}, {seconds, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, place.c_str(), times, 0), 0);
+  }
+  // How many entries; -1: it is the kernel's to list.
+  int list() {
+    const MountNames::Listed listed = names().list(place, place.c_str());
+    if (listed.listing == nullptr) return -1;
+    int n = 0;
+    for (std::uint64_t at = 0; at < listed.listing->end(); at += listed.listing->at(at)->d_reclen) ++n;
+    listed.listing->release();
+    return n;
+  }
+  Says stat(const std::string& name, FileStat& found) { return names().stat(place + "/" + name, true, false, found); }
+  void gather() {
+    const auto work = StatGather::begin(names(), place);
+    ASSERT_NE(work, nullptr);
+    const base::UniqueFd own = work->open();
+    while (work->step(own.get())) {
+    }
+  }
+};
+
+TEST_F(MountNamesTest, ListingIsReadOnceAndTellsWhatIsAbsent) {
+  EXPECT_EQ(names().look(place + "/none"), Says::unknown);
+  EXPECT_EQ(list(), 5);
+  EXPECT_EQ(list(), 5);
+  EXPECT_EQ(count(Counter::names_read), 1U);
+  EXPECT_EQ(count(Counter::names_listed), 1U);
+  EXPECT_EQ(names().look(place + "/none"), Says::absent);
+  EXPECT_EQ(names().look(place + "/none/below/it"), Says::absent);
+  EXPECT_EQ(names().look(place + "/one"), Says::present);
+  EXPECT_TRUE(names().is_file(place + "/one"));
+  for (const char* const hidden : {"/.snapshot", "/none.", "/n\xc3\xa9", "/no ne"})
+    EXPECT_EQ(names().look(place + hidden), Says::unknown) << hidden;
+}
+
+TEST_F(MountNamesTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
+  EXPECT_EQ(list(), 5);
+  FileStat found;
+  EXPECT_EQ(stat("one", found), Says::unknown);
+  gather();
+  ASSERT_EQ(stat("one", found), Says::present);
+  const auto real = stat_path(AT_FDCWD, (place + "/one").c_str(), 0);
+  EXPECT_TRUE(found.is_unchanged_since(*real));
+  EXPECT_EQ(StatGather::begin(names(), place), nullptr) << "all is known";
+  cache->changes().content_changed({}, &*real);
+  EXPECT_EQ(stat("one", found), Says::unknown);
+  EXPECT_EQ(stat("Two", found), Says::present);
+  cache->changes().writing_begins(place + "/Two", *stat_path(AT_FDCWD, (place + "/Two").c_str(), 0));
+  EXPECT_EQ(stat("Two", found), Says::unknown) << "somebody writes it";
+}
+
+TEST_F(MountNamesTest, ChangeOfTheEntriesDropsTheListingByWhateverPath) {
+  EXPECT_EQ(list(), 5);
+  const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
+  cache->changes().entries_changed(*real);
+  EXPECT_EQ(names().look(place + "/none"), Says::unknown);
+  EXPECT_EQ(list(), 5);
+  EXPECT_EQ(count(Counter::names_read), 2U);
+  cache->changes().tree_changed(place.substr(0, place.rfind('/')));
+  EXPECT_EQ(names().look(place + "/none"), Says::unknown);
+}
+
+TEST_F(MountNamesTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {
+  const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
+  DirectoryWatch watch(cache->region());
+  watch.watch(*real);
+  EXPECT_TRUE(watch.is_unchanged());
+  cache->changes().entries_changed(*real);
+  EXPECT_FALSE(watch.is_unchanged());
+  DirectoryWatch second(cache->region());
+  second.watch(*real);
+  cache->changes().tree_changed("/elsewhere");
+  EXPECT_FALSE(second.is_unchanged());
+}
+
+TEST_F(MountNamesTest, DirectoryThatWasChangedAMomentAgoIsNotKept) {
+  dir.write("new", "");
+  EXPECT_EQ(list(), -1);
+  EXPECT_EQ(names().look(place + "/none"), Says::unknown);
+  age();
+  EXPECT_EQ(list(), 6);
+}
+
+TEST_F(MountNamesTest, DirectoryThatMayNotBeSearchedIsNotKept) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  ASSERT_EQ(chown(place.c_str(), 12345, 12345), 0);
+  ASSERT_EQ(chmod(place.c_str(), 0744), 0);
+  Child child([&] {
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
+    CHILD_CHECK(syscall(SYS_capget, &header, data) == 0);
+    data[0].effective &= ~((1U << CAP_DAC_OVERRIDE) | (1U << CAP_DAC_READ_SEARCH));
+    CHILD_CHECK(syscall(SYS_capset, &header, data) == 0);
+    FileCache* const own = tests::attach_cache(cache.config, cache.options.job);
+    CHILD_CHECK(own != nullptr);
+    const MountNames::Listed listed = own->names().list(place, place.c_str());
+    CHILD_CHECK(listed.listing == nullptr && listed.fd);
+    CHILD_CHECK(own->names().look(place + "/one") == Says::unknown);
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ(list(), 5);
+}
+
+TEST_F(MountNamesTest, FileSystemThatFindsNamesInAnyCaseTellsNothingOfAbsence) {
+  // The listing has both cases of a name, which proves nothing.
+  const std::string both = place + "/both";
+  ASSERT_EQ(mkdir(both.c_str(), 0700), 0);
+  for (const char* const name : {"/abc", "/ABC"}) tests::TempDir::write_file(both + name, "");
+  const int fd = open(both.c_str(), O_RDONLY | O_DIRECTORY);
+  alignas(8) std::byte room[4096];
+  const long n = syscall(SYS_getdents64, fd, room, sizeof room);
+  ASSERT_GT(n, 0);
+  AbsenceTrial trial;
+  EXPECT_FALSE(trial.tells_absence(fd, 1, {room, static_cast<std::size_t>(n)}));
+  tests::TempDir::write_file(both + "/def", "");
+  lseek(fd, 0, SEEK_SET);
+  const long more = syscall(SYS_getdents64, fd, room, sizeof room);
+  EXPECT_TRUE(trial.tells_absence(fd, 1, {room, static_cast<std::size_t>(more)}));
+  EXPECT_TRUE(trial.tells_absence(fd, 1, {room, static_cast<std::size_t>(n)})) << "the device is known";
+  close(fd);
+  // As of a file system that finds "def" by "DEF" too: the listing lacks the name that is there.
+  tests::TempDir::write_file(both + "/DEF", "");
+  const int again = open(both.c_str(), O_RDONLY | O_DIRECTORY);
+  EXPECT_FALSE(trial.tells_absence(again, 2, {room, static_cast<std::size_t>(more)}));
+  close(again);
+}
+
+}  // namespace
+}  // namespace cube::cache
