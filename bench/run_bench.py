@@ -37,6 +37,7 @@ from bench.jobs.real_loaders import measure_loaders  # noqa: E402
 from bench.large.disk import measure_large_disk  # noqa: E402
 from bench.large.large import measure_large_files  # noqa: E402
 from bench.large.reads import measure_large_reads  # noqa: E402
+from bench.names.names import measure_names  # noqa: E402
 from bench.origin.epochs import measure_first_epoch, measure_second_epoch, measure_unannounced  # noqa: E402
 from bench.packs.packs import measure_packs  # noqa: E402
 from bench.prefetch.engines import measure_prefetch  # noqa: E402
@@ -79,6 +80,7 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "large": measure_large_files,
     "large-disk": measure_large_disk,
     "large-reads": measure_large_reads,
+    "names": measure_names,
     "disk": of_parts("the disk tier", measure_hits, measure_larger_than_memory, measure_second_job),
 }
 

@@ -32,8 +32,8 @@ struct NamesScout::Wish {
   enum class State : std::uint32_t { free, being_changed, ready, under_way };
   std::atomic<State> state{State::free};
   std::atomic<std::uint64_t> hash{0};  // of the path, where the state is not free
-  std::size_t length = 0;
-  char path[PATH_MAX];
+  std::size_t length = 0, name_length = 0;
+  char path[PATH_MAX], name[NAME_MAX];
 };
 
 struct NamesScout::State {
@@ -48,19 +48,17 @@ struct NamesScout::State {
   std::atomic<std::size_t> threads{0};
 
   void run();
-  Wish* take_wish(std::string& directory);
+  Wish* take_wish();
   std::shared_ptr<cache::StatGather> gather_under_way();
   bool help();
   bool add(std::shared_ptr<cache::StatGather> gather);
   void remove(const cache::StatGather* gather);
 };
 
-NamesScout::Wish* NamesScout::State::take_wish(std::string& directory) {
+NamesScout::Wish* NamesScout::State::take_wish() {
   for (Wish& wish : wishes) {
     auto ready = Wish::State::ready;
-    if (!wish.state.compare_exchange_strong(ready, Wish::State::under_way, std::memory_order_acquire)) continue;
-    directory.assign(wish.path, wish.length);
-    return &wish;
+    if (wish.state.compare_exchange_strong(ready, Wish::State::under_way, std::memory_order_acquire)) return &wish;
   }
   return nullptr;
 }
@@ -95,10 +93,9 @@ bool NamesScout::State::help() {
   auto gather = gather_under_way();
   Wish* wish = nullptr;
   if (gather == nullptr) {
-    std::string directory;
-    wish = take_wish(directory);
+    wish = take_wish();
     if (wish == nullptr) return false;
-    gather = cache::StatGather::begin(cache.names(), directory);
+    gather = cache::StatGather::begin(cache.names(), std::string(wish->path, wish->length), {wish->name, wish->name_length});
     if (gather != nullptr && add(gather)) news.notify();
   }
   if (gather != nullptr) {
@@ -159,8 +156,8 @@ NamesScout* NamesScout::start(cache::FileCache& cache) {
   }
 }
 
-bool NamesScout::submit(std::string_view directory) {
-  if (directory.size() >= PATH_MAX) return false;
+bool NamesScout::submit(std::string_view directory, std::string_view asked) {
+  if (directory.size() >= PATH_MAX || asked.size() > NAME_MAX) return false;
   const std::uint64_t hash = base::hash_path(directory);
   for (const Wish& wish : state_->wishes) {
     const bool is_in_use = wish.state.load(std::memory_order_acquire) != Wish::State::free;
@@ -171,7 +168,9 @@ bool NamesScout::submit(std::string_view directory) {
     if (!wish.state.compare_exchange_strong(none, Wish::State::being_changed, std::memory_order_acquire)) continue;
     wish.hash.store(hash, std::memory_order_relaxed);
     wish.length = directory.size();
+    wish.name_length = asked.size();
     std::memcpy(wish.path, directory.data(), directory.size());
+    std::memcpy(wish.name, asked.data(), asked.size());
     wish.state.store(Wish::State::ready, std::memory_order_release);
     state_->news.notify();
     return true;

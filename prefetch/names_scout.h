@@ -14,8 +14,8 @@ class NamesScout {
  public:
   // Null where there can be no thread; the log says why. Never freed: its threads may be left behind.
   static NamesScout* start(cache::FileCache& cache);
-  // False: too much is waiting already.
-  bool submit(std::string_view directory);
+  // A program has asked for this name, or for none of them yet. False: too much is waiting already.
+  bool submit(std::string_view directory, std::string_view asked);
   void stop(unsigned patience_ms);
 
   // For a leak checker, as FileCache::former.

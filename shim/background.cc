@@ -166,8 +166,8 @@ static prefetch::NamesScout* scout(cache::FileCache& cache) {
   return started;
 }
 
-void gather_names(cache::FileCache& cache, std::string_view directory) {
-  if (auto* const running = scout(cache); running != nullptr) running->submit(directory);
+void gather_names(cache::FileCache& cache, std::string_view directory, std::string_view asked) {
+  if (auto* const running = scout(cache); running != nullptr) running->submit(directory, asked);
 }
 
 bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range) {

@@ -24,8 +24,13 @@ inline void offer(cache::FileCache& cache) {
 }
 // The same for the threads that read large files ahead: such a file has been opened.
 void offer_to_read_ahead(cache::FileCache& cache);
-// A program asks for one name after the other in this directory.
-void gather_names(cache::FileCache& cache, std::string_view directory);
+// A program asks for one name after the other in this directory, or lists it.
+void gather_names(cache::FileCache& cache, std::string_view directory, std::string_view asked = {});
+// The same, by the last one that it has asked for.
+inline void gather_names_near(cache::FileCache& cache, std::string_view key) {
+  const std::size_t slash = key.rfind('/');
+  gather_names(cache, key.substr(0, slash), key.substr(slash + 1));
+}
 // False: there are none, or they have too much to do.
 bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
 bool may_keep_mapped();

@@ -49,6 +49,7 @@ class SlowMount:
     latency_us: int  # of each operation of DELAYED
     direct: bool = False  # without a page cache
     bandwidth_mb: int = 0  # a second, over all reads; 0: without a bound
+    keeps_names: bool = True  # the kernel, with their stats, for 1 s
     at: Path | None = None  # where, for one that is to come again in the same place
     path: Path = field(default=Path(), init=False)
     process: subprocess.Popen | None = field(default=None, init=False)
@@ -72,7 +73,8 @@ class SlowMount:
     def _options(self) -> list[str]:
         delays = [word for name in DELAYED for word in (f"--{name}-us", str(self.latency_us))]
         bandwidth = ["--bandwidth-mb", str(self.bandwidth_mb)] if self.bandwidth_mb else []
-        return [*(["--direct"] if self.direct else []), *delays, *bandwidth]
+        timeouts = [] if self.keeps_names else ["--attr-timeout", "0", "--entry-timeout", "0"]
+        return [*(["--direct"] if self.direct else []), *delays, *bandwidth, *timeouts]
 
     def _wait_until_mounted(self) -> None:
         if not comes_up(lambda: is_mounted(self.path), self.process):

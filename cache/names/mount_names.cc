@@ -245,9 +245,8 @@ MountNames::Listed MountNames::list(std::string_view key, const char* path) {
   return listed;
 }
 
-Pin MountNames::listing_of(std::string_view key, const char* path, bool& is_new) {
+Pin MountNames::listing_of(std::string_view key, const char* path) {
   Pin found = fresh_listing(key, /*again=*/false);
-  is_new = !found;
   Read from;
   return found ? std::move(found) : read(key, path, most_bytes_, from);
 }

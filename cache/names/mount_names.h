@@ -54,8 +54,8 @@ class MountNames {
   // A look that the kernel has to answer. True: many were in one directory, whose stats are worth gathering.
   bool note_miss(std::string_view key);
 
-  // For who gathers (stat_gather.h): the listing, as fresh as any; `is_new`: it was read at the origin for that.
-  Pin listing_of(std::string_view key, const char* path, bool& is_new);
+  // For who gathers (stat_gather.h): the listing, as fresh as any; read at the origin if need be.
+  Pin listing_of(std::string_view key, const char* path);
   // A fresh listing has the name, and it is a regular file.
   bool is_file(std::string_view key);
   Pin stats_of(std::string_view key) const;

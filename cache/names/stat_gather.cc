@@ -24,14 +24,12 @@ bool is_known(const MountNames& names, const Record& listing, const DirectoryDat
 
 }  // namespace
 
-std::unique_ptr<StatGather> StatGather::begin(MountNames& names, const std::string& directory) {
+std::unique_ptr<StatGather> StatGather::begin(MountNames& names, const std::string& directory, std::string_view asked) {
   try {
-    // A program that asks for absent names needs no stats.
-    bool is_new = false;
-    Pin listing = names.listing_of(directory, directory.c_str(), is_new);
-    if (is_new) return nullptr;
+    Pin listing = names.listing_of(directory, directory.c_str());
     const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
-    if (!data || data->count() <= 2 || is_known(names, *listing, *data)) return nullptr;
+    // A program that asks for absent names needs no stats.
+    if (!data || !data->find(asked) || is_known(names, *listing, *data)) return nullptr;
     return std::unique_ptr<StatGather>(new StatGather(names, directory, std::move(listing), *data));
   } catch (const std::bad_alloc&) {
     return nullptr;

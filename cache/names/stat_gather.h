@@ -14,8 +14,9 @@ namespace cube::cache {
 
 class StatGather {
  public:
-  // Null: the directory cannot be listed, or was not yet, and now is; or all that can be known of it is known.
-  static std::unique_ptr<StatGather> begin(MountNames& names, const std::string& directory);
+  // `asked`: the name that a program has asked for. Null: the directory cannot be listed; or is now, and does not have that name;
+  // or all that can be known of it is known.
+  static std::unique_ptr<StatGather> begin(MountNames& names, const std::string& directory, std::string_view asked);
 
   // The directory, for a thread that takes part; -1: it is another by now.
   base::UniqueFd open() const;

@@ -139,8 +139,7 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   const std::uint64_t fetched_bytes = outcome.was_fetched && outcome.pin ? outcome.pin->data_size : 0;
   const bool was_fetched = outcome.was_fetched;
   serve(std::move(outcome));
-  if (result_ == -ENOENT && cache.names().note_miss(path_.key()))
-    background::gather_names(cache, path_.key().substr(0, path_.key().rfind('/')));
+  if (result_ == -ENOENT && cache.names().note_miss(path_.key())) background::gather_names_near(cache, path_.key());
   if (names_ != nullptr && result_ == -EISDIR) open_directory();
   // A file that cannot be opened by its whole path may be by the program's own name, or fails with its own error.
   const bool is_kernels = names_ == nullptr || (result_ == -ENOENT && !served_directory::is_below(dir_, program_path_));

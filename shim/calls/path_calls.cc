@@ -14,7 +14,7 @@ namespace {
 
 // A look that memory does not answer. Many in one directory are worth gathering.
 Known note_miss(cache::FileCache& cache, std::string_view key) {
-  if (cache.names().note_miss(key)) background::gather_names(cache, key.substr(0, key.rfind('/')));
+  if (cache.names().note_miss(key)) background::gather_names_near(cache, key);
   return Known::unknown;
 }
 

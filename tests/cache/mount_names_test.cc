@@ -50,7 +50,7 @@ struct MountNamesTest : testing::Test {
   }
   Says stat(const std::string& name, FileStat& found) { return names().stat(place + "/" + name, true, false, found); }
   void gather() {
-    const auto work = StatGather::begin(names(), place);
+    const auto work = StatGather::begin(names(), place, "one");
     ASSERT_NE(work, nullptr);
     const base::UniqueFd own = work->open();
     while (work->step(own.get())) {
@@ -80,10 +80,11 @@ TEST_F(MountNamesTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
   ASSERT_EQ(stat("one", found), Says::present);
   const auto real = stat_path(AT_FDCWD, (place + "/one").c_str(), 0);
   EXPECT_TRUE(found.is_unchanged_since(*real));
-  EXPECT_EQ(StatGather::begin(names(), place), nullptr) << "all is known";
+  EXPECT_EQ(StatGather::begin(names(), place, "one"), nullptr) << "all is known";
   cache->changes().content_changed({}, &*real);
   EXPECT_EQ(stat("one", found), Says::unknown);
   EXPECT_EQ(stat("Two", found), Says::present);
+  EXPECT_EQ(StatGather::begin(names(), place, "none"), nullptr) << "a program that asks for absent names";
   cache->changes().writing_begins(place + "/Two", *stat_path(AT_FDCWD, (place + "/Two").c_str(), 0));
   EXPECT_EQ(stat("Two", found), Says::unknown) << "somebody writes it";
 }
