@@ -88,24 +88,35 @@ void NamesScout::State::remove(const cache::StatGather* gather) {
   }
 }
 
+// A wish whose thread has come to its end, or had no memory.
+class NamesScout::WishEnd {
+ public:
+  explicit WishEnd(Wish* wish) : wish_(wish) {}
+  ~WishEnd() {
+    if (wish_ != nullptr) wish_->state.store(Wish::State::free, std::memory_order_release);
+  }
+  WishEnd(const WishEnd&) = delete;
+  WishEnd& operator=(const WishEnd&) = delete;
+
+ private:
+  Wish* wish_;
+};
+
 // Takes part in a gather that is under way, or begins one. False: there is nothing to do.
 bool NamesScout::State::help() {
   auto gather = gather_under_way();
-  Wish* wish = nullptr;
-  if (gather == nullptr) {
-    wish = take_wish();
-    if (wish == nullptr) return false;
+  Wish* const wish = gather == nullptr ? take_wish() : nullptr;
+  const WishEnd end(wish);
+  if (wish != nullptr) {
     gather = cache::StatGather::begin(cache.names(), std::string(wish->path, wish->length), {wish->name, wish->name_length});
     if (gather != nullptr && add(gather)) news.notify();
   }
-  if (gather != nullptr) {
-    const base::UniqueFd directory = gather->open();
-    while (!is_stopping.load(std::memory_order_relaxed) && gather->step(directory.get())) {
-    }
-    // Nothing is left to begin with; others may still wait for what they have begun.
-    remove(gather.get());
+  if (gather == nullptr) return wish != nullptr;
+  const base::UniqueFd directory = gather->open();
+  while (!is_stopping.load(std::memory_order_relaxed) && gather->step(directory.get())) {
   }
-  if (wish != nullptr) wish->state.store(Wish::State::free, std::memory_order_release);
+  // Nothing is left to begin with; others may still wait for what they have begun.
+  remove(gather.get());
   return true;
 }
 

@@ -24,6 +24,7 @@ class NamesScout {
  private:
   struct State;
   struct Wish;
+  class WishEnd;
   explicit NamesScout(State* state) : state_(state) {}
   State* state_;
 };

@@ -251,6 +251,11 @@ Pin MountNames::listing_of(std::string_view key, const char* path) {
   return found ? std::move(found) : read(key, path, most_bytes_, from);
 }
 
+bool MountNames::begin_gather(std::string_view key, SingleFlight::Ticket& turn) {
+  // The key of no file ends in slashes.
+  return flights_.begin_prefetch(base::hash_path(key) ^ base::hash_path("//"), turn) == SingleFlight::Prefetch::mine;
+}
+
 bool MountNames::is_file(std::string_view key) {
   if (!is_on_ || key.size() < 2) return false;
   const Entry entry = entry_of(key);

@@ -59,6 +59,8 @@ class MountNames {
   // A fresh listing has the name, and it is a regular file.
   bool is_file(std::string_view key);
   Pin stats_of(std::string_view key) const;
+  // The right to gather the stats of this directory, for one process of the node. False: another is at it.
+  bool begin_gather(std::string_view key, SingleFlight::Ticket& turn);
   bool is_current(const StatTable::Entry& entry) const;
   // A record that is published only if `watch` has seen no change. `write` gets the room for its data.
   template <typename Watch, typename Write>

@@ -30,14 +30,18 @@ std::unique_ptr<StatGather> StatGather::begin(MountNames& names, const std::stri
     const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
     // A program that asks for absent names needs no stats.
     if (!data || !data->find(asked) || is_known(names, *listing, *data)) return nullptr;
-    return std::unique_ptr<StatGather>(new StatGather(names, directory, std::move(listing), *data));
+    SingleFlight::Ticket turn;
+    if (!names.begin_gather(directory, turn)) return nullptr;
+    return std::unique_ptr<StatGather>(new StatGather(names, directory, std::move(listing), *data, std::move(turn)));
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
 }
 
-StatGather::StatGather(MountNames& names, const std::string& directory, Pin&& listing, const DirectoryData& data)
+StatGather::StatGather(MountNames& names, const std::string& directory, Pin&& listing, const DirectoryData& data,
+                       SingleFlight::Ticket&& turn)
     : names_(names),
+      turn_(std::move(turn)),
       directory_(directory),
       watch_(names.region()),
       listing_(std::move(listing)),

@@ -1,6 +1,6 @@
 // The stats of all entries of a directory, asked for by several threads at once, and then shown to the node as one record. It is
-// for programs that ask for one after the other. Thread safety: step() by any threads at a time; begin() and the destructor by
-// one. It allocates, and is not for signal handlers.
+// for programs that ask for one after the other. One process of the node gathers those of a directory. Thread safety: step() by
+// any threads at a time; begin() and the destructor by one. It allocates, and is not for signal handlers.
 #pragma once
 
 #include <memory>
@@ -24,11 +24,13 @@ class StatGather {
   bool step(int directory);
 
  private:
-  StatGather(MountNames& names, const std::string& directory, Pin&& listing, const DirectoryData& data);
+  StatGather(MountNames& names, const std::string& directory, Pin&& listing, const DirectoryData& data,
+             SingleFlight::Ticket&& turn);
   StatTable::Entry look(int directory, std::string_view name) const;
   void show();
 
   MountNames& names_;
+  SingleFlight::Ticket turn_;
   std::string directory_;
   DirectoryWatch watch_;
   Pin listing_;
