@@ -13,6 +13,7 @@
 #include "cache/base/hash.h"
 #include "cache/base/log.h"
 #include "cache/base/sandbox.h"
+#include "cache/names/next_directories.h"
 #include "cache/names/stat_gather.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/event_count.h"
@@ -28,10 +29,11 @@ constexpr std::size_t k_scout_stack = 128 << 10;
 }  // namespace
 
 // A directory that waits for a thread, or has one. The path is whose state it is in.
-struct NamesScout::Wish {
+struct NamesScout::Place {
   enum class State : std::uint32_t { free, being_changed, ready, under_way };
   std::atomic<State> state{State::free};
   std::atomic<std::uint64_t> hash{0};  // of the path, where the state is not free
+  Wish wish = Wish::list;
   std::size_t length = 0, name_length = 0;
   char path[PATH_MAX], name[NAME_MAX];
 };
@@ -40,25 +42,29 @@ struct NamesScout::State {
   explicit State(cache::FileCache& of) : cache(of) {}
 
   cache::FileCache& cache;
-  Wish wishes[k_wishes];
-  std::mutex mutex;  // of the threads alone; guards `gathers`
+  Place wishes[k_wishes];
+  std::mutex mutex;  // of the threads alone; guards the next two
+  cache::NextDirectories next;
   std::shared_ptr<cache::StatGather> gathers[k_gathers];
   EventCount news, over;
   std::atomic<bool> is_stopping{false};
   std::atomic<std::size_t> threads{0};
 
   void run();
-  Wish* take_wish();
+  Place* take_wish();
   std::shared_ptr<cache::StatGather> gather_under_way();
+  void work_on(const std::shared_ptr<cache::StatGather>& gather);
+  std::shared_ptr<cache::StatGather> begin(const std::string& directory, std::string_view asked);
+  void follow(const std::string& directory);
   bool help();
   bool add(std::shared_ptr<cache::StatGather> gather);
   void remove(const cache::StatGather* gather);
 };
 
-NamesScout::Wish* NamesScout::State::take_wish() {
-  for (Wish& wish : wishes) {
-    auto ready = Wish::State::ready;
-    if (wish.state.compare_exchange_strong(ready, Wish::State::under_way, std::memory_order_acquire)) return &wish;
+NamesScout::Place* NamesScout::State::take_wish() {
+  for (Place& wish : wishes) {
+    auto ready = Place::State::ready;
+    if (wish.state.compare_exchange_strong(ready, Place::State::under_way, std::memory_order_acquire)) return &wish;
   }
   return nullptr;
 }
@@ -89,34 +95,69 @@ void NamesScout::State::remove(const cache::StatGather* gather) {
 }
 
 // A wish whose thread has come to its end, or had no memory.
-class NamesScout::WishEnd {
+class NamesScout::PlaceEnd {
  public:
-  explicit WishEnd(Wish* wish) : wish_(wish) {}
-  ~WishEnd() {
-    if (wish_ != nullptr) wish_->state.store(Wish::State::free, std::memory_order_release);
+  explicit PlaceEnd(Place* wish) : wish_(wish) {}
+  ~PlaceEnd() {
+    if (wish_ != nullptr) wish_->state.store(Place::State::free, std::memory_order_release);
   }
-  WishEnd(const WishEnd&) = delete;
-  WishEnd& operator=(const WishEnd&) = delete;
+  PlaceEnd(const PlaceEnd&) = delete;
+  PlaceEnd& operator=(const PlaceEnd&) = delete;
 
  private:
-  Wish* wish_;
+  Place* wish_;
 };
 
-// Takes part in a gather that is under way, or begins one. False: there is nothing to do.
-bool NamesScout::State::help() {
-  auto gather = gather_under_way();
-  Wish* const wish = gather == nullptr ? take_wish() : nullptr;
-  const WishEnd end(wish);
-  if (wish != nullptr) {
-    gather = cache::StatGather::begin(cache.names(), std::string(wish->path, wish->length), {wish->name, wish->name_length});
-    if (gather != nullptr && add(gather)) news.notify();
-  }
-  if (gather == nullptr) return wish != nullptr;
+void NamesScout::State::work_on(const std::shared_ptr<cache::StatGather>& gather) {
+  if (gather == nullptr) return;
   const base::UniqueFd directory = gather->open();
   while (!is_stopping.load(std::memory_order_relaxed) && gather->step(directory.get())) {
   }
   // Nothing is left to begin with; others may still wait for what they have begun.
   remove(gather.get());
+}
+
+std::shared_ptr<cache::StatGather> NamesScout::State::begin(const std::string& directory, std::string_view asked) {
+  std::shared_ptr<cache::StatGather> gather = cache::StatGather::begin(cache.names(), directory, asked);
+  if (gather != nullptr && add(gather)) news.notify();
+  return gather;
+}
+
+// The program has come to this directory.
+void NamesScout::State::follow(const std::string& directory) {
+  const std::size_t slash = directory.rfind('/');
+  if (slash == std::string::npos || slash == 0) return;
+  const std::string parent = directory.substr(0, slash);
+  const cache::Pin listing = cache.names().listing_of(parent, parent.c_str());
+  const auto data = listing ? cache::DirectoryData::of(*listing) : std::nullopt;
+  if (!data) return;
+  std::vector<std::string> names;
+  {
+    const std::scoped_lock lock(mutex);
+    names = next.after(parent, std::string_view(directory).substr(slash + 1), *data);
+  }
+  for (const std::string& name : names) {
+    if (is_stopping.load(std::memory_order_relaxed)) return;
+    work_on(begin(parent + "/" + name, {}));
+  }
+}
+
+// Takes part in a gather that is under way, or begins one. False: there is nothing to do.
+bool NamesScout::State::help() {
+  const auto gather = gather_under_way();
+  Place* const wish = gather == nullptr ? take_wish() : nullptr;
+  if (gather == nullptr && wish == nullptr) return false;
+  const PlaceEnd end(wish);
+  if (wish == nullptr) {
+    work_on(gather);
+    return true;
+  }
+  const std::string directory(wish->path, wish->length);
+  switch (wish->wish) {
+    case Wish::list: cache.names().listing_of(directory, directory.c_str()); break;
+    case Wish::gather: work_on(begin(directory, {wish->name, wish->name_length})); break;
+    case Wish::follow: follow(directory); break;
+  }
   return true;
 }
 
@@ -167,22 +208,24 @@ NamesScout* NamesScout::start(cache::FileCache& cache) {
   }
 }
 
-bool NamesScout::submit(std::string_view directory, std::string_view asked) {
+bool NamesScout::submit(Wish wish, std::string_view directory, std::string_view asked) {
   if (directory.size() >= PATH_MAX || asked.size() > NAME_MAX) return false;
-  const std::uint64_t hash = base::hash_path(directory);
-  for (const Wish& wish : state_->wishes) {
-    const bool is_in_use = wish.state.load(std::memory_order_acquire) != Wish::State::free;
-    if (is_in_use && wish.hash.load(std::memory_order_relaxed) == hash) return true;
+  // A directory may be gathered and followed at a time.
+  const std::uint64_t hash = base::hash_path(directory) + static_cast<std::uint64_t>(wish);
+  for (const Place& place : state_->wishes) {
+    const bool is_in_use = place.state.load(std::memory_order_acquire) != Place::State::free;
+    if (is_in_use && place.hash.load(std::memory_order_relaxed) == hash) return true;
   }
-  for (Wish& wish : state_->wishes) {
-    auto none = Wish::State::free;
-    if (!wish.state.compare_exchange_strong(none, Wish::State::being_changed, std::memory_order_acquire)) continue;
-    wish.hash.store(hash, std::memory_order_relaxed);
-    wish.length = directory.size();
-    wish.name_length = asked.size();
-    std::memcpy(wish.path, directory.data(), directory.size());
-    std::memcpy(wish.name, asked.data(), asked.size());
-    wish.state.store(Wish::State::ready, std::memory_order_release);
+  for (Place& place : state_->wishes) {
+    auto none = Place::State::free;
+    if (!place.state.compare_exchange_strong(none, Place::State::being_changed, std::memory_order_acquire)) continue;
+    place.hash.store(hash, std::memory_order_relaxed);
+    place.wish = wish;
+    place.length = directory.size();
+    place.name_length = asked.size();
+    std::memcpy(place.path, directory.data(), directory.size());
+    std::memcpy(place.name, asked.data(), asked.size());
+    place.state.store(Place::State::ready, std::memory_order_release);
     state_->news.notify();
     return true;
   }

@@ -4,6 +4,7 @@
 // Thread safety: all of it, but stop once. submit is lock-free and async-signal-safe.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "cache/file_cache.h"
@@ -14,8 +15,13 @@ class NamesScout {
  public:
   // Null where there can be no thread; the log says why. Never freed: its threads may be left behind.
   static NamesScout* start(cache::FileCache& cache);
-  // A program has asked for this name, or for none of them yet. False: too much is waiting already.
-  bool submit(std::string_view directory, std::string_view asked);
+  enum class Wish : std::uint8_t {
+    list,    // the directory
+    gather,  // the stats of its entries, if it has the name that was asked for
+    follow   // the same of those that the program will come to next, for it has come to this one
+  };
+  // False: too much is waiting already.
+  bool submit(Wish wish, std::string_view directory, std::string_view asked);
   void stop(unsigned patience_ms);
 
   // For a leak checker, as FileCache::former.
@@ -23,8 +29,8 @@ class NamesScout {
 
  private:
   struct State;
-  struct Wish;
-  class WishEnd;
+  struct Place;
+  class PlaceEnd;
   explicit NamesScout(State* state) : state_(state) {}
   State* state_;
 };

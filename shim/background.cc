@@ -166,8 +166,22 @@ static prefetch::NamesScout* scout(cache::FileCache& cache) {
   return started;
 }
 
-void gather_names(cache::FileCache& cache, std::string_view directory, std::string_view asked) {
-  if (auto* const running = scout(cache); running != nullptr) running->submit(directory, asked);
+static void submit_names(cache::FileCache& cache, prefetch::NamesScout::Wish wish, std::string_view directory,
+                         std::string_view name) {
+  if (auto* const running = scout(cache); running != nullptr) running->submit(wish, directory, name);
+}
+
+void list_ahead(cache::FileCache& cache, std::string_view directory) {
+  submit_names(cache, prefetch::NamesScout::Wish::list, directory, {});
+}
+
+void gather_names_near(cache::FileCache& cache, std::string_view key) {
+  const std::size_t slash = key.rfind('/');
+  submit_names(cache, prefetch::NamesScout::Wish::gather, key.substr(0, slash), key.substr(slash + 1));
+}
+
+void follow_names(cache::FileCache& cache, std::string_view key) {
+  submit_names(cache, prefetch::NamesScout::Wish::follow, key.substr(0, key.rfind('/')), {});
 }
 
 bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range) {

@@ -214,6 +214,13 @@ bool MountNames::note_miss(std::string_view key) {
   return count == k_many_misses;
 }
 
+bool MountNames::is_first_in_directory(std::string_view key) {
+  const std::uint64_t hash = base::hash_path(split(key).directory);
+  if (last_entered_.load(std::memory_order_relaxed) == hash) return false;
+  last_entered_.store(hash, std::memory_order_relaxed);
+  return entered_[hash % k_asked].exchange(hash, std::memory_order_relaxed) != hash;
+}
+
 MountNames::Listed MountNames::list(std::string_view key, const char* path) {
   Listed listed;
   if (!is_on_) return listed;

@@ -54,6 +54,9 @@ class MountNames {
   // A look that the kernel has to answer. True: many were in one directory, whose stats are worth gathering.
   bool note_miss(std::string_view key);
 
+  // A look that was answered. True: it is the first one of this process in this directory, as far as it remembers.
+  bool is_first_in_directory(std::string_view key);
+
   // For who gathers (stat_gather.h): the listing, as fresh as any; read at the origin if need be.
   Pin listing_of(std::string_view key, const char* path);
   // A fresh listing has the name, and it is a regular file.
@@ -103,6 +106,8 @@ class MountNames {
   std::uint64_t most_bytes_;    // of the region, for names
   AbsenceTrial trial_;
   std::atomic<std::uint64_t> asked_[k_asked] = {};    // hashes of absent names and of listings
+  std::atomic<std::uint64_t> entered_[k_asked] = {};  // hashes of directories
+  std::atomic<std::uint64_t> last_entered_{0};
   std::atomic<std::uint64_t> missed_[k_missed] = {};  // hash of a directory:48 | looks that missed:16
 };
 

@@ -8,6 +8,9 @@
 namespace cube::cache {
 namespace {
 
+// Entries of a directory that no program has come to yet.
+constexpr std::uint32_t k_most_unasked = 10'000;
+
 bool is_dots(std::string_view name) { return name == "." || name == ".."; }
 
 // Is a table of this listing there of which nearly all entries hold?
@@ -29,7 +32,8 @@ std::unique_ptr<StatGather> StatGather::begin(MountNames& names, const std::stri
     Pin listing = names.listing_of(directory, directory.c_str());
     const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
     // A program that asks for absent names needs no stats.
-    if (!data || !data->find(asked) || is_known(names, *listing, *data)) return nullptr;
+    const bool is_wanted = data && (asked.empty() ? data->count() <= k_most_unasked : data->find(asked).has_value());
+    if (!is_wanted || is_known(names, *listing, *data)) return nullptr;
     SingleFlight::Ticket turn;
     if (!names.begin_gather(directory, turn)) return nullptr;
     return std::unique_ptr<StatGather>(new StatGather(names, directory, std::move(listing), *data, std::move(turn)));

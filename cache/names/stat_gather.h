@@ -14,8 +14,8 @@ namespace cube::cache {
 
 class StatGather {
  public:
-  // `asked`: the name that a program has asked for. Null: the directory cannot be listed; or is now, and does not have that name;
-  // or all that can be known of it is known.
+  // `asked`: the name that a program has asked for; empty: it will ask for all of them. Null: the directory cannot be listed; or
+  // is now, and does not have that name; or all that can be known of it is known.
   static std::unique_ptr<StatGather> begin(MountNames& names, const std::string& directory, std::string_view asked);
 
   // The directory, for a thread that takes part; -1: it is another by now.

@@ -56,7 +56,7 @@ int open_covered(const char* path, CoveredPath& covered, bool& is_kernels) {
     g_fds.forget(fd);
     g_fds.set_directory(fd);
   }
-  if (listed.is_long) background::gather_names(*cache, covered.key());
+  if (listed.is_long) background::list_ahead(*cache, covered.key());
   listings::note_listing(covered.key());
   background::offer(*cache);
   return fd;

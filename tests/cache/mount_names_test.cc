@@ -1,5 +1,6 @@
 #include "cache/names/mount_names.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
@@ -7,10 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "cache/base/clock.h"
 #include "cache/file_cache.h"
+#include "cache/names/next_directories.h"
 #include "cache/names/stat_gather.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
@@ -140,6 +144,41 @@ TEST_F(MountNamesTest, DirectoryThatMayNotBeSearchedIsNotKept) {
   });
   EXPECT_EQ(child.wait(), 0);
   EXPECT_EQ(list(), 5);
+}
+
+TEST_F(MountNamesTest, DirectoriesAreFollowedInTheOrderOfTheListingOrOfTheNames) {
+  const std::string tree = place + "/tree";
+  ASSERT_EQ(mkdir(tree.c_str(), 0700), 0);
+  for (int i = 10; i < 60; ++i) ASSERT_EQ(mkdir((tree + "/d" + std::to_string(i)).c_str(), 0700), 0);
+  tests::TempDir::write_file(tree + "/d11x", "a file is none");
+  place = tree;
+  age();
+  const Pin listing = names().listing_of(tree, tree.c_str());
+  ASSERT_TRUE(listing);
+  const auto data = DirectoryData::of(*listing);
+  const auto name = [](int i) { return "d" + std::to_string(i); };
+  using Names = std::vector<std::string>;
+  NextDirectories next;
+  EXPECT_EQ(next.after("/t", name(10), *data), Names());
+  EXPECT_EQ(next.after("/t", name(11), *data), Names({"d12"}));
+  EXPECT_EQ(next.after("/t", name(11), *data), Names()) << "the same";
+  EXPECT_EQ(next.after("/t", name(12), *data), Names({"d13", "d14"}));
+  EXPECT_EQ(next.after("/t", name(13), *data), Names({"d14", "d15", "d16", "d17"}));
+  EXPECT_EQ(next.after("/t", name(50), *data), Names()) << "a jump";
+  EXPECT_EQ(next.after("/t", name(51), *data), Names({"d52"}));
+  EXPECT_EQ(next.after("/other", name(52), *data), Names()) << "another parent";
+  EXPECT_EQ(next.after("/other", "none", *data), Names());
+  Names listed;
+  for (DirectoryData::Reader reader(data->entries()); const auto entry = reader.next();) {
+    if (entry->type == DT_DIR && entry->name.front() == 'd') listed.emplace_back(entry->name);
+  }
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    const Names found = next.after("/third", listed[i], *data);
+    most = std::max(most, found.size());
+    for (std::size_t k = 0; k < found.size(); ++k) EXPECT_EQ(found[k], listed[i + 1 + k]);
+  }
+  EXPECT_EQ(most, NextDirectories::k_most);
 }
 
 TEST_F(MountNamesTest, FileSystemThatFindsNamesInAnyCaseTellsNothingOfAbsence) {

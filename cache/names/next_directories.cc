@@ -1,0 +1,48 @@
+#include "cache/names/next_directories.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+
+namespace cube::cache {
+namespace {
+
+std::vector<std::string_view> directories_of(const DirectoryData& listing) {
+  std::vector<std::string_view> names;
+  for (DirectoryData::Reader reader(listing.entries()); const auto entry = reader.next();) {
+    if (entry->type == DT_DIR && entry->name != "." && entry->name != "..") names.push_back(entry->name);
+  }
+  return names;
+}
+
+// Up to `count` names behind `name`, if that comes right after `last`.
+std::vector<std::string> behind(const std::vector<std::string_view>& names, std::string_view last, std::string_view name,
+                                std::size_t count) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.begin() || found == names.end() || *(found - 1) != last) return {};
+  const auto rest = static_cast<std::size_t>(names.end() - found) - 1;
+  return {found + 1, found + 1 + static_cast<std::ptrdiff_t>(std::min(rest, count))};
+}
+
+}  // namespace
+
+std::vector<std::string> NextDirectories::after(const std::string& parent, std::string_view name, const DirectoryData& listing) {
+  std::vector<std::string> next;
+  if (parent == parent_ && name != last_) {
+    const std::size_t count = std::min(count_ == 0 ? 1 : 2 * count_, k_most);
+    std::vector<std::string_view> names = directories_of(listing);
+    next = behind(names, last_, name, count);
+    if (next.empty()) {
+      std::sort(names.begin(), names.end());
+      next = behind(names, last_, name, count);
+    }
+    count_ = next.empty() ? 0 : count;
+  } else if (parent != parent_) {
+    count_ = 0;
+  }
+  parent_ = parent;
+  last_ = name;
+  return next;
+}
+
+}  // namespace cube::cache
