@@ -54,6 +54,18 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   append(text, "\n");
 }
 
+std::uint64_t names_answered(const JobTotals& job) {
+  return job.totals[Counter::names_listed] + job.totals[Counter::names_stats] + job.totals[Counter::names_absent];
+}
+
+// "cubeshim: names: 4101 looks answered from memory (41 listings, 4000 stats, 60 absent); the origin gave 41 listings ..."
+void append_names(ReportText& text, const JobTotals& job) {
+  append(text, "cubeshim: names: {} looks answered from memory ({} listings, {} stats, {} absent)", names_answered(job),
+         job.totals[Counter::names_listed], job.totals[Counter::names_stats], job.totals[Counter::names_absent]);
+  append(text, "; the origin was asked for {} listings, {} stats ahead and {} looks at directories\n",
+         job.totals[Counter::names_read], job.totals[Counter::names_gathered], job.totals[Counter::names_checks]);
+}
+
 }  // namespace
 
 void append_served(ReportText& text, const JobTotals& job, std::span<const std::string> prefixes) {
@@ -82,7 +94,7 @@ void append_served(ReportText& text, const JobTotals& job, std::span<const std::
         text,
         "; not seen: {} lies below a prefix but was opened by another name (add that name of the directory to CUBESHIM_PREFIXES)",
         job.misspelled);
-  } else if (job.opens() == 0 && !prefixes.empty()) {
+  } else if (job.opens() == 0 && names_answered(job) == 0 && !prefixes.empty()) {
     append(text, "; no file below");
     for (const auto& prefix : prefixes) append(text, "{} {}", &prefix == prefixes.data() ? "" : ",", prefix);
     append(text, " was opened (is that how the program spells it? `cubeshim doctor` looks at the prefixes)");
@@ -101,6 +113,7 @@ ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std
     append_group(text, job, "blocks", {});
     append_large_files(text, job);
   }
+  if (names_answered(job) != 0) append_names(text, job);
   for (const base::TierKind& kind : base::k_tier_kinds) append_group(text, job, kind.name, kind.hits);
   append_served(text, job, prefixes);
   return text;

@@ -65,6 +65,25 @@ TEST(JobReport, TextOfNothingHasNoNan) {
   EXPECT_EQ(report_as_text({}, 10, 10).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
 }
 
+TEST(JobReport, TextTellsOfNamesThatMemoryAnswered) {
+  JobTotals job;
+  const std::string prefixes[] = {"/mnt/data"};
+  EXPECT_NE(std::string(report_as_text(job, 0, 0, prefixes).view()).find("no file below /mnt/data"), std::string::npos);
+  job.totals.counters[static_cast<std::size_t>(Counter::names_listed)] = 41;
+  job.totals.counters[static_cast<std::size_t>(Counter::names_stats)] = 4000;
+  job.totals.counters[static_cast<std::size_t>(Counter::names_absent)] = 60;
+  job.totals.counters[static_cast<std::size_t>(Counter::names_read)] = 42;
+  job.totals.counters[static_cast<std::size_t>(Counter::names_gathered)] = 4040;
+  job.totals.counters[static_cast<std::size_t>(Counter::names_checks)] = 3;
+  const std::string text(report_as_text(job, 0, 0, prefixes).view());
+  EXPECT_NE(
+      text.find("cubeshim: names: 4101 looks answered from memory (41 listings, 4000 stats, 60 absent); the origin was asked for "
+                "42 listings, 4040 stats ahead and 3 looks at directories\n"),
+      std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("no file below"), std::string::npos) << text;
+}
+
 TEST(JobReport, TextNamesTheCallsThatTookFilesAway) {
   const TestRegion region;
   JobTotals job = collect(*region, region->own_job());
