@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t k_between_passes_ns = 250 * base::k_ns_per_ms, k_between_reaps_ns = 1000 * base::k_ns_per_ms,
                         k_look_for_turn_ns = 500 * base::k_ns_per_ms, k_after_error_ns = 10'000 * base::k_ns_per_ms;
-constexpr std::uint64_t k_between_looks_ns = 100 * base::k_ns_per_ms;
+constexpr std::uint64_t k_between_takeover_looks_ns = 100 * base::k_ns_per_ms;
 constexpr std::size_t k_flusher_stack = 256 << 10;
 
 }  // namespace
@@ -90,7 +90,7 @@ bool DiskFlusher::is_wanted(cache::FileCache& cache) {
   const std::uint64_t now = base::coarse_monotonic_ns();
   std::uint64_t due = next_look_ns.load(std::memory_order_relaxed);
   if (now < due || base::may_be_in_handler()) return false;
-  if (!next_look_ns.compare_exchange_strong(due, now + k_between_looks_ns, std::memory_order_relaxed)) return false;
+  if (!next_look_ns.compare_exchange_strong(due, now + k_between_takeover_looks_ns, std::memory_order_relaxed)) return false;
   const cache::RobustLock lock(&cache.region().header().disk_writer, 0);
   return static_cast<bool>(lock);
 }

@@ -18,6 +18,22 @@ namespace sys = base::sys;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
+bool is_listed(std::span<const std::byte> entries, std::string_view name) {
+  DirectoryData::Reader reader(entries);
+  for (auto entry = reader.next(); entry.has_value(); entry = reader.next()) {
+    if (entry->name == name) return true;
+  }
+  return false;
+}
+
+bool lists_any(std::span<const std::byte> entries) {
+  DirectoryData::Reader reader(entries);
+  for (auto entry = reader.next(); entry.has_value(); entry = reader.next()) {
+    if (entry->name != "." && entry->name != "..") return true;
+  }
+  return false;
+}
+
 // The name with each letter in the other case. False: it has none.
 bool swap_case(std::string_view name, char (&swapped)[NAME_MAX + 1]) {
   if (name.size() > NAME_MAX || !std::any_of(name.begin(), name.end(), is_letter)) return false;
@@ -40,7 +56,8 @@ AbsenceTrial::Verdict AbsenceTrial::ask(int directory, std::span<const std::byte
   // Its names come when they are asked for.
   if (fs.f_type == AUTOFS_SUPER_MAGIC) return Verdict::no;
   char swapped[NAME_MAX + 1];
-  for (DirectoryData::Reader reader(entries); const auto entry = reader.next();) {
+  DirectoryData::Reader reader(entries);
+  for (auto entry = reader.next(); entry.has_value(); entry = reader.next()) {
     if (!may_be_told_absent(entry->name) || !swap_case(entry->name, swapped)) continue;
     struct ::statx x {};
     const long there =
@@ -48,19 +65,14 @@ AbsenceTrial::Verdict AbsenceTrial::ask(int directory, std::span<const std::byte
     if (there == -ENOENT) return Verdict::yes;
     if (sys::failed(there)) return Verdict::unknown;
     // Both may be listed, which proves nothing.
-    bool is_listed = false;
-    for (DirectoryData::Reader others(entries); const auto other = others.next();) is_listed |= other->name == swapped;
-    if (!is_listed) return Verdict::no;
+    if (!is_listed(entries, swapped)) return Verdict::no;
   }
   return Verdict::unknown;
 }
 
 bool AbsenceTrial::tells_absence(int directory, std::uint64_t device, std::span<const std::byte> entries) {
   // A file system that lists nothing may find names all the same.
-  bool has_any = false;
-  for (DirectoryData::Reader reader(entries); const auto entry = reader.next();)
-    has_any |= entry->name != "." && entry->name != "..";
-  if (!has_any) return false;
+  if (!lists_any(entries)) return false;
   const std::uint64_t word = (device + 1) << 2;
   for (const auto& known : known_) {
     const std::uint64_t found = known.load(std::memory_order_relaxed);

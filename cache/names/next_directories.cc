@@ -9,7 +9,8 @@ namespace {
 
 std::vector<std::string_view> directories_of(const DirectoryData& listing) {
   std::vector<std::string_view> names;
-  for (DirectoryData::Reader reader(listing.entries()); const auto entry = reader.next();) {
+  DirectoryData::Reader reader(listing.entries());
+  for (auto entry = reader.next(); entry.has_value(); entry = reader.next()) {
     if (entry->type == DT_DIR && entry->name != "." && entry->name != "..") names.push_back(entry->name);
   }
   return names;

@@ -71,6 +71,7 @@ void DirectoryData::write(std::byte* to, std::span<const std::byte> entries, std
   std::uint32_t place = 0;
   for (std::size_t at = 0, length = 0; place < count; at += length, ++place) {
     const auto entry = entry_in(entries.subspan(at), length);
+    if (!entry) break;
     begins[place] = static_cast<std::uint32_t>(at);
     auto slot = static_cast<std::uint32_t>(base::hash_path(entry->name)) & (head.slot_count - 1);
     while (slots[slot] != 0) slot = (slot + 1) & (head.slot_count - 1);

@@ -88,9 +88,9 @@ struct RegionHeader {
   std::atomic<std::uint64_t> name_changes;  // renames, removals and the like so far
   std::atomic<std::uint64_t> tree_changes;  // of these, such that change all below a directory
   std::atomic<std::uint64_t> file_changes;  // changes of files and of directories' entries so far
-  std::atomic<std::uint32_t> has_names;     // 0: no directory has been read yet for its listing to be kept
   std::atomic<std::uint64_t> names_bytes;   // that listings and stats take, dropped ones included
   std::atomic<std::uint32_t> has_fetched;   // 0: no fetch has begun yet, so there is nothing that a change matters to
+  std::atomic<std::uint32_t> has_names;     // 0: no directory has been read yet for its listing to be kept
   std::atomic<std::uint32_t> left_writers;  // rows in use; more than there are, where a process ended in between
   std::atomic<std::uint32_t> left_order;    // the number of the newest of these rows
   // Large files (chunks.h).
