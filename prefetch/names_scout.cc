@@ -18,6 +18,9 @@
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/event_count.h"
 
+extern "C" __attribute__((weak)) void __tsan_init();           // NOLINT(bugprone-reserved-identifier)
+extern "C" __attribute__((weak)) void __lsan_do_leak_check();  // NOLINT(bugprone-reserved-identifier)
+
 namespace cube::prefetch {
 namespace {
 
@@ -138,7 +141,8 @@ void NamesScout::State::follow(const std::string& directory) {
   }
   for (const std::string& name : names) {
     if (is_stopping.load(std::memory_order_relaxed)) return;
-    work_on(begin(parent + "/" + name, {}));
+    std::string path = parent;
+    work_on(begin(path.append("/").append(name), {}));
   }
 }
 
@@ -176,8 +180,9 @@ void NamesScout::State::run() {
 }
 
 NamesScout* NamesScout::start(cache::FileCache& cache) {
-  // It may kill for a new thread.
-  if (base::may_be_sandboxed()) return nullptr;
+  // A sandbox may kill for a new thread. A host with ThreadSanitizer ends if a forked child makes one, and LeakSanitizer tells of
+  // threads that it cannot stop.
+  if (base::may_be_sandboxed() || &__tsan_init != nullptr || &__lsan_do_leak_check != nullptr) return nullptr;
   try {
     auto state = std::make_unique<State>(cache);
     auto scout = std::unique_ptr<NamesScout>(new NamesScout(state.get()));

@@ -25,10 +25,11 @@ inline void offer(cache::FileCache& cache) {
 // The same for the threads that read large files ahead: such a file has been opened.
 void offer_to_read_ahead(cache::FileCache& cache);
 // By the threads that gather names: the directory is listed; the stats of the names beside this one are gathered, if it is one
-// of them; the directories that the program comes to after that of this name are.
+// of them.
 void list_ahead(cache::FileCache& cache, std::string_view directory);
 void gather_names_near(cache::FileCache& cache, std::string_view key);
-void follow_names(cache::FileCache& cache, std::string_view key);
+// Those of the directories that the program comes to after that of this name, where there are such threads already.
+void follow_names(std::string_view key);
 // False: there are none, or they have too much to do.
 bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
 bool may_keep_mapped();

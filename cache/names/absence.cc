@@ -19,17 +19,17 @@ namespace sys = base::sys;
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 bool is_listed(std::span<const std::byte> entries, std::string_view name) {
-  DirectoryData::Reader reader(entries);
-  for (auto entry = reader.next(); entry.has_value(); entry = reader.next()) {
-    if (entry->name == name) return true;
+  DirectoryData::Entry entry;
+  for (DirectoryData::Reader reader(entries); reader.next(entry);) {
+    if (entry.name == name) return true;
   }
   return false;
 }
 
 bool lists_any(std::span<const std::byte> entries) {
-  DirectoryData::Reader reader(entries);
-  for (auto entry = reader.next(); entry.has_value(); entry = reader.next()) {
-    if (entry->name != "." && entry->name != "..") return true;
+  DirectoryData::Entry entry;
+  for (DirectoryData::Reader reader(entries); reader.next(entry);) {
+    if (entry.name != "." && entry.name != "..") return true;
   }
   return false;
 }
@@ -56,9 +56,9 @@ AbsenceTrial::Verdict AbsenceTrial::ask(int directory, std::span<const std::byte
   // Its names come when they are asked for.
   if (fs.f_type == AUTOFS_SUPER_MAGIC) return Verdict::no;
   char swapped[NAME_MAX + 1];
-  DirectoryData::Reader reader(entries);
-  for (auto entry = reader.next(); entry.has_value(); entry = reader.next()) {
-    if (!may_be_told_absent(entry->name) || !swap_case(entry->name, swapped)) continue;
+  DirectoryData::Entry entry;
+  for (DirectoryData::Reader reader(entries); reader.next(entry);) {
+    if (!may_be_told_absent(entry.name) || !swap_case(entry.name, swapped)) continue;
     struct ::statx x {};
     const long there =
         sys::raw(SYS_statx, directory, sys::arg(swapped), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE, sys::arg(&x));

@@ -17,6 +17,8 @@ using base::Counter;
 constexpr std::uint64_t k_second_ns = 1'000'000'000;
 // So many looks that miss in one directory are no accident.
 constexpr std::uint64_t k_many_misses = 4;
+// A small program has fewer in all.
+constexpr std::uint32_t k_worth_threads = 48;
 // Bytes of entries: a program may want the first ones alone.
 constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
 constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
@@ -210,8 +212,10 @@ bool MountNames::note_miss(std::string_view key) {
   const std::uint64_t before = row.load(std::memory_order_relaxed);
   const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
   // A storm that goes on is told of again: what was gathered may be too old by now.
-  row.store((hash & ~0xffffULL) | (count == k_many_misses ? 0 : count), std::memory_order_relaxed);
-  return count == k_many_misses;
+  row.store(
+      (hash & ~0xffffULL) | (count >= k_many_misses && misses_.load(std::memory_order_relaxed) >= k_worth_threads ? 0 : count),
+      std::memory_order_relaxed);
+  return misses_.fetch_add(1, std::memory_order_relaxed) >= k_worth_threads && count >= k_many_misses;
 }
 
 bool MountNames::is_first_in_directory(std::string_view key) {

@@ -51,7 +51,8 @@ class MountNames {
   // May read the directory at the origin. `path`: the key with a terminating zero.
   Listed list(std::string_view key, const char* path);
 
-  // A look that the kernel has to answer. True: many were in one directory, whose stats are worth gathering.
+  // A look that the kernel has to answer. True: many were in one directory, whose stats are worth gathering, and so many in all
+  // that threads for that are worth having.
   bool note_miss(std::string_view key);
 
   // A look that was answered. True: it is the first one of this process in this directory, as far as it remembers.
@@ -108,6 +109,7 @@ class MountNames {
   std::atomic<std::uint64_t> asked_[k_asked] = {};    // hashes of absent names and of listings
   std::atomic<std::uint64_t> entered_[k_asked] = {};  // hashes of directories
   std::atomic<std::uint64_t> last_entered_{0};
+  std::atomic<std::uint32_t> misses_{0};
   std::atomic<std::uint64_t> missed_[k_missed] = {};  // hash of a directory:48 | looks that missed:16
 };
 

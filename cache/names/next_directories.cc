@@ -9,9 +9,9 @@ namespace {
 
 std::vector<std::string_view> directories_of(const DirectoryData& listing) {
   std::vector<std::string_view> names;
-  DirectoryData::Reader reader(listing.entries());
-  for (auto entry = reader.next(); entry.has_value(); entry = reader.next()) {
-    if (entry->type == DT_DIR && entry->name != "." && entry->name != "..") names.push_back(entry->name);
+  DirectoryData::Entry entry;
+  for (DirectoryData::Reader reader(listing.entries()); reader.next(entry);) {
+    if (entry.type == DT_DIR && entry.name != "." && entry.name != "..") names.push_back(entry.name);
   }
   return names;
 }

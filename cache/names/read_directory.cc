@@ -21,8 +21,8 @@ namespace sys = base::sys;
 
 // The entries as getdents64 gives them. Empty: an error, or they take more than `most` bytes, and then `is_long` is set.
 std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::uint64_t most, bool& is_long) {
-  constexpr std::size_t k_first = 1 << 20, k_least = 64 << 10;
-  std::size_t room = k_first, used = 0;
+  constexpr std::size_t k_first_room = 1 << 20, k_least = 64 << 10;
+  std::size_t room = k_first_room, used = 0;
   int which = 0;
   std::byte* to = rooms[which].reserve(room);
   while (to != nullptr) {

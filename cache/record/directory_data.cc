@@ -40,11 +40,13 @@ struct DirectoryData::Head {
   std::uint32_t tells_absence, reserved;
 };
 
-std::optional<DirectoryData::Entry> DirectoryData::Reader::next() {
+bool DirectoryData::Reader::next(Entry& entry) {
   std::size_t length = 0;
-  auto entry = entry_in(rest_, length);
-  rest_ = entry ? rest_.subspan(length) : std::span<const std::byte>();
-  return entry;
+  const auto found = entry_in(rest_, length);
+  if (!found) return false;
+  entry = *found;
+  rest_ = rest_.subspan(length);
+  return true;
 }
 
 std::optional<std::uint32_t> DirectoryData::count_of(std::span<const std::byte> entries) {

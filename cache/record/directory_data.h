@@ -29,7 +29,8 @@ class DirectoryData {
   class Reader {
    public:
     explicit Reader(std::span<const std::byte> entries) : rest_(entries) {}
-    std::optional<Entry> next();
+    // False: there is none left.
+    bool next(Entry& entry);
 
    private:
     std::span<const std::byte> rest_;

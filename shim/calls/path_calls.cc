@@ -30,8 +30,7 @@ Known stat_of_cached(int dir, const char* path, const StatWish& wish, cache::Fil
   const cache::Pin pin = cache->find({covered.key(), covered.c_str(), O_RDONLY});
   if (!pin || (wish.no_follow && !pin->is_physical()) || (wish.with_mount && !pin->has_one_view())) {
     const Known known = cache->names().stat(covered.key(), wish.no_follow, wish.with_mount, stat);
-    if (known == Known::present && cache->names().is_first_in_directory(covered.key()))
-      background::follow_names(*cache, covered.key());
+    if (known == Known::present && cache->names().is_first_in_directory(covered.key())) background::follow_names(covered.key());
     return known == Known::unknown ? note_miss(*cache, covered.key()) : known;
   }
   stat = pin->stat;

@@ -169,8 +169,9 @@ TEST_F(MountNamesTest, DirectoriesAreFollowedInTheOrderOfTheListingOrOfTheNames)
   EXPECT_EQ(next.after("/other", name(52), *data), Names()) << "another parent";
   EXPECT_EQ(next.after("/other", "none", *data), Names());
   Names listed;
-  for (DirectoryData::Reader reader(data->entries()); const auto entry = reader.next();) {
-    if (entry->type == DT_DIR && entry->name.front() == 'd') listed.emplace_back(entry->name);
+  DirectoryData::Entry entry;
+  for (DirectoryData::Reader reader(data->entries()); reader.next(entry);) {
+    if (entry.type == DT_DIR && entry.name.front() == 'd') listed.emplace_back(entry.name);
   }
   std::size_t most = 0;
   for (std::size_t i = 0; i < listed.size(); ++i) {

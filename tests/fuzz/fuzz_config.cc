@@ -35,6 +35,10 @@ std::string text_of(const std::vector<OriginSetting>& packs) {
 std::string text_of(Mode mode) { return mode == Mode::off ? "off" : mode == Mode::real_files ? "real" : "virtual"; }
 std::string text_of(const std::string& text) { return text; }
 std::string text_of(const RamSize& size) { return std::to_string(size.value) + (size.is_percent ? "%" : ""); }
+std::string text_of(const NamesTtl& ttl) {
+  using Kind = NamesTtl::Kind;
+  return ttl.kind == Kind::automatic ? "auto" : ttl.kind == Kind::job ? "job" : std::to_string(ttl.seconds);
+}
 std::string text_of(bool on) { return on ? "1" : "0"; }
 std::string text_of(std::uint64_t number) { return std::to_string(number); }
 std::string text_of(unsigned number) { return std::to_string(number); }
