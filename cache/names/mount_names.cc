@@ -84,6 +84,8 @@ bool MountNames::is_young(const Record& record, bool again) const {
 }
 
 bool MountNames::is_still_right(const Record& record) {
+  // Nothing that can be asked would prove it; the next one to read the directory may find the same.
+  if (const auto data = DirectoryData::of(record); !data || !data->has_true_times()) return false;
   region_->stats().count(Counter::names_checks);
   const std::uint64_t now = base::boot_ns();
   const auto found = stat_path(AT_FDCWD, record.path_text(), 0);

@@ -5,9 +5,10 @@
 // Freshness: what a directory holds was looked at less than a second ago (CUBESHIM_NAMES_TTL), by a stat of the directory at
 // least, and no process of the node has changed it since. A stat holds for a tenth of the file's age, 1 to 60 s, unless the file
 // is changed through the shim. A directory that was changed less than two seconds before it was read is not kept, for the clock
-// of the origin may hide another change. Search permission: who has a record's view has opened the directory, and passed through
-// it. Limits: records of one directory are at most CUBESHIM_NAMES_RAM in all; nothing is kept with packs, with
-// CUBESHIM_CONSISTENCY=open, or in mode real. Thread safety: all of it. Look-ups are async-signal-safe and allocate nothing.
+// of the origin may hide another change. Where the times of directories are not known to be kept (directory_times.h), it is read
+// again. Search permission: who has a record's view has opened the directory, and passed through it. Limits: records of one
+// directory are at most CUBESHIM_NAMES_RAM in all; nothing is kept with packs, with CUBESHIM_CONSISTENCY=open, or in mode real.
+// Thread safety: all of it. Look-ups are async-signal-safe and allocate nothing.
 #pragma once
 
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "cache/base/config.h"
 #include "cache/base/unique_fd.h"
 #include "cache/names/absence.h"
+#include "cache/names/directory_times.h"
 #include "cache/record/directory_data.h"
 #include "cache/record/listing.h"
 #include "cache/region/ram_tier.h"
@@ -93,6 +95,7 @@ class MountNames {
     base::UniqueFd fd;
     bool is_long = false;  // it has entries of more bytes than that
   };
+  Pin still_listed(const RecordContent& content, std::span<const std::byte> entries) const;
   Pin read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read);
 
   static constexpr std::size_t k_asked = 1024, k_missed = 64;
@@ -106,6 +109,7 @@ class MountNames {
   std::uint64_t job_start_ns_;  // base::boot_ns
   std::uint64_t most_bytes_;    // of the region, for names
   AbsenceTrial trial_;
+  DirectoryTimes times_;
   std::atomic<std::uint64_t> asked_[k_asked] = {};    // hashes of absent names and of listings
   std::atomic<std::uint64_t> entered_[k_asked] = {};  // hashes of directories
   std::atomic<std::uint64_t> last_entered_{0};

@@ -70,6 +70,17 @@ class NotedFd {
 
 }  // namespace
 
+// The record that is there already, if the origin has just given the same.
+Pin MountNames::still_listed(const RecordContent& content, std::span<const std::byte> entries) const {
+  Pin found = directory(content.path);
+  const auto data = found ? DirectoryData::of(*found) : std::nullopt;
+  const bool is_same = data && found->stat.is_unchanged_since(content.stat) && found->is_physical() == content.physical &&
+                       std::ranges::equal(data->entries(), entries);
+  if (!is_same) return {};
+  ram_->mark_verified(*found, content.verified_ns);
+  return found;
+}
+
 Pin MountNames::read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read) {
   base::UniqueFd& fd = read.fd;
   DirectoryWatch watch(*region_);
@@ -98,9 +109,12 @@ Pin MountNames::read(std::string_view key, const char* path, std::uint64_t most_
   Pin made;
   // The kernel gives "." and ".." at least, or the file system does not.
   if (count && *count != 0) {
-    const bool tells_absence = trial_.tells_absence(fd.get(), stat->device(), entries);
+    made = still_listed(content, entries);
+    if (made) return made;
+    const DirectoryData::Proves proves{.tells_absence = trial_.tells_absence(fd.get(), stat->device(), entries),
+                                       .has_true_times = times_.are_kept(fd.get(), stat->device())};
     made = publish(content, DirectoryData::bytes_for(*count, entries.size()), watch,
-                   [&](std::byte* to) { DirectoryData::write(to, entries, *count, tells_absence); });
+                   [&](std::byte* to) { DirectoryData::write(to, entries, *count, proves); });
   }
   if (!made) sys::lseek(fd.get(), 0, SEEK_SET);
   return made;

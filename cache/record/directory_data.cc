@@ -37,7 +37,7 @@ std::uint32_t slots_for(std::uint32_t count) { return std::bit_ceil(count + coun
 struct DirectoryData::Head {
   std::uint32_t count, slot_count;
   std::uint64_t entries_bytes;
-  std::uint32_t tells_absence, reserved;
+  std::uint32_t tells_absence, has_true_times;
 };
 
 bool DirectoryData::Reader::next(Entry& entry) {
@@ -64,8 +64,8 @@ std::uint64_t DirectoryData::bytes_for(std::uint32_t count, std::uint64_t entrie
   return sizeof(Head) + (sizeof(std::uint32_t) * (std::uint64_t{slots_for(count)} + count) + 7) / 8 * 8 + entries_bytes;
 }
 
-void DirectoryData::write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count, bool tells_absence) {
-  const Head head{count, slots_for(count), entries.size(), tells_absence ? 1U : 0U, 0};
+void DirectoryData::write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count, const Proves& proves) {
+  const Head head{count, slots_for(count), entries.size(), proves.tells_absence ? 1U : 0U, proves.has_true_times ? 1U : 0U};
   std::memcpy(to, &head, sizeof head);
   auto* const slots = reinterpret_cast<std::uint32_t*>(to + sizeof head);
   auto* const begins = slots + head.slot_count;
@@ -94,7 +94,7 @@ std::optional<DirectoryData> DirectoryData::of(const Record& record) {
   data.count_ = head.count;
   data.slot_count_ = head.slot_count;
   data.entries_bytes_ = head.entries_bytes;
-  data.tells_absence_ = head.tells_absence != 0;
+  data.proves_ = {.tells_absence = head.tells_absence != 0, .has_true_times = head.has_true_times != 0};
   data.slots_ = reinterpret_cast<const std::uint32_t*>(record.data() + sizeof head);
   data.begins_ = data.slots_ + head.slot_count;
   data.entries_ = record.data() + bytes_for(head.count, 0);

@@ -40,14 +40,19 @@ class DirectoryData {
   static std::optional<std::uint32_t> count_of(std::span<const std::byte> entries);
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t entries_bytes);
   // `to` begins on a multiple of 8 and has room for bytes_for().
-  // `tells_absence`: a name that is not among them is absent.
-  static void write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count, bool tells_absence);
+  // `tells_absence`: a name that is not among them is absent. `has_true_times`: the directory's stat tells of each change of
+  // them.
+  struct Proves {
+    bool tells_absence = false, has_true_times = false;
+  };
+  static void write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count, const Proves& proves);
 
   // Nothing: it is not such a record, or damaged.
   static std::optional<DirectoryData> of(const Record& record);
 
   std::uint32_t count() const { return count_; }
-  bool tells_absence() const { return tells_absence_; }
+  bool tells_absence() const { return proves_.tells_absence; }
+  bool has_true_times() const { return proves_.has_true_times; }
   std::span<const std::byte> entries() const { return {entries_, entries_bytes_}; }
   std::optional<Entry> find(std::string_view name) const;
   std::optional<Entry> at(std::uint32_t place) const;
@@ -60,7 +65,7 @@ class DirectoryData {
   const std::byte* entries_ = nullptr;
   std::uint32_t slot_count_ = 0, count_ = 0;
   std::uint64_t entries_bytes_ = 0;
-  bool tells_absence_ = false;
+  Proves proves_;
 };
 
 class StatTable {

@@ -53,7 +53,7 @@ std::vector<std::byte> listing_of(const std::vector<std::string>& names, bool te
   const auto entries = entries_of(names);
   const auto count = DirectoryData::count_of(entries);
   std::vector<std::byte> data(DirectoryData::bytes_for(*count, entries.size()));
-  DirectoryData::write(data.data(), entries, *count, tells_absence);
+  DirectoryData::write(data.data(), entries, *count, {.tells_absence = tells_absence});
   return data;
 }
 

@@ -182,6 +182,46 @@ TEST_F(MountNamesTest, DirectoriesAreFollowedInTheOrderOfTheListingOrOfTheNames)
   EXPECT_EQ(most, NextDirectories::k_most);
 }
 
+TEST(DirectoryTimes, AreKeptByKnownFileSystemsAlone) {
+  const auto line = [](const char* type) {
+    return "42 27 0:39 / /mnt/a rw,nosuid shared:7 - " + std::string(type) + " source rw";
+  };
+  for (const char* const type : {"fuse.juicefs", "fuse.cubefs", "fuse.lagfs", "virtiofs"})
+    EXPECT_TRUE(keeps_directory_times(line(type), 0, 39)) << type;
+  for (const char* const type : {"fuse.s3fs", "fuse", "fuse.rclone", "fuse.juicefsx", ""})
+    EXPECT_FALSE(keeps_directory_times(line(type), 0, 39)) << type;
+  EXPECT_FALSE(keeps_directory_times(line("fuse.juicefs"), 0, 3));
+  EXPECT_FALSE(keeps_directory_times(line("fuse.juicefs"), 39, 0));
+  for (const char* const odd :
+       {"", " ", "42 27 0:39", "42 27 0:39 / - ", "42 27 0: - fuse.juicefs", "42 27 x:39 / - fuse.juicefs"})
+    EXPECT_FALSE(keeps_directory_times(odd, 0, 39)) << odd;
+}
+
+TEST_F(MountNamesTest, DirectoryIsReadAgainWhereItsTimesProveNothing) {
+  EXPECT_EQ(list(), 5);
+  const Pin kept = names().listing_of(place, place.c_str());
+  ASSERT_TRUE(kept);
+  ASSERT_TRUE(DirectoryData::of(*kept)->has_true_times());
+  // As on an object store: what the head says of the times, and the record is from before.
+  const RegionLayout& layout = cache->region().layout();
+  auto window = cache->region().window(0, std::size_t{layout.segment_bytes} * layout.segment_count);
+  ASSERT_TRUE(window);
+  auto& record = *reinterpret_cast<Record*>(window->data() + cache->region().offset_in_data(&*kept));
+  record.verified_ns.store(base::boot_ns() - 5'000'000'000);
+  EXPECT_EQ(names().look(place + "/none"), Says::absent) << "a look at the directory proves it";
+  EXPECT_EQ(count(Counter::names_checks), 1U);
+  std::byte* const data = window->data() + cache->region().offset_in_data(kept->data());
+  *reinterpret_cast<std::uint32_t*>(data + 20) = 0;
+  ASSERT_FALSE(DirectoryData::of(*kept)->has_true_times());
+  record.verified_ns.store(base::boot_ns() - 5'000'000'000);
+  EXPECT_EQ(names().look(place + "/none"), Says::unknown);
+  EXPECT_EQ(list(), 5);
+  EXPECT_EQ(count(Counter::names_checks), 1U);
+  EXPECT_EQ(count(Counter::names_read), 2U);
+  EXPECT_EQ(&*names().listing_of(place, place.c_str()), &*kept) << "the same entries make no other record";
+  EXPECT_EQ(names().look(place + "/none"), Says::absent);
+}
+
 TEST_F(MountNamesTest, FileSystemThatFindsNamesInAnyCaseTellsNothingOfAbsence) {
   // The listing has both cases of a name, which proves nothing.
   const std::string both = place + "/both";

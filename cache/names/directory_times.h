@@ -1,0 +1,28 @@
+// Does the mtime of a directory tell that a name in it was made or removed? Object stores behind FUSE make it up: it stays as it
+// is, and a listing that was compared by it would hold for ever. So only file systems are believed that are known to keep it.
+// Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace cube::cache {
+
+// Of these lines (/proc/self/mountinfo), that of this device names a file system that keeps them.
+bool keeps_directory_times(std::string_view mountinfo_line, std::uint32_t major, std::uint32_t minor);
+
+class DirectoryTimes {
+ public:
+  // Asks the kernel once for each device. `directory`: an fd on it.
+  bool are_kept(int directory, std::uint64_t device);
+
+ private:
+  static bool ask(int directory, std::uint64_t device);
+
+  static constexpr std::size_t k_devices = 16;
+  std::atomic<std::uint64_t> known_[k_devices] = {};  // a device and whether; 0 is free
+};
+
+}  // namespace cube::cache
