@@ -231,6 +231,9 @@ bool forward(long number, const long (&a)[6], long& result) {
     case SYS_openat: result = export_openat(number_at(0), path(1), number_at(2), mode(3)); return true;
     case SYS_truncate: result = export_truncate(path(0), a[1]); return true;
     case SYS_unlinkat: result = export_unlinkat(number_at(0), path(1), number_at(2)); return true;
+    case SYS_mkdirat: result = export_mkdirat(number_at(0), path(1), mode(2)); return true;
+    case SYS_mknodat: result = export_mknodat(number_at(0), path(1), mode(2), static_cast<dev_t>(a[3])); return true;
+    case SYS_symlinkat: result = export_symlinkat(path(0), number_at(1), path(2)); return true;
     case SYS_linkat: result = export_linkat(number_at(0), path(1), number_at(2), path(3), number_at(4)); return true;
     case SYS_renameat2:
       result = export_renameat2(number_at(0), path(1), number_at(2), path(3), static_cast<unsigned>(a[4]));
@@ -249,6 +252,10 @@ bool forward(long number, const long (&a)[6], long& result) {
     case SYS_open: result = export_open(path(0), number_at(1), mode(2)); return true;
     case SYS_creat: result = export_creat(path(0), mode(1)); return true;
     case SYS_unlink: result = export_unlink(path(0)); return true;
+    case SYS_mkdir: result = export_mkdir(path(0), mode(1)); return true;
+    case SYS_rmdir: result = export_rmdir(path(0)); return true;
+    case SYS_mknod: result = export_mknod(path(0), mode(1), static_cast<dev_t>(a[2])); return true;
+    case SYS_symlink: result = export_symlink(path(0), path(1)); return true;
     case SYS_link: result = export_link(path(0), path(1)); return true;
     case SYS_rename: result = export_rename(path(0), path(1)); return true;
     case SYS_renameat: result = export_renameat(number_at(0), path(1), number_at(2), path(3)); return true;
@@ -266,14 +273,13 @@ bool forward(long number, const long (&a)[6], long& result) {
   }
 }
 
-// The questions about names and fds, and the changes of names, that only libc's functions know the answers of: of our own names,
+// The questions about names and fds that only libc's functions know the answers of: of our own names,
 // of which the kernel has nothing.
 bool forward_to_names(long number, const long (&a)[6], long& result) {
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
   const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
   const auto stat = [&](int i) { return reinterpret_cast<struct ::stat*>(a[i]); };
   const auto text = [&](int i) { return reinterpret_cast<char*>(a[i]); };
-  const auto mode = [&](int i) { return static_cast<mode_t>(a[i]); };
   if (shim::process::names() == nullptr) return false;
   switch (number) {
     case SYS_fstat:
@@ -292,18 +298,11 @@ bool forward_to_names(long number, const long (&a)[6], long& result) {
     case SYS_faccessat: result = export_faccessat(number_at(0), path(1), number_at(2), 0); return true;
     case SYS_faccessat2: result = export_faccessat(number_at(0), path(1), number_at(2), number_at(3)); return true;
     case SYS_readlinkat: result = export_readlinkat(number_at(0), path(1), text(2), static_cast<size_t>(a[3])); return true;
-    case SYS_mkdirat: result = export_mkdirat(number_at(0), path(1), mode(2)); return true;
-    case SYS_mknodat: result = export_mknodat(number_at(0), path(1), mode(2), static_cast<dev_t>(a[3])); return true;
-    case SYS_symlinkat: result = export_symlinkat(path(0), number_at(1), path(2)); return true;
 #if defined(SYS_stat)
     case SYS_stat: result = export_stat(path(0), stat(1)); return true;
     case SYS_lstat: result = export_lstat(path(0), stat(1)); return true;
     case SYS_access: result = export_access(path(0), number_at(1)); return true;
     case SYS_readlink: result = export_readlink(path(0), text(1), static_cast<size_t>(a[2])); return true;
-    case SYS_mkdir: result = export_mkdir(path(0), mode(1)); return true;
-    case SYS_rmdir: result = export_rmdir(path(0)); return true;
-    case SYS_mknod: result = export_mknod(path(0), mode(1), static_cast<dev_t>(a[2])); return true;
-    case SYS_symlink: result = export_symlink(path(0), path(1)); return true;
 #endif
     default: return false;
   }
