@@ -200,11 +200,12 @@ MountNames::Says MountNames::look(std::string_view key) {
   return is_young(*entry.directory, false) || is_still_right(*entry.directory) ? Says::present : Says::unknown;
 }
 
-bool MountNames::was_listed(std::string_view key) const {
+bool MountNames::was_listed(std::string_view key, std::uint64_t inode) const {
   const auto [parent, name] = split(key);
   const Pin found = directory(parent);
   const auto data = found ? DirectoryData::of(*found) : std::nullopt;
-  return data && data->find(name);
+  const auto entry = data ? data->find(name) : std::nullopt;
+  return entry && entry->inode == inode;
 }
 
 bool MountNames::note_miss(std::string_view key) {

@@ -23,6 +23,11 @@ bool has_lost(const Passage& before, const cache::FileStat& after) {
   return before.is_lost || (before.mode & ~after.mode & k_search) != 0 || (is_given_away && sys::raw(SYS_geteuid) != 0);
 }
 
+// A child of vfork has the fds of its parent, and changes files as others do.
+cache::FileCache* cache_of_changes() {
+  return process::owns_table() ? attachment::existing_cache() : attachment::attached_cache();
+}
+
 }  // namespace
 
 NameChange::NameChange(int dir, const char* path, Of of) : of_(of), name_(of == Of::name ? path : nullptr), dir_(dir) {
@@ -34,6 +39,8 @@ NameChange::NameChange(int dir, const char* path, Of of) : of_(of), name_(of == 
   auto* const cache = attachment::existing_cache();
   was_empty_ = cache == nullptr || cache->changes().is_empty();
   if (was_empty_) return;
+  // The way there may lead through the name itself, and be gone then.
+  if (name_ != nullptr) directory_ = directory_of(dir, path);
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
   // By another name it may be what is covered, and a link under a covered name is not what it leads to.
   if (of == Of::file) followed_ = path;
@@ -73,23 +80,47 @@ bool NameChange::changes_tree(const Passage& before) const {
   return before.is_known && (!after || has_lost(before, *after));
 }
 
-// By the inode of the directory: whatever path leads there, its listing is dropped.
-void NameChange::note_entry(int dir, const char* path) {
-  if (!process::is_active() || !path_filter::is_readable_pointer(path)) return;
+// The directory that holds the name. Nothing: no listing is kept, or it cannot be found.
+std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* path) {
+  if (!process::is_active() || !path_filter::is_readable_pointer(path)) return std::nullopt;
   const KeepErrno keep;
-  auto* const cache = process::owns_table() ? attachment::existing_cache() : attachment::attached_cache();
-  if (cache == nullptr || !cache->names().are_any()) return;
+  const auto* const cache = cache_of_changes();
+  if (cache == nullptr || !cache->names().are_any()) return std::nullopt;
   std::string_view text(path, strnlen(path, PATH_MAX));
   while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
   const std::size_t slash = text.rfind('/');
   base::Aside above;
-  if (!above || text.size() == PATH_MAX) return;
+  if (!above || text.size() == PATH_MAX) return std::nullopt;
   const std::string_view directory = slash == std::string_view::npos ? "." : slash == 0 ? "/" : text.substr(0, slash);
   std::memcpy(above.data(), directory.data(), directory.size());
   above.data()[directory.size()] = '\0';
   // Its number and its device alone are wanted, which the kernel knows.
   const auto stat = cache::stat_path(dir, above.data(), AT_STATX_DONT_SYNC);
-  if (stat && cache->changes().knows_device(stat->device())) cache->changes().entries_changed(*stat);
+  return stat ? std::optional(*stat) : std::nullopt;
+}
+
+// By the inode of the directory: whatever path leads there, its listing is dropped.
+void NameChange::drop_listing(const cache::FileStat& directory) {
+  const KeepErrno keep;
+  auto* const cache = cache_of_changes();
+  if (cache != nullptr && cache->changes().knows_device(directory.device())) cache->changes().entries_changed(directory);
+}
+
+void NameChange::note_entry(int dir, const char* path) {
+  if (const auto directory = directory_of(dir, path); directory) drop_listing(*directory);
+}
+
+// A link at the end of the path may have led to another directory, which the fd tells.
+void NameChange::note_entry_of(int fd, int dir, const char* path) {
+  if (!process::is_active()) return;
+  const KeepErrno keep;
+  const auto* const cache = cache_of_changes();
+  if (cache == nullptr || !cache->names().are_any()) return;
+  base::Aside real;
+  const long n = real ? read_path_of_fd(fd, real.data()) : -ENOMEM;
+  if (sys::failed(n) || n >= PATH_MAX || real.data()[0] != '/') return note_entry(dir, path);
+  real.data()[n] = '\0';
+  note_entry(AT_FDCWD, real.data());
 }
 
 void NameChange::commit(const Passage& before) {
@@ -98,7 +129,8 @@ void NameChange::commit(const Passage& before) {
   auto* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
   const KeepErrno keep;
-  if (name_ != nullptr) note_entry(dir_, name_);
+  if (directory_) drop_listing(*directory_);
+  if (name_ != nullptr && !directory_) note_entry(dir_, name_);
   if (by_fd_) note_changed(dir_, before);
   if (!prefix_.empty()) cache->changes().tree_changed(prefix_);
   if (followed_ != nullptr) {
@@ -138,9 +170,9 @@ Passage passage_by_attribute(int dir, const char* path, const char* name) {
 }
 
 void note_changed(int fd, const Passage& before) {
-  if (!process::is_active() || !process::owns_table()) return;
+  if (!process::is_active()) return;
   // A forked child that has opened nothing yet changes files too.
-  auto* const cache = attachment::existing_cache();
+  auto* const cache = cache_of_changes();
   if (cache == nullptr || cache->changes().is_empty()) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);

@@ -33,8 +33,12 @@ class NameChange {
   void commit(const Passage& before = {});
   // A name was made, or taken away, where there was nothing that is cached: its directory has other entries.
   static void note_entry(int dir, const char* path);
+  // The same of a file that an open has made, or may have made. It is open as `fd`.
+  static void note_entry_of(int fd, int dir, const char* path);
 
  private:
+  static std::optional<cache::FileStat> directory_of(int dir, const char* path);
+  static void drop_listing(const cache::FileStat& directory);
   bool take_real_path(int dir, const char* path);
   bool changes_tree(const Passage& before) const;
   void commit_of_unlooked() const;
@@ -42,10 +46,11 @@ class NameChange {
   Of of_;
   bool was_empty_ = false;  // nothing was cached when it began, so it was not looked at
   bool covered_ = false;
-  bool by_fd_ = false;              // AT_EMPTY_PATH
-  const char* followed_ = nullptr;  // the path, where the call follows a link at its end
-  const char* name_ = nullptr;      // the path, where an entry of a directory changes
-  std::string_view prefix_;         // that the path is, or lies above
+  bool by_fd_ = false;                        // AT_EMPTY_PATH
+  const char* followed_ = nullptr;            // the path, where the call follows a link at its end
+  const char* name_ = nullptr;                // the path, where an entry of a directory changes
+  std::optional<cache::FileStat> directory_;  // that has the entry, before the change
+  std::string_view prefix_;                   // that the path is, or lies above
   int dir_ = AT_FDCWD;
   std::optional<cache::FileStat> before_;
   bool is_tree_ = false;     // a directory or a link: more than one name changes

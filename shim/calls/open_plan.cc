@@ -279,19 +279,26 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   return true;
 }
 
+// The very file: not a link that leads to it, nor one that had this name before.
+bool OpenPlan::is_listed(const cache::FileCache& cache, int fd) const {
+  const KeepErrno keep;
+  const auto stat = cache::stat_path(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
+  return stat && cache.names().was_listed(path_.key(), stat->inode);
+}
+
 // Has the open made a name? If the listing of the directory had it, it was there before.
-void OpenPlan::note_new_name() {
+void OpenPlan::note_new_name(int fd) {
   constexpr int k_nameless = O_TMPFILE & ~O_DIRECTORY;
   if ((flags_ & O_CREAT) == 0 || (flags_ & k_nameless) != 0) return;
   const bool has_key = follow_ == Follow::writer;
   const auto* const cache = attachment::attached_cache();
-  if (has_key && cache != nullptr && cache->names().was_listed(path_.key())) return;
-  NameChange::note_entry(dir_, program_path_);
+  if (has_key && cache != nullptr && is_listed(*cache, fd)) return;
+  NameChange::note_entry_of(fd, dir_, program_path_);
 }
 
 int OpenPlan::note(int fd) {
   if (fd < 0 || !process::is_active()) return fd;
-  note_new_name();
+  note_new_name(fd);
   if (!process::owns_table()) {
     if (follow_ == Follow::stranger) note_vforked_writer(fd);
     return fd;

@@ -55,7 +55,8 @@ class OpenPlan {
   bool prefer_limit();
   void answer(int result);
   bool may_write() const;
-  void note_new_name();
+  bool is_listed(const cache::FileCache& cache, int fd) const;
+  void note_new_name(int fd);
 
   // The use of libc's fd.
   enum class Follow : std::uint8_t {

@@ -66,7 +66,7 @@ void note_foreign_writer(int dir, const char* path) {
   auto* const cache = is_covered_here ? attachment::cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
   cache->changes().child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
-  NameChange::note_entry(dir, path);
+  NameChange::note_entry_of(fd.get(), dir, path);
   char real_path[PATH_MAX];
   cache->changes().content_changed(path_of_fd(fd.get(), real_path), nullptr);
 }

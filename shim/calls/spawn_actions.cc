@@ -72,7 +72,7 @@ bool is_layout_known() {
   return layout == Layout::known;
 }
 
-bool may_write(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0; }
+bool may_change(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_TRUNC | O_CREAT)) != 0; }
 
 }  // namespace
 
@@ -95,7 +95,7 @@ void note_spawned_writers(const posix_spawn_file_actions_t* actions) {
         break;
       case SpawnAction::fchdir: directory = action.fd; break;
       case SpawnAction::open:
-        if (may_write(action.opened.flags)) note_foreign_writer(directory, action.opened.path);
+        if (may_change(action.opened.flags)) note_foreign_writer(directory, action.opened.path);
         break;
       default: break;
     }

@@ -2,6 +2,8 @@
 // answered from there (shim/calls/listed_directory.h). Other tests of names make their directories just before.
 #include <dirent.h>
 #include <glob.h>
+#include <spawn.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 
@@ -179,6 +181,56 @@ PARITY(Aged, ChangesAreSeenAtOnce) {
   list(t, "other");
   CALL(rename(t / "other", t / "d"));
   look("d/moved");
+}
+
+PARITY(Aged, ChangesByOtherWaysAreSeenAtOnce) {
+  make_old_tree(t);
+  t.link("d/away", "e/target");
+  struct stat st {};
+  const auto look = [&](const char* directory, const char* name) {
+    age(t, {"", "d", "d/e"});
+    list(t, directory);
+    for (int i = 0; i < 6; ++i) {
+      if (CALL(stat(t / name, &st)) == 0) t.stat(name, st, t / name);
+      CALL(access(t / name, F_OK));
+    }
+    list(t, directory);
+  };
+  // The name is made in the directory that the link leads to.
+  look("d/e", "d/e/target");
+  CALL(close(CALL(open(t / "d/away", O_CREAT | O_WRONLY, 0640))));
+  look("d/e", "d/e/target");
+  look("d", "d/spawned");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, t / "d/spawned", O_CREAT | O_RDONLY, 0640);
+  pid_t child = 0;
+  char name[] = "true";
+  char* const words[] = {name, nullptr};
+  CALL(posix_spawnp(&child, "true", &actions, nullptr, words, environ));
+  CALL(waitpid(child, nullptr, 0) == child);
+  posix_spawn_file_actions_destroy(&actions);
+  look("d", "d/spawned");
+  look("d", "d/dir");
+  CALL(syscall(SYS_mkdirat, AT_FDCWD, t / "d/dir", 0700));
+  look("d", "d/dir");
+  CALL(syscall(SYS_unlinkat, AT_FDCWD, t / "d/dir", AT_REMOVEDIR));
+  look("d", "d/dir");
+  CALL(syscall(SYS_symlinkat, "b.jpg", AT_FDCWD, t / "d/sym"));
+  look("d", "d/sym");
+  look("d", "d/nod");
+  CALL(syscall(SYS_mknodat, AT_FDCWD, t / "d/nod", S_IFREG | 0600, 0));
+  look("d", "d/nod");
+  look("d", "d/c.png");
+  child = vfork();
+  if (child == 0) _exit(chmod(t / "d/c.png", 0600) == 0 ? 0 : 1);
+  CALL(waitpid(child, nullptr, 0) == child);
+  look("d", "d/c.png");
+  // Neither name can be reached by these paths once it is moved.
+  look("d", "d/moved");
+  CALL(rename(t / "d/e/../e", t / "d/e/../moved"));
+  look("d", "d/moved");
+  look("d", "d/e");
 }
 
 PARITY(Aged, Globs) {
