@@ -179,7 +179,8 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
     if (entry.says == Says::unknown) return Says::unknown;
   }
   const Pin table = stats_of(split(key).directory);
-  const StatTable::Entry* const found = table ? StatTable::find(*table, entry.directory->data_hash, entry.entry.place) : nullptr;
+  const StatTable::Entry* const found =
+      table ? StatTable::find(*table, StatTable::hash_of_listing(*entry.directory), entry.entry.place) : nullptr;
   if (found == nullptr || !is_current(*found) || (with_mount && !table->has_one_view())) return Says::unknown;
   const bool is_link = (found->stat.mode & S_IFMT) == S_IFLNK;
   if (is_link && !no_follow) return Says::unknown;

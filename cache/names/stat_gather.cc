@@ -17,9 +17,10 @@ bool is_dots(std::string_view name) { return name == "." || name == ".."; }
 bool is_known(const MountNames& names, const Record& listing, const DirectoryData& data) {
   const Pin table = names.stats_of(listing.path());
   if (!table) return false;
+  const std::uint64_t hash = StatTable::hash_of_listing(listing);
   std::uint32_t current = 0;
   for (std::uint32_t i = 0; i < data.count(); ++i) {
-    const auto* const entry = StatTable::find(*table, listing.data_hash, i);
+    const auto* const entry = StatTable::find(*table, hash, i);
     if (entry != nullptr && names.is_current(*entry)) ++current;
   }
   return current + 2 + data.count() / 8 >= data.count();
@@ -98,7 +99,7 @@ void StatGather::show() {
   content.fetched_ns = base::wall_ns();
   content.verified_ns = began_ns_;
   names_.publish(content, StatTable::bytes_for(data_.count()), watch_,
-                 [&](std::byte* to) { StatTable::write(to, listing_->data_hash, entries_); });
+                 [&](std::byte* to) { StatTable::write(to, StatTable::hash_of_listing(*listing_), entries_); });
 }
 
 }  // namespace cube::cache

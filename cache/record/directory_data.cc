@@ -118,6 +118,13 @@ std::optional<DirectoryData::Entry> DirectoryData::find(std::string_view name) c
   return std::nullopt;
 }
 
+std::uint64_t StatTable::hash_of_listing(const Record& listing) {
+  const FileTime &changed = listing.stat.changed, &modified = listing.stat.modified;
+  const std::uint64_t parts[] = {listing.data_hash, static_cast<std::uint64_t>(changed.seconds), changed.nanoseconds,
+                                 static_cast<std::uint64_t>(modified.seconds), modified.nanoseconds};
+  return base::hash_bytes(parts, sizeof parts);
+}
+
 void StatTable::write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries) {
   const Head head{listing_hash, static_cast<std::uint32_t>(entries.size()), 0};
   std::memcpy(to, &head, sizeof head);

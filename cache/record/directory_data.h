@@ -78,7 +78,9 @@ class StatTable {
   };
 
   static std::uint64_t bytes_for(std::uint32_t count) { return sizeof(Head) + std::uint64_t{count} * sizeof(Entry); }
-  // `listing_hash`: Record::data_hash of the listing whose places these are.
+  // `listing_hash`: that of the listing whose places these are. A file that others put in the place of one may have its inode
+  // number, and leave the data of the listing as it is. The times of the directory tell.
+  static std::uint64_t hash_of_listing(const Record& listing);
   static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries);
   // Null: it is not a table of this listing, or has no such place.
   static const Entry* find(const Record& record, std::uint64_t listing_hash, std::uint32_t place);

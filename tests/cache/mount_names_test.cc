@@ -93,6 +93,26 @@ TEST_F(MountNamesTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
   EXPECT_EQ(stat("Two", found), Says::unknown) << "somebody writes it";
 }
 
+// An origin may give a new file the inode number of the one that was removed, and the listing reads as before.
+TEST_F(MountNamesTest, StatsGoWithTheListingThatTheyWereGatheredFor) {
+  EXPECT_EQ(list(), 5);
+  gather();
+  FileStat found;
+  ASSERT_EQ(stat("one", found), Says::present);
+  const auto listed = names().stats_of(place);
+  ASSERT_TRUE(listed);
+  bool is_new = false;
+  {
+    const Pin before = names().listing_of(place, place.c_str(), is_new);
+    RamTier(cache->region()).mark_record_stale(*before);
+  }
+  age(1'000'000'001);
+  const Pin after = names().listing_of(place, place.c_str(), is_new);
+  ASSERT_TRUE(after && is_new);
+  EXPECT_EQ(stat("one", found), Says::unknown);
+  EXPECT_NE(StatGather::begin(names(), place), nullptr) << "they are gathered anew";
+}
+
 TEST_F(MountNamesTest, ChangeOfTheEntriesDropsTheListingByWhateverPath) {
   EXPECT_EQ(list(), 5);
   const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
