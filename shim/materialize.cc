@@ -316,6 +316,13 @@ void materialize_all(bool only_inherited, const char* call) {
   }
 }
 
+void materialize_streams() {
+  if (!process::owns_table()) return;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    if (g_fds.kind(fd) == RowKind::listed_directory) listed_directory::become_real(fd);
+  }
+}
+
 void materialize_below(std::string_view path) {
   if (g_fds.served() == 0) return;
   for (int fd = 0; fd < g_fds.end(); ++fd) {

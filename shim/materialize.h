@@ -31,6 +31,8 @@ void tell_offset(int fd);
 void follow_origin(int from, int copy);
 // Every served file (or only those that an exec would hand on) becomes real, and what is closed is closed for the kernel too.
 void materialize_all(bool only_inherited = false, const char* call = __builtin_FUNCTION());
+// The streams over listed directories get the origin's own, before a change of rights, root or sandbox that may refuse it later.
+void materialize_streams();
 
 // Materialises the open files of this path, or below it.
 void materialize_below(std::string_view path);

@@ -67,6 +67,7 @@ void disable(const char* why) {
 
 void seal() {
   if (g_config == nullptr || !owns_table() || g_sealed.exchange(true)) return;
+  materialize_streams();
   disable("the process puts a seccomp filter on");
   // No later fork is seen.
   let_writers_outlive_us();

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "cache/base/aside.h"
+#include "cache/base/lifted_fd_limit.h"
 #include "shim/attachment.h"
 #include "shim/background.h"
 #include "shim/calls/c_result.h"
@@ -90,13 +91,13 @@ bool seek(OpenFile& file, long place) {
   return position.has_value();
 }
 
-bool become_real(int fd) {
+int become_real(int fd) {
   const BlockSignals block;
   const OpenFileRef file = acquire(fd);
-  if (!file) return true;
+  if (!file) return 0;
   const KeepErrno keep;
-  const long real = sys::open(file->directory->path().data(), k_flags);
-  if (sys::failed(real)) return false;
+  const long real = base::within_lifted_fd_limit([&] { return sys::open(file->directory->path().data(), k_flags); });
+  if (sys::failed(real)) return static_cast<int>(real == -ENOTDIR ? -ENOENT : real);
   const int own = static_cast<int>(real);
   const auto stat = cache::stat_fd(own);
   const bool is_same = stat && stat->same_file(file->directory->stat());
@@ -104,12 +105,16 @@ bool become_real(int fd) {
     sys::lseek(own, tell(*file), SEEK_SET);
     // The row waits for nobody: a stream belongs to who reads it.
     g_fds.forget(fd);
-    sys::dup3(own, fd, O_CLOEXEC);
+    if (sys::dup3(own, fd, O_CLOEXEC) == -EBADF) {
+      // The program has lowered its limit since.
+      const base::LiftedFdLimit lifted;
+      sys::dup3(own, fd, O_CLOEXEC);
+    }
     g_fds.set_directory(fd);
   }
   sys::close(own);
   placeholder::number_was_freed(own);
-  return is_same;
+  return is_same ? 0 : -ENOENT;
 }
 
 }  // namespace cube::shim::listed_directory

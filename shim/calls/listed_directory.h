@@ -26,7 +26,8 @@ struct ::dirent* next_entry(OpenFile& file);
 long tell(OpenFile& file);
 // As seekdir; false: there is no such place.
 bool seek(OpenFile& file, long place);
-// Puts the origin's own directory under the number. False: it is another directory by now, or none, and the number stays empty.
-bool become_real(int fd);
+// Puts the origin's own directory under the number. 0, or -errno: the number stays empty. -ENOENT: it is another directory by
+// now, or none.
+int become_real(int fd);
 
 }  // namespace cube::shim::listed_directory

@@ -36,10 +36,12 @@ shim::OpenFileRef listed_stream(DIR* directory) {
   return directory != nullptr ? listed::acquire(real::dirfd(directory)) : shim::OpenFileRef();
 }
 
-// The stream goes on at the kernel, at the same place.
-void become_real(DIR* directory, long place) {
-  // The number is that of an empty directory if the origin has lost this one.
-  if (listed::become_real(real::dirfd(directory))) real::seekdir(directory, place);
+// The stream goes on at the kernel, at the same place. 0 or -errno; -ENOENT: the origin has lost the directory, and the number is
+// that of an empty one.
+int become_real(DIR* directory, long place) {
+  const int error = listed::become_real(real::dirfd(directory));
+  if (error == 0) real::seekdir(directory, place);
+  return error;
 }
 
 }  // namespace
@@ -85,8 +87,10 @@ void export_seekdir(DIR* directory, long position) {
   real::seekdir(directory, position);
 }
 void export_rewinddir(DIR* directory) {
-  // It shows the directory as it is now, and so does the kernel.
-  if (listed_stream(directory)) become_real(directory, 0);
+  // It shows the directory as it is now, and so does the kernel. The listing is better than nothing.
+  if (const shim::OpenFileRef file = listed_stream(directory)) {
+    if (const int error = become_real(directory, 0); error != 0 && error != -ENOENT) listed::seek(*file, 0);
+  }
   if (const shim::OpenFileRef file = served_stream(directory)) {
     served::seek(*file, 0, SEEK_SET);
     return;
@@ -211,7 +215,11 @@ int export_glob64(const char* pattern, int flags, int (*on_error)(const char*, i
 }
 
 int export_dirfd(DIR* directory) {
-  if (const shim::OpenFileRef file = listed_stream(directory)) become_real(directory, listed::tell(*file));
+  if (const shim::OpenFileRef file = listed_stream(directory)) {
+    // At the limit of fds, and without the right to open it any more: an empty directory would tell of no name that is there.
+    const int error = become_real(directory, listed::tell(*file));
+    if (error != 0 && error != -ENOENT) return static_cast<int>(shim::to_c(error));
+  }
   return real::dirfd(directory);
 }
 
@@ -243,7 +251,8 @@ DIR* export_opendir(const char* path) {
   return directory;
 }
 int export_closedir(DIR* directory) {
-  if (directory == nullptr || !shim::process::is_active()) return real::closedir(directory);
+  if (directory == nullptr) return real::closedir(directory);
+  // The next directory under its number is another one, also where nothing is served any more.
   const auto held = shim::file_calls::note_close(real::dirfd(directory));
   return real::closedir(directory);
 }

@@ -118,6 +118,22 @@ PARITY(Aged, ChildrenGoOnWithAStream) {
   CALL(closedir(stream));
 }
 
+PARITY(Aged, StreamsOutliveAChangeOfIdentity) {
+  make_old_tree(t);
+  list(t, "d");
+  t.in_child([&] {
+    DIR* const stream = STDIO(nullptr, opendir(t / "d"));
+    readdir(stream);
+    readdir(stream);
+    // Nothing is served from now on.
+    CALL(unshare(CLONE_FS));
+    t.line(std::to_string(names_of(stream).size()) + " names are left");
+    CALL(closedir(stream));
+    list(t, "d/e");
+    list(t, "d");
+  });
+}
+
 PARITY(Aged, StatsOfListedNames) {
   make_old_tree(t);
   list(t, "d");
