@@ -98,7 +98,7 @@ class MountNames {
   Pin still_listed(const RecordContent& content, std::span<const std::byte> entries) const;
   Pin read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read);
 
-  static constexpr std::size_t k_asked = 1024, k_missed = 64;
+  static constexpr std::size_t k_asked = 1024, k_missed = 64, k_no_room = 64;
 
   Region* region_;
   RamTier* ram_;
@@ -114,7 +114,8 @@ class MountNames {
   std::atomic<std::uint64_t> entered_[k_asked] = {};  // hashes of directories
   std::atomic<std::uint64_t> last_entered_{0};
   std::atomic<std::uint32_t> misses_{0};
-  std::atomic<std::uint64_t> missed_[k_missed] = {};  // hash of a directory:48 | looks that missed:16
+  std::atomic<std::uint64_t> missed_[k_missed] = {};    // hash of a directory:48 | looks that missed:16
+  std::atomic<std::uint64_t> no_room_[k_no_room] = {};  // hashes of directories with more entries than all names may take
 };
 
 template <typename Watch, typename Write>

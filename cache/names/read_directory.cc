@@ -94,6 +94,11 @@ Pin MountNames::read(std::string_view key, const char* path, std::uint64_t most_
   if (sys::failed(opened)) return {};
   fd = base::UniqueFd(static_cast<int>(opened));
   const NotedFd noted(fd);
+  // What has no room would be read twice at each opendir, here and by the program.
+  constexpr std::uint64_t k_least_room = 4096;
+  if (region_->header().names_bytes.load(std::memory_order_relaxed) + k_least_room > most_bytes_) return {};
+  std::atomic<std::uint64_t>& no_room = no_room_[base::hash_path(key) % k_no_room];
+  if (no_room.load(std::memory_order_relaxed) == base::hash_path(key)) return {};
   const auto stat = stat_fd(fd.get());
   if (!stat) return {};
   content.stat = *stat;
@@ -105,6 +110,7 @@ Pin MountNames::read(std::string_view key, const char* path, std::uint64_t most_
   base::Scratch rooms[2];
   const auto entries = read_entries(fd.get(), rooms, std::min(most_bytes, most_bytes_), read.is_long);
   region_->stats().count(base::Counter::names_read);
+  if (read.is_long && most_bytes >= most_bytes_) no_room.store(base::hash_path(key), std::memory_order_relaxed);
   const auto count = DirectoryData::count_of(entries);
   Pin made;
   // The kernel gives "." and ".." at least, or the file system does not.

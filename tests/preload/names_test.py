@@ -142,6 +142,23 @@ for line in sys.stdin:
             self.assertEqual(said, "True\n")
 
 
+class Room(Names):
+    def test_a_directory_that_has_no_room_is_left_to_the_kernel(self):
+        for number in range(3000):
+            (self.tree / f"name{number:04}").touch()
+        self.age(self.tree)
+        report = self.scratch / "report"
+        # The second has room for a few kilobytes of it; the third for less than any listing takes.
+        for room, most in (("1M", 1), ("32K", 1), ("1", 0)):
+            with self.subTest(room=room):
+                said = self.run_job("import os, sys\nfor _ in range(10): print(len(os.listdir(sys.argv[1])))", str(self.tree),
+                                    CUBESHIM_NAMES_RAM=room, CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json")
+                self.assertEqual(set(said.split()), {"3000"})
+                names = json.loads(report.read_text().splitlines()[-1])["names"]
+                # The threads may have read it once, too.
+                self.assertLessEqual(names["read"], 2 * most)
+
+
 class Others(Names):
     def test_a_file_that_others_make_is_seen_within_a_second_or_so(self):
         job_text = """
