@@ -101,16 +101,17 @@ TEST_F(MountNamesTest, StatsGoWithTheListingThatTheyWereGatheredFor) {
   ASSERT_EQ(stat("one", found), Says::present);
   const auto listed = names().stats_of(place);
   ASSERT_TRUE(listed);
-  bool is_new = false;
+  const std::uint64_t read = count(Counter::names_read);
   {
-    const Pin before = names().listing_of(place, place.c_str(), is_new);
+    const Pin before = names().listing_of(place, place.c_str());
     RamTier(cache->region()).mark_record_stale(*before);
   }
   age(1'000'000'001);
-  const Pin after = names().listing_of(place, place.c_str(), is_new);
-  ASSERT_TRUE(after && is_new);
+  const Pin after = names().listing_of(place, place.c_str());
+  ASSERT_TRUE(after);
+  EXPECT_EQ(count(Counter::names_read), read + 1);
   EXPECT_EQ(stat("one", found), Says::unknown);
-  EXPECT_NE(StatGather::begin(names(), place), nullptr) << "they are gathered anew";
+  EXPECT_NE(StatGather::begin(names(), place, "one"), nullptr) << "they are gathered anew";
 }
 
 TEST_F(MountNamesTest, ChangeOfTheEntriesDropsTheListingByWhateverPath) {
