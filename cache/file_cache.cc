@@ -91,7 +91,7 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
     return outcome;
   }
   outcome.pin.release();
-  if (names_.look(request.key) == MountNames::Says::absent) {
+  if (names_.is_absent(request.key)) {
     stats.count(Counter::bypassed_error);
     outcome.error = ENOENT;
     return outcome;

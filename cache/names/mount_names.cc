@@ -192,14 +192,7 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
   return Says::present;
 }
 
-MountNames::Says MountNames::look(std::string_view key) {
-  if (!is_on_ || key.size() < 2) return Says::unknown;
-  Entry entry = entry_of(key);
-  if (entry.says != Says::present) return entry.says;
-  // A link may lead nowhere, and a file that was there a moment ago may be gone.
-  if (entry.entry.type == DT_LNK || entry.entry.type == DT_UNKNOWN) return Says::unknown;
-  return is_young(*entry.directory, false) || is_still_right(*entry.directory) ? Says::present : Says::unknown;
-}
+bool MountNames::is_absent(std::string_view key) { return is_on_ && key.size() > 1 && entry_of(key).says == Says::absent; }
 
 bool MountNames::was_listed(std::string_view key, std::uint64_t inode) const {
   const auto [parent, name] = split(key);

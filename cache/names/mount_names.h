@@ -40,8 +40,9 @@ class MountNames {
 
   // Keys are absolute and normalised. `no_follow`: the stat of a link itself. `with_mount`: the mount id is wanted, too.
   Says stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
-  // Is a name of this path there, whatever it is?
-  Says look(std::string_view key);
+  // A directory on the way to it lacks the name. The origin is asked at most where it would say so, and never about what is
+  // there.
+  bool is_absent(std::string_view key);
 
   // A copy of the listing, to be ended by release(). Else `fd` is the directory, open for reading and at its begin, or -1;
   // `is_long`: it has more entries than a program should wait for.

@@ -63,17 +63,32 @@ struct MountNamesTest : testing::Test {
 };
 
 TEST_F(MountNamesTest, ListingIsReadOnceAndTellsWhatIsAbsent) {
-  EXPECT_EQ(names().look(place + "/none"), Says::unknown);
+  EXPECT_FALSE(names().is_absent(place + "/none"));
   EXPECT_EQ(list(), 5);
   EXPECT_EQ(list(), 5);
   EXPECT_EQ(count(Counter::names_read), 1U);
   EXPECT_EQ(count(Counter::names_listed), 1U);
-  EXPECT_EQ(names().look(place + "/none"), Says::absent);
-  EXPECT_EQ(names().look(place + "/none/below/it"), Says::absent);
-  EXPECT_EQ(names().look(place + "/one"), Says::present);
+  EXPECT_TRUE(names().is_absent(place + "/none"));
+  EXPECT_TRUE(names().is_absent(place + "/none/below/it"));
+  EXPECT_FALSE(names().is_absent(place + "/one"));
   EXPECT_TRUE(names().is_file(place + "/one"));
   for (const char* const hidden : {"/.snapshot", "/none.", "/n\xc3\xa9", "/no ne"})
-    EXPECT_EQ(names().look(place + hidden), Says::unknown) << hidden;
+    EXPECT_FALSE(names().is_absent(place + hidden)) << hidden;
+}
+
+// An epoch opens files of a thousand directories in turn.
+TEST_F(MountNamesTest, OpenOfAFileThatIsThereAsksTheOriginForNoDirectory) {
+  EXPECT_EQ(list(), 5);
+  const Pin kept = names().listing_of(place, place.c_str());
+  const RegionLayout& layout = cache->region().layout();
+  auto window = cache->region().window(0, std::size_t{layout.segment_bytes} * layout.segment_count);
+  ASSERT_TRUE(kept && window);
+  auto& record = *reinterpret_cast<Record*>(window->data() + cache->region().offset_in_data(&*kept));
+  record.verified_ns.store(base::boot_ns() - 5'000'000'000);
+  EXPECT_TRUE(cache->open(tests::request_for(place + "/one")).pin);
+  EXPECT_EQ(count(Counter::names_checks), 0U);
+  EXPECT_EQ(cache->open(tests::request_for(place + "/none")).error, ENOENT);
+  EXPECT_EQ(count(Counter::names_checks), 1U);
 }
 
 TEST_F(MountNamesTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
@@ -118,11 +133,11 @@ TEST_F(MountNamesTest, ChangeOfTheEntriesDropsTheListingByWhateverPath) {
   EXPECT_EQ(list(), 5);
   const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
   cache->changes().entries_changed(*real);
-  EXPECT_EQ(names().look(place + "/none"), Says::unknown);
+  EXPECT_FALSE(names().is_absent(place + "/none"));
   EXPECT_EQ(list(), 5);
   EXPECT_EQ(count(Counter::names_read), 2U);
   cache->changes().tree_changed(place.substr(0, place.rfind('/')));
-  EXPECT_EQ(names().look(place + "/none"), Says::unknown);
+  EXPECT_FALSE(names().is_absent(place + "/none"));
 }
 
 TEST_F(MountNamesTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {
@@ -141,7 +156,7 @@ TEST_F(MountNamesTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {
 TEST_F(MountNamesTest, DirectoryThatWasChangedAMomentAgoIsNotKept) {
   dir.write("new", "");
   EXPECT_EQ(list(), -1);
-  EXPECT_EQ(names().look(place + "/none"), Says::unknown);
+  EXPECT_FALSE(names().is_absent(place + "/none"));
   age();
   EXPECT_EQ(list(), 6);
 }
@@ -160,7 +175,9 @@ TEST_F(MountNamesTest, DirectoryThatMayNotBeSearchedIsNotKept) {
     CHILD_CHECK(own != nullptr);
     const MountNames::Listed listed = own->names().list(place, place.c_str());
     CHILD_CHECK(listed.listing == nullptr && listed.fd);
-    CHILD_CHECK(own->names().look(place + "/one") == Says::unknown);
+    FileStat found;
+    CHILD_CHECK(own->names().stat(place + "/one", true, false, found) == Says::unknown);
+    CHILD_CHECK(!own->names().is_absent(place + "/none") && !own->names().is_file(place + "/one"));
     return 0;
   });
   EXPECT_EQ(child.wait(), 0);
@@ -229,18 +246,18 @@ TEST_F(MountNamesTest, DirectoryIsReadAgainWhereItsTimesProveNothing) {
   ASSERT_TRUE(window);
   auto& record = *reinterpret_cast<Record*>(window->data() + cache->region().offset_in_data(&*kept));
   record.verified_ns.store(base::boot_ns() - 5'000'000'000);
-  EXPECT_EQ(names().look(place + "/none"), Says::absent) << "a look at the directory proves it";
+  EXPECT_TRUE(names().is_absent(place + "/none")) << "a look at the directory proves it";
   EXPECT_EQ(count(Counter::names_checks), 1U);
   std::byte* const data = window->data() + cache->region().offset_in_data(kept->data());
   *reinterpret_cast<std::uint32_t*>(data + 20) = 0;
   ASSERT_FALSE(DirectoryData::of(*kept)->has_true_times());
   record.verified_ns.store(base::boot_ns() - 5'000'000'000);
-  EXPECT_EQ(names().look(place + "/none"), Says::unknown);
+  EXPECT_FALSE(names().is_absent(place + "/none"));
   EXPECT_EQ(list(), 5);
   EXPECT_EQ(count(Counter::names_checks), 1U);
   EXPECT_EQ(count(Counter::names_read), 2U);
   EXPECT_EQ(&*names().listing_of(place, place.c_str()), &*kept) << "the same entries make no other record";
-  EXPECT_EQ(names().look(place + "/none"), Says::absent);
+  EXPECT_TRUE(names().is_absent(place + "/none"));
 }
 
 TEST_F(MountNamesTest, FileSystemThatFindsNamesInAnyCaseTellsNothingOfAbsence) {
