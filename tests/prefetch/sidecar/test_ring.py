@@ -45,13 +45,14 @@ for first in range(0, COUNT, {BATCH}):
 
     def check_in_order(self, **settings):
         self.settings |= settings
-        done = self.check_gated(self.script(self.IN_ORDER))
+        # One fetch may take so long that many after it have ended: then it is waited for, or the reader fetches for itself.
+        few = self.count // 100
+        done = self.check_gated(self.script(self.IN_ORDER), misses=1 + few)
         found = done.report["prefetch"]
         # A list whose files do not all stay begins anew at its end: some of those are fetched already.
         self.assertEqual(found["fetched"] - found["unread"], self.count, str(done))
-        # One fetch may take so long that many after it have ended: then it is waited for.
         self.assertEqual(found["early"] + found["late"], self.count, str(done))
-        self.assertLessEqual(found["late"], self.count // 100, str(done))
+        self.assertLessEqual(found["late"], few, str(done))
         self.assertEqual((found["wasted"], found["duplicate"]), (0, 0), str(done))
         self.assertLessEqual(done.report["ram"]["used"], done.report["ram"]["capacity"], str(done))
 
