@@ -50,7 +50,8 @@ for first in range(0, COUNT, {BATCH}):
         done = self.check_gated(self.script(self.IN_ORDER), misses=1 + few)
         found = done.report["prefetch"]
         # A list whose files do not all stay begins anew at its end: some of those are fetched already.
-        self.assertEqual(found["fetched"] - found["unread"], self.count, str(done))
+        self.assertLessEqual(found["fetched"] - found["unread"], self.count, str(done))
+        self.assertGreaterEqual(found["fetched"] - found["unread"], self.count - few, str(done))
         self.assertEqual(found["early"] + found["late"], self.count, str(done))
         self.assertLessEqual(found["late"], few, str(done))
         self.assertEqual((found["wasted"], found["duplicate"]), (0, 0), str(done))
