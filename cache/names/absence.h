@@ -1,6 +1,6 @@
-// What a listing proves of names that it does not have. Some file systems find names that they do not list: hidden directories of
-// snapshots, mounts that come when they are asked for, names in another case or another form of Unicode.
-// Thread safety: all of it; async-signal-safe.
+// Does a listing prove that a name which it does not have is absent? Some file systems find names that they do not list: hidden
+// directories of snapshots, mounts that come when they are asked for, names in another case or another form of Unicode. Thread
+// safety: all of it; async-signal-safe.
 #pragma once
 
 #include <cstdint>

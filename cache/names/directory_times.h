@@ -10,7 +10,7 @@
 
 namespace cube::cache {
 
-// Of these lines (/proc/self/mountinfo), that of this device names a file system that keeps them.
+// Is the line (of /proc/self/mountinfo) that of this device, and does it name a file system that keeps them?
 bool keeps_directory_times(std::string_view mountinfo_line, std::uint32_t major, std::uint32_t minor);
 
 class DirectoryTimes {

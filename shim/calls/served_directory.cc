@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "shim/calls/empty_directory.h"
+#include "shim/calls/listed_directory.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/user_pointer.h"
 
@@ -54,13 +55,7 @@ struct ::dirent* next_entry(OpenFile& file) {
     errno = EBADF;
     return nullptr;
   }
-  std::uint64_t at = file.offset.load(std::memory_order_acquire);
-  struct ::dirent* entry = nullptr;
-  do {
-    if (at >= file.size) return nullptr;
-    entry = file.directory->at(at);
-  } while (!file.offset.compare_exchange_weak(at, at + entry->d_reclen, std::memory_order_acq_rel));
-  return entry;
+  return listed_directory::next_entry(file);
 }
 
 long seek(OpenFile& file, std::int64_t offset, int whence) {
