@@ -28,7 +28,7 @@ void offer_to_read_ahead(cache::FileCache& cache);
 // of them.
 void list_ahead(cache::FileCache& cache, std::string_view directory);
 void gather_names_near(cache::FileCache& cache, std::string_view key);
-// Those of the directories that the program comes to after that of this name, where there are such threads already.
+// The same threads, if they run, gather the stats of the directories that the program comes to after that of this name.
 void follow_names(std::string_view key);
 // False: there are none, or they have too much to do.
 bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);

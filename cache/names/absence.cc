@@ -29,7 +29,7 @@ bool is_listed(std::span<const std::byte> entries, std::string_view name) {
 bool lists_any(std::span<const std::byte> entries) {
   DirectoryData::Entry entry;
   for (DirectoryData::Reader reader(entries); reader.next(entry);) {
-    if (entry.name != "." && entry.name != "..") return true;
+    if (!entry.is_dots()) return true;
   }
   return false;
 }

@@ -99,7 +99,7 @@ bool MountNames::is_still_right(const Record& record) {
 
 Pin MountNames::fresh_listing(std::string_view key, bool again) {
   Pin found = directory(key);
-  if (found && !is_young(*found, again) && !is_still_right(*found)) found.release();
+  if (found && !holds(*found, again)) found.release();
   return found;
 }
 
@@ -119,8 +119,7 @@ bool MountNames::is_current(const StatTable::Entry& entry) const {
 
 MountNames::Says MountNames::absent_unless_changed(std::string_view key, Pin&& directory, const DirectoryData& data) {
   if (!data.tells_absence() || !may_be_told_absent(split(key).name)) return Says::unknown;
-  const bool again = asks_again(key, k_kind_absent);
-  if (!is_young(*directory, again) && !is_still_right(*directory)) return Says::unknown;
+  if (!holds(*directory, asks_again(key, k_kind_absent))) return Says::unknown;
   region_->stats().count(Counter::names_absent);
   return Says::absent;
 }
@@ -185,8 +184,7 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
   const bool is_link = (found->stat.mode & S_IFMT) == S_IFLNK;
   if (is_link && !no_follow) return Says::unknown;
   // The name may be another file's by now. A look at the directory tells.
-  if (!is_young(*entry.directory, false) && !is_within(found->looked_ns, k_second_ns) && !is_still_right(*entry.directory))
-    return Says::unknown;
+  if (!is_within(found->looked_ns, k_second_ns) && !holds(*entry.directory, /*again=*/false)) return Says::unknown;
   stat = found->stat;
   region_->stats().count(Counter::names_stats);
   return Says::present;
@@ -208,11 +206,10 @@ bool MountNames::note_miss(std::string_view key) {
   auto& row = missed_[hash % k_missed];
   const std::uint64_t before = row.load(std::memory_order_relaxed);
   const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
+  const bool are_many = misses_.fetch_add(1, std::memory_order_relaxed) >= k_worth_threads && count >= k_many_misses;
   // A storm that goes on is told of again: what was gathered may be too old by now.
-  row.store(
-      (hash & ~0xffffULL) | (count >= k_many_misses && misses_.load(std::memory_order_relaxed) >= k_worth_threads ? 0 : count),
-      std::memory_order_relaxed);
-  return misses_.fetch_add(1, std::memory_order_relaxed) >= k_worth_threads && count >= k_many_misses;
+  row.store((hash & ~0xffffULL) | (are_many ? 0 : count), std::memory_order_relaxed);
+  return are_many;
 }
 
 bool MountNames::is_first_in_directory(std::string_view key) {
@@ -267,8 +264,7 @@ bool MountNames::begin_gather(std::string_view key, SingleFlight::Ticket& turn) 
 bool MountNames::is_file(std::string_view key) {
   if (!is_on_ || key.size() < 2) return false;
   const Entry entry = entry_of(key);
-  return entry.says == Says::present && entry.entry.type == DT_REG &&
-         (is_young(*entry.directory, false) || is_still_right(*entry.directory));
+  return entry.says == Says::present && entry.entry.type == DT_REG && holds(*entry.directory, /*again=*/false);
 }
 
 }  // namespace cube::cache

@@ -80,6 +80,8 @@ class MountNames {
   Pin directory(std::string_view key) const;
   bool is_still_right(const Record& record);
   bool is_young(const Record& record, bool again) const;
+  // May it be shown? The origin is asked if the last look is too old.
+  bool holds(const Record& record, bool again) { return is_young(record, again) || is_still_right(record); }
   // Has this process asked this before?
   bool asks_again(std::string_view key, std::uint64_t kind);
   Says absent_unless_changed(std::string_view key, Pin&& directory, const DirectoryData& data);

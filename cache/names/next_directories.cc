@@ -11,7 +11,7 @@ std::vector<std::string_view> directories_of(const DirectoryData& listing) {
   std::vector<std::string_view> names;
   DirectoryData::Entry entry;
   for (DirectoryData::Reader reader(listing.entries()); reader.next(entry);) {
-    if (entry.type == DT_DIR && entry.name != "." && entry.name != "..") names.push_back(entry.name);
+    if (entry.type == DT_DIR && !entry.is_dots()) names.push_back(entry.name);
   }
   return names;
 }

@@ -11,8 +11,6 @@ namespace {
 // Entries of a directory that no program has come to yet.
 constexpr std::uint32_t k_most_unasked = 10'000;
 
-bool is_dots(std::string_view name) { return name == "." || name == ".."; }
-
 // Is a table of this listing there of which nearly all entries hold?
 bool is_known(const MountNames& names, const Record& listing, const DirectoryData& data) {
   const Pin table = names.stats_of(listing.path());
@@ -84,7 +82,7 @@ bool StatGather::step(int directory) {
   if (place >= data_.count()) return false;
   const auto entry = data_.at(place);
   // A zero follows the name, as in what the kernel gave.
-  if (entry && directory >= 0 && !is_dots(entry->name)) entries_[place] = look(directory, entry->name);
+  if (entry && directory >= 0 && !entry->is_dots()) entries_[place] = look(directory, entry->name);
   // acq_rel: the last one sees what all have written.
   if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == data_.count()) show();
   return true;

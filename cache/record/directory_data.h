@@ -23,6 +23,8 @@ class DirectoryData {
     std::uint64_t inode = 0;
     std::uint8_t type = 0;  // as dirent has it (DT_REG ...)
     std::string_view name;
+
+    bool is_dots() const { return name == "." || name == ".."; }
   };
 
   // The entries in the order of the directory. It ends at what is none.

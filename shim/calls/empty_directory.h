@@ -4,7 +4,7 @@
 
 namespace cube::shim::empty_directory {
 
-// An fd, or -errno. Of the flags of open(2) those are taken that a directory has.
+// An fd, or -errno. It takes those flags of open(2) that a directory has.
 long open(int flags);
 
 }  // namespace cube::shim::empty_directory

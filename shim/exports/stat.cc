@@ -23,20 +23,25 @@ bool is_known(int version) { return version == 0 || version == 1; }
 bool is_known(int version) { return version == 0; }
 #endif
 
+// 0 or -errno. Nothing: memory does not know it, or `st` is no place for it.
+std::optional<long> known_stat(int dir, const char* path, bool no_follow, struct ::stat* st) {
+  cube::cache::FileStat found;
+  if (shim::is_bad_pointer(st, sizeof *st)) return std::nullopt;
+  const shim::Known known = shim::stat_from_record(dir, path, shim::StatWish{no_follow}, found);
+  if (known == shim::Known::unknown) return std::nullopt;
+  if (known == shim::Known::absent) return -ENOENT;
+  found.copy_to(*st);
+  return 0;
+}
+
 }  // namespace
 
-#define CUBE_STAT(name, known, dir, path, no_follow, declaration, ...)                        \
-  int export_##name declaration {                                                             \
-    cube::cache::FileStat found;                                                              \
-    if (known && !shim::is_bad_pointer(st, sizeof *st)) {                                     \
-      const auto there = shim::stat_from_record(dir, path, shim::StatWish{no_follow}, found); \
-      if (there == shim::Known::absent) return static_cast<int>(to_c(-ENOENT));               \
-      if (there == shim::Known::present) {                                                    \
-        found.copy_to(*st);                                                                   \
-        return 0;                                                                             \
-      }                                                                                       \
-    }                                                                                         \
-    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);            \
+#define CUBE_STAT(name, known, dir, path, no_follow, declaration, ...)                                      \
+  int export_##name declaration {                                                                           \
+    if (known) {                                                                                            \
+      if (const auto answer = known_stat(dir, path, no_follow, st)) return static_cast<int>(to_c(*answer)); \
+    }                                                                                                       \
+    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);                          \
   }
 CUBE_STAT(stat, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
 CUBE_STAT(stat64, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
@@ -81,24 +86,18 @@ bool names_the_fd(int fd, const char* path, int flags, bool known, const char* c
 
 }  // namespace
 
-#define CUBE_FSTATAT(name, known, declaration, ...)                                           \
-  int export_##name declaration {                                                             \
-    if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {         \
-      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));                     \
-    }                                                                                         \
-    cube::cache::FileStat found;                                                              \
-    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                \
-    if (known && !shim::is_bad_pointer(st, sizeof *st) && flags_are_known(flags)) {           \
-      const auto there = shim::stat_from_record(dir, path, shim::StatWish{no_follow}, found); \
-      if (there == shim::Known::absent) return static_cast<int>(to_c(-ENOENT));               \
-      if (there == shim::Known::present) {                                                    \
-        found.copy_to(*st);                                                                   \
-        return 0;                                                                             \
-      }                                                                                       \
-    }                                                                                         \
-    if (flags_are_known(flags) && shim::names::is_below_served(dir, path))                    \
-      return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));            \
-    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);            \
+#define CUBE_FSTATAT(name, known, declaration, ...)                                                         \
+  int export_##name declaration {                                                                           \
+    if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {                       \
+      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));                                   \
+    }                                                                                                       \
+    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                              \
+    if (known && flags_are_known(flags)) {                                                                  \
+      if (const auto answer = known_stat(dir, path, no_follow, st)) return static_cast<int>(to_c(*answer)); \
+    }                                                                                                       \
+    if (flags_are_known(flags) && shim::names::is_below_served(dir, path))                                  \
+      return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));                          \
+    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);                          \
   }
 CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
 CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
