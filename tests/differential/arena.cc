@@ -93,13 +93,16 @@ Arena::Arena(const std::string& base, const std::vector<std::string>& names) : b
   }
 }
 
-Arena::~Arena() {
+Arena::~Arena() { stop(); }
+
+void Arena::stop() {
   for (Contender& contender : contenders_) restart(contender);
 }
 
 void Arena::restart(Contender& contender) {
   contender.subject->stop();
   contender.warmer->stop();
+  contender.subject->clear_disk();
   contender.history.clear();
   contender.packed_trees = {};
 }

@@ -62,6 +62,8 @@ class Arena {
   // Two plain runs that differ tell of an operation that is not deterministic.
   bool is_deterministic(const Run& run, Difference& difference);
   std::size_t runs() const { return runs_; }
+  // Ends all workers, so that the totals of the subjects are whole.
+  void stop();
 
  private:
   Tree fresh_tree(const Subject& subject, Kind kind, unsigned number);

@@ -176,11 +176,6 @@ std::string Subject::end(bool kill_it) {
   pid_ = outsider_ = -1;
   played_ = 0;
   add_report();
-  if (settings_.has_disk) {
-    std::error_code error;
-    std::filesystem::remove_all(disk_of(settings_), error);
-    std::filesystem::create_directory(disk_of(settings_), error);
-  }
   // The next worker must not start with the remains of a crash.
   if (!is_plain()) unlink(("/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + settings_.cache).c_str());
   if (WIFSIGNALED(status)) return "the run ended by signal " + std::to_string(WTERMSIG(status));
@@ -189,6 +184,13 @@ std::string Subject::end(bool kill_it) {
 
 void Subject::stop() {
   if (pid_ > 0) end(false);
+}
+
+void Subject::clear_disk() {
+  if (!settings_.has_disk) return;
+  std::error_code error;
+  std::filesystem::remove_all(disk_of(settings_), error);
+  std::filesystem::create_directory(disk_of(settings_), error);
 }
 
 void Subject::add_report() {

@@ -51,6 +51,8 @@ class Subject {
   // How many sequences the worker has played; 0 after a restart.
   unsigned played() const { return played_; }
   void stop();
+  // When no worker uses it any more.
+  void clear_disk();
   const Totals& totals() const { return totals_; }
   // May a worker mount the pack's source for itself and its children, and is it to see there what is in the pack?
   static bool can_mount(const std::string& base);
