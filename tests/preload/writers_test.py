@@ -35,10 +35,13 @@ fd = os.open(os.environ["FILE"], os.O_WRONLY | os.O_TRUNC)
 os.posix_spawn("/bin/cat", ["cat", os.environ["FIFO"]], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, fd, 1)])
 os._exit(0)
 """
+# The library learns of the file when the call has returned in the parent: the child takes no bytes before, but waits for the end of a
+# pipe that the parent holds.
 OPENED_BY_SPAWN = """
 import os
-file = (os.POSIX_SPAWN_OPEN, 1, os.environ["FILE"], os.O_WRONLY | os.O_TRUNC, 0)
-os.posix_spawn("/bin/cat", ["cat", os.environ["FIFO"]], os.environ, file_actions=[file])
+has_returned, held = os.pipe()
+files = [(os.POSIX_SPAWN_OPEN, 1, os.environ["FILE"], os.O_WRONLY | os.O_TRUNC, 0), (os.POSIX_SPAWN_DUP2, has_returned, 0)]
+os.posix_spawn("/bin/sh", ["sh", "-c", "read end; exec cat \\"$FIFO\\""], os.environ, file_actions=files)
 os._exit(0)
 """
 SENT = """
