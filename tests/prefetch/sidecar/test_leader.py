@@ -15,8 +15,17 @@ class Leaders(FaultCase):
     lagfs = ("--open-us=10000",)
     count = 200
 
+    def setUp(self):
+        super().setUp()
+        self.opened_before_jobs = 0
+
     def planned(self, **more):
         return super().planned(**{"PREFETCH_DEPTH": DEPTH} | more)
+
+    def host(self, **more):
+        host = super().host(**more)
+        self.opened_before_jobs += self.origin_count()
+        return host
 
     def find_leader(self, hosts):
         wait_until(lambda: self.leader() in [host.process.pid for host in hosts], "one of them leads")
@@ -31,7 +40,10 @@ class Leaders(FaultCase):
         self.wait_for_opens(self.count + len(hosts))
         for host in hosts:
             self.check_reads(host)
-        self.assertLessEqual(self.origin_count(), self.count + (leaders + len(hosts)) * (DEPTH + 1) + len(hosts))
+        # Each host is a job. A leader looks again at files that were fetched before its job began: many, if a busy machine was slow
+        # to start the host.
+        under_way = (leaders + len(hosts)) * (DEPTH + 1)
+        self.assertLessEqual(self.origin_count(), self.count + under_way + len(hosts) + self.opened_before_jobs)
 
     def lose_leader(self, how):
         hosts = [self.host(), self.host()]
