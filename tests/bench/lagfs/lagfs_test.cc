@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <latch>
 #include <thread>
@@ -44,24 +45,33 @@ TEST_F(Latency, IsPerReadRequest) {
 
 TEST_F(Latency, OfParallelClientsOverlaps) {
   constexpr int k_clients = 64;
-  for (int i = 0; i < k_clients; ++i) write_file(mount_.source(std::to_string(i)), "data");
+  // A busy machine may be slow to run so many clients, but not each time.
+  constexpr int k_rounds = 10;
+  constexpr double k_latency = 0.1, k_enough = k_clients * k_latency / 4;
+  for (int i = 0; i < k_rounds * k_clients; ++i) write_file(mount_.source(std::to_string(i)), "data");
   mount_.start(fast({"--lookup-us=100000"}));
-  std::latch start(k_clients + 1);
-  std::vector<std::thread> threads;
-  for (int i = 0; i < k_clients; ++i) {
-    threads.emplace_back([&, i] {
-      struct stat st {};
+  double least = k_clients * k_latency;
+  for (int round = 0; round < k_rounds && least >= k_enough; ++round) {
+    mount_.reset();
+    std::latch start(k_clients + 1);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < k_clients; ++i) {
+      // Other names each time, for the kernel keeps those that it has looked up.
+      threads.emplace_back([&, path = mount_.at(std::to_string(round * k_clients + i))] {
+        struct stat st {};
+        start.arrive_and_wait();
+        EXPECT_EQ(stat(path.c_str(), &st), 0);
+      });
+    }
+    const double seconds = seconds_for([&] {
       start.arrive_and_wait();
-      EXPECT_EQ(stat(mount_.at(std::to_string(i)).c_str(), &st), 0);
+      for (auto& thread : threads) thread.join();
     });
+    EXPECT_GE(seconds, k_latency);
+    EXPECT_EQ(mount_.counters()["lookup"], 64U);
+    least = std::min(least, seconds);
   }
-  const double seconds = seconds_for([&] {
-    start.arrive_and_wait();
-    for (auto& thread : threads) thread.join();
-  });
-  EXPECT_GE(seconds, 0.1);
-  EXPECT_LT(seconds, 64 * 0.1 / 4);
-  EXPECT_EQ(mount_.counters()["lookup"], 64U);
+  EXPECT_LT(least, k_enough);
 }
 
 TEST_F(Latency, BandwidthIsSharedByAllReads) {
