@@ -113,6 +113,7 @@ said["read"] = asked() - said["fetched"]
     def test_relative_lines_and_directories(self):
         for lines in (["s1.tar"], [str(self.mount.path)]):
             with self.subTest(lines):
+                self.mount.reset()
                 size = SIZE if len(lines[0]) < 10 else SHARDS * SIZE
                 said = self.with_list(lines, f"""
 wait_until_asked({size} + 1)
