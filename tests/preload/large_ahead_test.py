@@ -125,10 +125,14 @@ class Copies(Job):
     direct = True
 
     def test_reads_by_copies_of_a_number_are_read_ahead(self):
-        # As numpy.fromfile: the number that read has been closed before the next blocks are fetched.
-        said = self.run_job(WAIT + """
-parts = []
+        # As numpy.fromfile: the number that read has been closed before the next blocks are fetched. A reader that the busy machine
+        # prefers to the threads would fetch them itself, so this one lets them go first.
+        said = self.run_job(WAIT + f"""
+parts, deadline = [], time.monotonic() + 30
 while True:
+    at = sum(map(len, parts))
+    while 2 << 20 <= at < {SIZE} and asked() <= at and time.monotonic() < deadline:
+        os.sched_yield()
     copy = os.dup(file)
     part = os.read(copy, 1 << 18)
     os.close(copy)
