@@ -42,9 +42,13 @@ class Warm(DiskCase):
         self.check_warm()
 
     def test_what_the_shortest_jobs_have_read_is_there(self):
-        # Once a bug: the thread that writes had not had a turn yet when such a job was over. It has 50 ms, so not all need be there.
-        for n in range(20):
-            subprocess.run(["cat", f"{self.origin.root}/f{n}"], env=self.environment(), stdout=subprocess.DEVNULL, check=True)
+        # Once a bug: the thread that writes had not had a turn yet when such a job was over. It has 50 ms, so not all need be there: on
+        # a busy machine few are after the first jobs.
+        for _ in range(5):
+            for n in range(20):
+                subprocess.run(["cat", f"{self.origin.root}/f{n}"], env=self.environment(), stdout=subprocess.DEVNULL, check=True)
+            if self.entries() >= 10:
+                break
         right, report, said = self.run_job()
         self.assertEqual((right, said), (FILES, []))
         self.assertGreaterEqual(report["hits"]["disk"], 10)
