@@ -123,6 +123,12 @@ class DiskCase(crash.FaultCase):
         job.stdin.flush()
         return int(job.stdout.readline() or -1)
 
+    def read_until_told(self, job):
+        """Until there is a complaint: the thread that writes to the disk may be slow to have its turn."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.complaints() and time.monotonic() < deadline:
+            self.assertEqual(self.again(job), FILES)
+
     def end(self, job, by=None):
         if job.poll() is None:
             if by is not None:

@@ -287,6 +287,7 @@ class LargerThanMemory(DiskCase):
         job, right = self.start(DISK="24M", **self.ram)
         for _ in range(3):
             self.assertEqual(self.again(job), FILES)
+        self.read_until_told(job)
         self.assertEqual(right, FILES)
         self.assertTrue(self.entries() > 10, self.entries())
         self.assertEqual(self.end(job), 0)
@@ -304,6 +305,7 @@ class Trouble(DiskCase):
         job, right = self.start(**more)
         self.assertEqual(right, FILES)
         self.assertEqual(self.again(job), FILES)
+        self.read_until_told(job)
         self.assertEqual(self.end(job), 0)
         said = self.complaints()
         self.assertEqual(len(said), 1, said)
