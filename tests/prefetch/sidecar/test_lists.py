@@ -86,7 +86,7 @@ class Refused(Job):
     """The job reads all the same, and is told once."""
 
     def check_bad(self, says, command=None, **options):
-        done = self.check(command or self.script("read_all()\n"), says=says, hits=None, **options)
+        done = self.check(command or self.script("read_all()\n"), says=says, hits=None, tries=20, **options)
         self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
         self.assertEqual(demand_misses(done.report), COUNT + 1, str(done))
 
