@@ -32,6 +32,10 @@ class MountNames {
   // Before anybody asks. Some prefixes are no mounts.
   void switch_off() { is_on_ = false; }
   bool is_on() const { return is_on_; }
+  // For one more listing of so many bytes.
+  bool has_room_for(std::uint64_t bytes) const {
+    return region_->header().names_bytes.load(std::memory_order_relaxed) + bytes <= most_bytes_;
+  }
 
   // Has any process of the node kept a listing? Says yes rather too often, as soon as one has begun to read a directory.
   bool are_any() const { return region_->header().has_names.load(std::memory_order_seq_cst) != 0; }
@@ -101,6 +105,7 @@ class MountNames {
   Pin still_listed(const RecordContent& content, std::span<const std::byte> entries) const;
   Pin read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read);
 
+  static constexpr std::uint64_t k_least_room = 4096;
   static constexpr std::size_t k_asked = 1024, k_missed = 64, k_no_room = 64;
 
   Region* region_;

@@ -95,8 +95,7 @@ Pin MountNames::read(std::string_view key, const char* path, std::uint64_t most_
   fd = base::UniqueFd(static_cast<int>(opened));
   const NotedFd noted(fd);
   // A directory without room would be read twice at each opendir, here and by the program.
-  constexpr std::uint64_t k_least_room = 4096;
-  if (region_->header().names_bytes.load(std::memory_order_relaxed) + k_least_room > most_bytes_) return {};
+  if (!has_room_for(k_least_room)) return {};
   std::atomic<std::uint64_t>& no_room = no_room_[base::hash_path(key) % k_no_room];
   if (no_room.load(std::memory_order_relaxed) == base::hash_path(key)) return {};
   const auto stat = stat_fd(fd.get());

@@ -8,30 +8,39 @@
 namespace cube::cache {
 namespace {
 
-// Entries of a directory that no program has come to yet.
-constexpr std::uint32_t k_most_unasked = 10'000;
-
-// Is a table of this listing there of which nearly all entries hold?
-bool is_known(const MountNames& names, const Record& listing, const DirectoryData& data) {
+std::uint32_t known_of(const MountNames& names, const Record& listing, const DirectoryData& data) {
   const Pin table = names.stats_of(listing.path());
-  if (!table) return false;
+  if (!table) return 0;
   const std::uint64_t hash = StatTable::hash_of_listing(listing);
   std::uint32_t current = 0;
   for (std::uint32_t i = 0; i < data.count(); ++i) {
     const auto* const entry = StatTable::find(*table, hash, i);
     if (entry != nullptr && names.is_current(*entry)) ++current;
   }
-  return current + 2 + data.count() / 8 >= data.count();
+  return current;
+}
+
+// Do nearly all stats of its entries hold?
+bool is_known(const MountNames& names, const Record& listing, const DirectoryData& data) {
+  // The dots have none.
+  return known_of(names, listing, data) + 2 + data.count() / 8 >= data.count() && names.stats_of(listing.path());
 }
 
 }  // namespace
 
-std::unique_ptr<StatGather> StatGather::begin(MountNames& names, const std::string& directory, std::string_view asked) {
+std::uint32_t StatGather::count_known(MountNames& names, const std::string& directory) {
+  const Pin listing = names.listing_of(directory, directory.c_str());
+  const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
+  return data ? known_of(names, *listing, *data) : 0;
+}
+
+std::unique_ptr<StatGather> StatGather::begin(MountNames& names, const std::string& directory, std::string_view asked,
+                                              std::uint32_t most) {
   try {
     Pin listing = names.listing_of(directory, directory.c_str());
     const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
     // A program that asks for absent names needs no stats.
-    const bool is_wanted = data && (asked.empty() ? data->count() <= k_most_unasked : data->find(asked).has_value());
+    const bool is_wanted = data && (asked.empty() ? data->count() <= most : data->find(asked).has_value());
     if (!is_wanted || is_known(names, *listing, *data)) return nullptr;
     SingleFlight::Ticket turn;
     if (!names.begin_gather(directory, turn)) return nullptr;

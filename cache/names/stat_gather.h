@@ -16,14 +16,22 @@ class StatGather {
  public:
   // `asked`: the name that a program has asked for; empty: it will ask for all of them. Null: the directory cannot be listed; or
   // is now, and does not have that name; or all that can be known of it is known.
-  static std::unique_ptr<StatGather> begin(MountNames& names, const std::string& directory, std::string_view asked);
+  // `most`: entries, of a directory that no program has come to yet.
+  static std::unique_ptr<StatGather> begin(MountNames& names, const std::string& directory, std::string_view asked,
+                                           std::uint32_t most = k_most_unasked);
+  // How many stats of the entries of this directory hold now. 0: it has no listing.
+  static std::uint32_t count_known(MountNames& names, const std::string& directory);
 
   // The directory, for a thread that takes part; -1: it is another by now.
   base::UniqueFd open() const;
   // One more entry. False: none is left to begin with.
   bool step(int directory);
+  // True once, after the last one was asked for.
+  bool is_just_over() { return done_.load(std::memory_order_acquire) == data_.count() && !is_told_.exchange(true); }
 
  private:
+  static constexpr std::uint32_t k_most_unasked = 10'000;
+
   StatGather(MountNames& names, const std::string& directory, Pin&& listing, const DirectoryData& data,
              SingleFlight::Ticket&& turn);
   StatTable::Entry look(int directory, std::string_view name) const;
@@ -38,6 +46,7 @@ class StatGather {
   std::uint64_t began_ns_;  // base::boot_ns
   std::vector<StatTable::Entry> entries_;
   std::atomic<std::uint32_t> next_{0}, done_{0};
+  std::atomic<bool> is_told_{false};
 };
 
 }  // namespace cube::cache

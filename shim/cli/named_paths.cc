@@ -48,6 +48,7 @@ std::string absolute(const std::string& text, const std::vector<std::string>& pr
 
 bool NamedInput::prepare(const std::vector<std::string>& prefixes, std::string& why) {
   lists.clear();
+  directories.clear();
   return (paths.empty() || take_paths(prefixes, why)) && (list.empty() || take_list(prefixes, why));
 }
 
@@ -58,7 +59,10 @@ bool NamedInput::take_paths(const std::vector<std::string>& prefixes, std::strin
   for (const auto& named : paths) {
     std::string path = absolute(named, prefixes);
     const auto stat = cache::stat_path(AT_FDCWD, path.c_str(), 0);
-    if (stat && (stat->mode & S_IFMT) == S_IFDIR) path += '/';
+    if (stat && (stat->mode & S_IFMT) == S_IFDIR) {
+      directories.push_back(path);
+      path += '/';
+    }
     text += path + '\0';
   }
   if (!paths_fd_ || !write_all(paths_fd_.get(), text)) {

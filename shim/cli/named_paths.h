@@ -20,6 +20,7 @@ struct NamedInput {
   // The options of the list readers. False: `why` is a sentence.
   bool prepare(const std::vector<std::string>& prefixes, std::string& why);
   std::vector<prefetch::PathListOptions> lists;
+  std::vector<std::string> directories;  // of the paths, absolute
 
  private:
   bool take_paths(const std::vector<std::string>& prefixes, std::string& why);

@@ -44,6 +44,12 @@ constexpr Column k_large_columns[] = {
     {"ahead/s", 7, "/large/ahead_bytes_per_s", "blocks", "ahead"},
     {"used/s", 7, "/large/used_bytes_per_s", "blocks", "used"},
 };
+// So have names of mounts, where a job has asked for some.
+constexpr Column k_names_columns[] = {
+    {"lists/s", 8, "/names/listings_per_s", "names", "listings"}, {"stats/s", 8, "/names/stats_per_s", "names", "stats"},
+    {"absent/s", 8, "/names/absent_per_s", "names", "absent"},    {"read/s", 8, "/names/read_per_s", "names", "read"},
+    {"checks/s", 8, "/names/checks_per_s", "names", "checks"},    {"ahead/s", 8, "/names/gathered_per_s", "names", "gathered"},
+};
 constexpr int k_pid_width = 8;
 
 const cache::Figure& figure_of(const Column& column) {
@@ -90,6 +96,19 @@ std::string row_of(const JobRise& job, std::span<const Column> columns) {
 
 bool has_large_files(const JobRise& job) { return job.totals.totals[base::Counter::large_opens] != 0; }
 
+bool has_names(const JobRise& job) {
+  const auto& totals = job.totals.totals;
+  return totals[base::Counter::names_listed] + totals[base::Counter::names_stats] + totals[base::Counter::names_absent] != 0;
+}
+
+std::string table_of(const CacheLook& cache, const char* first, std::span<const Column> columns,
+                     bool (*is_shown)(const JobRise&)) {
+  if (std::none_of(cache.jobs.begin(), cache.jobs.end(), is_shown)) return {};
+  std::string text = headings(first, columns);
+  for (const JobRise& job : cache.jobs) text += is_shown(job) ? row_of(job, columns) : "";
+  return text;
+}
+
 }  // namespace
 
 std::string top_table(const CacheLook& cache) {
@@ -103,10 +122,7 @@ std::string top_table(const CacheLook& cache) {
   if (name.size() > room) name = name.substr(0, room - std::min<std::size_t>(3, room)) + "...";
   std::string text = fmt::format("{}{}\n{}", name, rest, headings("PID", k_columns));
   for (const JobRise& job : cache.jobs) text += row_of(job, k_columns);
-  if (std::none_of(cache.jobs.begin(), cache.jobs.end(), has_large_files)) return text;
-  text += headings("LARGE", k_large_columns);
-  for (const JobRise& job : cache.jobs) text += has_large_files(job) ? row_of(job, k_large_columns) : "";
-  return text;
+  return text + table_of(cache, "LARGE", k_large_columns, has_large_files) + table_of(cache, "NAMES", k_names_columns, has_names);
 }
 
 std::string line_of_ended(const JobRise& job) {
@@ -126,7 +142,8 @@ std::string top_json(const CacheLook* cache) {
   if (cache == nullptr) return nlohmann::ordered_json({{"region", nullptr}, {"jobs", jobs}}).dump() + "\n";
   for (const JobRise& job : cache->jobs) {
     nlohmann::ordered_json fields = {{"pid", job.pid}, {"ended", job.is_over}};
-    for (const auto columns : {std::span<const Column>(k_columns), std::span<const Column>(k_large_columns)}) {
+    for (const auto columns : {std::span<const Column>(k_columns), std::span<const Column>(k_large_columns),
+                               std::span<const Column>(k_names_columns)}) {
       for (const Column& column : columns)
         fields[nlohmann::ordered_json::json_pointer(column.key)] = value_of(figure_of(column), job);
     }

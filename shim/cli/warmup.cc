@@ -1,14 +1,17 @@
 // cubeshim warmup: loads files, directories and lists of paths into the cache of the running job, or into one that is kept.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "cache/base/clock.h"
+#include "cache/base/path.h"
 #include "shim/cli/background_child.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
 #include "shim/cli/load.h"
+#include "shim/cli/names_load.h"
 #include "shim/cli/survey.h"
 #include "shim/cli/warmup_report.h"
 #include "shim/cli/warmup_target.h"
@@ -21,7 +24,7 @@ constexpr int k_no_cache = 3;
 struct Warmup {
   Settings settings;
   NamedInput input;
-  bool check = false, dry_run = false, evict = false, background = false, json = false;
+  bool check = false, dry_run = false, evict = false, names = false, background = false, json = false;
   // Nothing is loaded, and no cache is made.
   bool only_looks() const { return check || dry_run || evict; }
   ProgressOptions progress;
@@ -59,15 +62,46 @@ bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skippe
   return true;
 }
 
+// The names of the directories that were given.
+void fetch_names(const Warmup& warmup, WarmupTarget& target, WarmupReport& report) {
+  NamesToLoad wanted;
+  wanted.with_stats = warmup.names;
+  const auto prefixes = prefixes_or_all(target.parsed.config);
+  for (const auto& directory : warmup.input.directories) {
+    const bool is_covered =
+        std::ranges::any_of(prefixes, [&](const auto& p) { return p.empty() || base::is_at_or_below(directory, p); });
+    if (is_covered) {
+      wanted.roots.push_back(directory);
+    } else if (warmup.names) {
+      add_row(report.names.skipped, {.reason = "outside CUBESHIM_PREFIXES", .count = 1, .first = directory});
+    }
+  }
+  Progress progress(warmup.progress);
+  LoadedNames loaded = load_names(*target.cache, wanted, progress);
+  for (auto& row : report.names.skipped) add_row(loaded.skipped, std::move(row));
+  report.names = std::move(loaded);
+}
+
+bool may_load_names(const Warmup& warmup, const WarmupTarget& target, std::string& why) {
+  if (!target.cache->names().is_on()) {
+    why = "no names are cached with CUBESHIM_NAMES=0, CUBESHIM_PACKS, CUBESHIM_CONSISTENCY=open or CUBESHIM_MODE=real";
+  } else if (warmup.input.directories.size() != warmup.input.paths.size()) {
+    why = "--names-only takes directories alone";
+  }
+  return why.empty();
+}
+
 int status_of(const WarmupReport& report) {
   if (report.signal != 0) return 128 + report.signal;
   const bool is_incomplete = report.what == WarmupReport::What::check && report.found.absent != 0;
-  return report.skipped_files() != 0 || is_incomplete ? 1 : 0;
+  const bool lacks_names = report.what == WarmupReport::What::names && !report.names.skipped.empty();
+  return report.skipped_files() != 0 || is_incomplete || lacks_names ? 1 : 0;
 }
 
 int warmup_here(Warmup& warmup, BackgroundChild* child) {
   if (warmup.input.paths.empty() && warmup.input.list.empty())
     return complain(2, "nothing to load: give paths of files or directories, or --filelist FILE");
+  if (warmup.names && !warmup.input.list.empty()) return complain(2, "--names-only takes directories, and no --filelist");
   WarmupTarget target = find_target(warmup.settings, warmup.only_looks());
   for (const auto& error : target.parsed.errors) complain(2, error);
   if (!target.parsed.errors.empty()) return 2;
@@ -84,11 +118,17 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
     paths = NamedPaths::open(warmup.input, why);
   }
   bool is_well = paths != nullptr;
+  const bool is_refused = is_well && warmup.names && !may_load_names(warmup, target, why);
+  is_well = is_well && !is_refused;
   if (is_well && child != nullptr) child->ready();
   if (is_well && warmup.only_looks()) {
     look(warmup, target, *paths, skipped, report);
+  } else if (is_well && warmup.names) {
+    report.what = WarmupReport::What::names;
+    fetch_names(warmup, target, report);
   } else if (is_well) {
     is_well = fetch(warmup, target, *paths, skipped, report, why);
+    if (is_well && target.cache->names().is_on() && interrupted_by() == 0) fetch_names(warmup, target, report);
   }
   if (target.cache != nullptr) {
     report.room = room_of(target.cache->region());
@@ -96,7 +136,7 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
     report.room.capacity = expected_room(target.parsed.config);
   }
   const bool is_there = target.cache == nullptr || target.leave();
-  if (!is_well) return complain(paths == nullptr ? 2 : 1, why);
+  if (!is_well) return complain(paths == nullptr || is_refused ? 2 : 1, why);
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
   report.signal = interrupted_by();
   report.skipped = skipped.rows(*paths);
@@ -137,6 +177,12 @@ void add_warmup(CLI::App& app, int& status) {
               "Forget what is cached of it, so that it is fetched anew. It frees no memory: forgotten files keep their room")
           ->excludes(check)
           ->excludes(dry_run);
+  command
+      ->add_flag("--names-only", options->names,
+                 "Load names alone: the listings of these directories and of all below them, and the stats of their entries")
+      ->excludes(check)
+      ->excludes(dry_run)
+      ->excludes(evict);
   command
       ->add_flag("--background", options->background,
                  "Go on without this terminal as soon as all that was given is found right; the summary goes where standard "

@@ -13,6 +13,7 @@ namespace {
 const char* name_of(WarmupReport::What what) {
   switch (what) {
     case WarmupReport::What::load: return "load";
+    case WarmupReport::What::names: return "names";
     case WarmupReport::What::check: return "check";
     case WarmupReport::What::dry_run: return "dry-run";
     case WarmupReport::What::evict: break;
@@ -21,6 +22,10 @@ const char* name_of(WarmupReport::What what) {
 }
 
 std::uint64_t loaded_files(const prefetch::PrefetchCounts& loaded) { return loaded.fetched + loaded.cached + loaded.demanded; }
+
+std::string dumped(const nlohmann::ordered_json& report) {
+  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
 
 }  // namespace
 
@@ -39,7 +44,12 @@ std::uint64_t WarmupReport::skipped_files() const {
 std::string WarmupReport::text() const {
   std::string text = signal != 0 ? "interrupted: " : "";
   const std::uint64_t left_out = skipped_files();
-  if (what == What::load) {
+  if (what == What::names) {
+    text += fmt::format("{} directories listed: {} names, {} stats; {:.1f} s\n", names.directories, names.names, names.stats,
+                        seconds);
+    for (const auto& row : names.skipped)
+      text += fmt::format("skipped: {} directories {}, the first is {}\n", row.count, row.reason, row.first);
+  } else if (what == What::load) {
     text += fmt::format("{} files: {} fetched ({}), {} cached already", loaded_files(loaded) + left_out, loaded.fetched,
                         in_units(loaded.fetched_bytes), loaded.cached);
     if (loaded.demanded != 0) text += fmt::format(", {} read by the job itself", loaded.demanded);
@@ -47,6 +57,7 @@ std::string WarmupReport::text() const {
     if (loaded.fetched != 0)
       text += fmt::format(", {}/s", in_units(static_cast<std::uint64_t>(static_cast<double>(loaded.fetched_bytes) / seconds)));
     text += '\n';
+    if (names.directories != 0) text += fmt::format("{} directories listed: {} names\n", names.directories, names.names);
   } else if (what == What::evict) {
     text += fmt::format("{} files: {} forgotten ({}), {} not cached, {} skipped\n", found.cached + found.absent + left_out,
                         found.cached, in_units(found.cached_bytes), found.absent, left_out);
@@ -64,7 +75,8 @@ std::string WarmupReport::text() const {
                         row.first);
   }
   if (!room.region.empty())
-    text += fmt::format("{}: {} of {} used by {} files\n", room.region, in_units(room.used), in_units(room.capacity), room.files);
+    text +=
+        fmt::format("{}: {} of {} used by {} records\n", room.region, in_units(room.used), in_units(room.capacity), room.files);
   if (what == What::evict && found.cached != 0) text += "no memory is free by it: forgotten files keep their room\n";
   if (what == What::dry_run && found.absent_bytes > room.capacity - std::min(room.used, room.capacity) && room.capacity != 0)
     text += "there is not room for all of it: give the job a larger CUBESHIM_RAM\n";
@@ -78,6 +90,16 @@ std::string WarmupReport::json() const {
     report["fetched_bytes"] = loaded.fetched_bytes;
     report["cached"] = loaded.cached;
     report["demanded"] = loaded.demanded;
+    report["names"] = {{"directories", names.directories}, {"names", names.names}};
+  } else if (what == What::names) {
+    report["directories"] = names.directories;
+    report["names"] = names.names;
+    report["stats"] = names.stats;
+    report["reasons"] = nlohmann::ordered_json::array();
+    for (const auto& row : names.skipped)
+      report["reasons"].push_back({{"reason", row.reason}, {"directories", row.count}, {"first", row.first}});
+    report["ram"] = {{"region", room.region}, {"capacity", room.capacity}, {"used", room.used}, {"entries", room.files}};
+    return dumped(report);
   } else if (what == What::evict) {
     report["evicted"] = found.cached;
     report["evicted_bytes"] = found.cached_bytes;
@@ -98,7 +120,7 @@ std::string WarmupReport::json() const {
     report["reasons"].back()["missing_bytes"] = row.missing;
   }
   report["ram"] = {{"region", room.region}, {"capacity", room.capacity}, {"used", room.used}, {"entries", room.files}};
-  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return dumped(report);
 }
 
 }  // namespace cube::cli

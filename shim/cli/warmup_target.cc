@@ -12,8 +12,9 @@ namespace {
 // The settings that a job was started with and that are about its data, not about itself.
 std::map<std::string, std::string> of_the_data(const std::map<std::string, std::string>& environment) {
   std::map<std::string, std::string> result;
-  for (const char* const name : {"CUBESHIM_PREFIXES", "CUBESHIM_PACKS", "CUBESHIM_MAX_FILE", "CUBESHIM_BLOCK", "CUBESHIM_MODE",
-                                 "CUBESHIM_CONSISTENCY", "CUBESHIM_RAM_KEEP"}) {
+  for (const char* const name :
+       {"CUBESHIM_PREFIXES", "CUBESHIM_PACKS", "CUBESHIM_MAX_FILE", "CUBESHIM_BLOCK", "CUBESHIM_MODE", "CUBESHIM_CONSISTENCY",
+        "CUBESHIM_NAMES", "CUBESHIM_NAMES_TTL", "CUBESHIM_NAMES_RAM", "CUBESHIM_RAM_KEEP"}) {
     if (const auto found = environment.find(name); found != environment.end()) result.insert(*found);
   }
   return result;

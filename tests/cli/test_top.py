@@ -3,6 +3,7 @@ import json
 import os
 import pty
 import subprocess
+import sys
 import time
 import unittest
 
@@ -11,8 +12,9 @@ from cli_case import CONTENT, Case
 
 LARGE_ZEROS = {f"{name}_per_s": 0 for name in ("hits", "misses", "bytes_read", "bytes_mapped", "kernel_bytes", "origin_bytes",
                                                 "ahead_bytes", "used_bytes")}
+NAMES_ZEROS = {f"{name}_per_s": 0 for name in ("listings", "stats", "absent", "read", "checks", "gathered")}
 ZEROS = {"opens_per_s": 0, "hit_rate": 0, "misses_per_s": 0, "bytes_served_per_s": 0, "origin_bytes_per_s": 0, "prefetched_per_s": 0,
-         "latency_us": {"hit_p99": 0, "miss_p99": 0}, "large": LARGE_ZEROS}
+         "latency_us": {"hit_p99": 0, "miss_p99": 0}, "large": LARGE_ZEROS, "names": NAMES_ZEROS}
 UNITS = {"K": 1 << 10, "M": 1 << 20, "k": 1000, "us": 1, "ms": 1000, "%": 1}
 
 
@@ -101,7 +103,7 @@ class Top(Case):
         while round(sums.get("opens_per_s", 0)) < 80:
             line = json.loads(top.stdout.readline())
             row = line["jobs"][0]
-            for name in ZEROS.keys() - {"hit_rate", "latency_us", "large"}:
+            for name in ZEROS.keys() - {"hit_rate", "latency_us", "large", "names"}:
                 sums[name] = sums.get(name, 0) + row[name] * line["seconds"]
             rates += row["hit_rate"] * row["opens_per_s"] * line["seconds"]
             worst = {name: max(worst[name], row["latency_us"][name]) for name in worst}
@@ -162,6 +164,35 @@ class Top(Case):
             self.assertNotEqual(last, "")
             self.assertLessEqual(len(last), 81)
         self.assertRegex(last, rf"^job {job.pid} has ended: .* from the origin, 6.0M of large files\n$")
+
+    def test_names_have_figures_of_their_own(self):
+        for i in range(8):
+            (self.data / f"d{i}").mkdir()
+            os.utime(self.data / f"d{i}", (1e9, 1e9))
+        os.utime(self.data, (1e9, 1e9))
+        script = ("import os, sys\nfile = open(sys.argv[1] + '/f')\nprint(flush=True)\ninput()\n"
+                  "for _ in range(5): list(os.walk(sys.argv[1]))\n"
+                  "os.path.exists(sys.argv[1] + '/none')\nprint(flush=True)\ninput()\n")
+        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--names-ttl", "job", "--stats", "off", sys.executable, "-c",
+                         script, self.data, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        job.stdout.readline()
+        top, table = self.top("--json"), self.top()
+        self.assertEqual(json.loads(top.stdout.readline())["jobs"][0]["names"], NAMES_ZEROS)
+        self.assertNotIn(b"NAMES", b"".join(table.stdout.readline() for _ in range(3)))
+        job.stdin.write(b"go\n")
+        job.stdin.flush()
+        job.stdout.readline()
+        sums = dict.fromkeys(NAMES_ZEROS, 0)
+        while round(sums["absent_per_s"]) < 1:
+            line = json.loads(top.stdout.readline())
+            for name in sums:
+                sums[name] += line["jobs"][0]["names"][name] * line["seconds"]
+        self.assertEqual((round(sums["listings_per_s"]), round(sums["absent_per_s"]), round(sums["read_per_s"])), (36, 1, 9))
+        text = table.stdout.readline()
+        while b"NAMES" not in text:
+            text = table.stdout.readline()
+        self.assertEqual(text.decode(), "   NAMES  lists/s  stats/s absent/s   read/s checks/s  ahead/s\n")
+        self.assertEqual(table.stdout.readline().split()[0], b"%d" % job.pid)
 
     def test_a_trouble_is_told_once(self):
         directory = self.data.parent / "ram"
