@@ -3,6 +3,7 @@
 #include <dirent.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
@@ -21,6 +22,10 @@ constexpr std::uint64_t k_many_misses = 4;
 constexpr std::uint32_t k_worth_threads = 48;
 // Bytes of entries: a program may want the first ones alone.
 constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
+// A record of names that nobody has looked at for so long may go.
+constexpr std::uint64_t k_unused_ns = 600 * k_second_ns;
+// Between two looks for a segment whose records may go.
+constexpr std::uint64_t k_until_looked_again_ns = 5 * k_second_ns;
 constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
 
 struct Split {
@@ -63,6 +68,42 @@ MountNames::MountNames(Region& region, RamTier& ram, const base::Config& config)
                                                                          : UINT64_MAX),
       job_start_ns_(region.job_row(region.own_job()).started_ns),
       most_bytes_(bytes_of(config.names_ram, region.layout())) {}
+
+std::uint32_t MountNames::most_segments() const {
+  const std::uint64_t others = region_->header().names_bytes.load(std::memory_order_relaxed);
+  return static_cast<std::uint32_t>((most_bytes_ - std::min(others, most_bytes_)) / region_->layout().segment_bytes);
+}
+
+bool MountNames::has_room_for(std::uint64_t bytes) const {
+  const RegionHeader& header = region_->header();
+  if (most_segments() != 0 && bytes < region_->layout().segment_bytes) {
+    return header.names_full_until.load(std::memory_order_relaxed) <= base::boot_ns();
+  }
+  return header.names_bytes.load(std::memory_order_relaxed) + bytes <= most_bytes_;
+}
+
+base::Result<RamTier::Reservation> MountNames::reserve(std::size_t path_length, std::uint64_t bytes,
+                                                       std::uint64_t& beside_files) {
+  RegionHeader& header = region_->header();
+  const std::uint64_t now = base::boot_ns();
+  const std::uint32_t segments = most_segments();
+  if (segments != 0 && header.names_full_until.load(std::memory_order_relaxed) <= now) {
+    std::uint64_t used_since = now - std::min(now, k_unused_ns);
+    if (ttl_.kind == base::NamesTtl::Kind::seconds)
+      used_since = now - std::min(now, std::max(k_unused_ns, ttl_.seconds * k_second_ns));
+    // No look is noted in such a job.
+    if (ttl_.kind == base::NamesTtl::Kind::job) used_since = std::min(used_since, job_start_ns_);
+    auto reserved = ram_->reserve_for_names(path_length, bytes, {.segments = segments, .used_since_ns = used_since});
+    if (!reserved && reserved.error().value == ENOSPC)
+      header.names_full_until.store(now + k_until_looked_again_ns, std::memory_order_relaxed);
+    if (reserved || (reserved.error().value != EFBIG && reserved.error().value != ENOMEM)) return reserved;
+  } else if (segments != 0 && bytes < region_->layout().segment_bytes) {
+    return base::fail(ENOSPC);
+  }
+  beside_files = plan_record(0, path_length, bytes, RecordShape::compact).end;
+  if (header.names_bytes.load(std::memory_order_relaxed) + beside_files > most_bytes_) return base::fail(ENOSPC);
+  return ram_->reserve(path_length, bytes, RecordShape::compact);
+}
 
 Pin MountNames::directory(std::string_view key) const {
   return ram_->find_of_kind(RecordKind::directory, key, base::hash_path(key));

@@ -32,10 +32,8 @@ class MountNames {
   // Before anybody asks. Some prefixes are no mounts.
   void switch_off() { is_on_ = false; }
   bool is_on() const { return is_on_; }
-  // For one more listing of so many bytes.
-  bool has_room_for(std::uint64_t bytes) const {
-    return region_->header().names_bytes.load(std::memory_order_relaxed) + bytes <= most_bytes_;
-  }
+  // For one more record of so many bytes. Says yes rather too often.
+  bool has_room_for(std::uint64_t bytes) const;
 
   // Has any process of the node kept a listing? Says yes rather too often, as soon as one has begun to read a directory.
   bool are_any() const { return region_->header().has_names.load(std::memory_order_seq_cst) != 0; }
@@ -105,6 +103,11 @@ class MountNames {
   Pin still_listed(const RecordContent& content, std::span<const std::byte> entries) const;
   Pin read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read);
 
+  // `beside_files`: the bytes of it that lie beside the files, where it stays.
+  base::Result<RamTier::Reservation> reserve(std::size_t path_length, std::uint64_t bytes, std::uint64_t& beside_files);
+  // Records of names have segments of their own, which are used anew; small regions have none to spare.
+  std::uint32_t most_segments() const;
+
   static constexpr std::uint64_t k_least_room = 4096;
   static constexpr std::size_t k_asked = 1024, k_missed = 64, k_no_room = 64;
 
@@ -129,16 +132,14 @@ class MountNames {
 template <typename Watch, typename Write>
 Pin MountNames::publish(RecordContent& content, std::uint64_t bytes, const Watch& watch, Write&& write) {
   content.data_size = bytes;
-  auto& used = region_->header().names_bytes;
-  const std::uint64_t room = plan_record(0, content.path.size(), bytes, RecordShape::compact).end;
-  if (used.load(std::memory_order_relaxed) + room > most_bytes_) return {};
-  auto reservation = ram_->reserve(content.path.size(), bytes, RecordShape::compact);
+  std::uint64_t beside_files = 0;
+  auto reservation = reserve(content.path.size(), bytes, beside_files);
   if (!reservation) return {};
   write(reservation->data());
   if (!watch.is_unchanged()) return {};
   auto pin = ram_->publish(*reservation, content);
   if (!pin) return {};
-  used.fetch_add(room, std::memory_order_relaxed);
+  region_->header().names_bytes.fetch_add(beside_files, std::memory_order_relaxed);
   if (!watch.is_unchanged() || !ram_->confirm(std::move(*reservation), *pin)) {
     ram_->mark_record_stale(**pin);
     return {};

@@ -16,7 +16,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 17;
+inline constexpr std::uint32_t k_layout_version = 18;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -88,11 +88,14 @@ struct RegionHeader {
   std::atomic<std::uint64_t> name_changes;  // renames, removals and the like so far
   std::atomic<std::uint64_t> tree_changes;  // of these, such that change all below a directory
   std::atomic<std::uint64_t> file_changes;  // changes of files and of directories' entries so far
-  std::atomic<std::uint64_t> names_bytes;   // that listings and stats take, dropped ones included
-  std::atomic<std::uint32_t> has_fetched;   // 0: no fetch has begun yet, so there is nothing that a change matters to
-  std::atomic<std::uint32_t> has_names;     // 0: no directory has been read yet for its listing to be kept
-  std::atomic<std::uint32_t> left_writers;  // rows in use; more than there are, where a process ended in between
-  std::atomic<std::uint32_t> left_order;    // the number of the newest of these rows
+  // Names (names_room.h).
+  std::atomic<std::uint64_t> names_bytes;       // that they take in segments that keep their records, dropped ones included
+  std::atomic<std::uint64_t> names_filling;     // generation:32 | segment + 1:32 that is filled; 0: none yet
+  std::atomic<std::uint64_t> names_full_until;  // base::boot_ns: no segment may be dropped, look again then; 0: there may be one
+  std::atomic<std::uint32_t> has_fetched;       // 0: no fetch has begun yet, so there is nothing that a change matters to
+  std::atomic<std::uint32_t> has_names;         // 0: no directory has been read yet for its listing to be kept
+  std::atomic<std::uint32_t> left_writers;      // rows in use; more than there are, where a process ended in between
+  std::atomic<std::uint32_t> left_order;        // the number of the newest of these rows
   // Large files (chunks.h).
   std::atomic<std::uint32_t> has_chunks;             // 0: there has never been one
   std::atomic<std::uint32_t> chunk_hint;             // the next large file is placed below this one; 0: below the ring
@@ -177,7 +180,7 @@ struct SegmentRow {
   std::atomic<std::uint32_t> fresh;       // confirmed records that are not from the disk
   std::atomic<std::uint32_t> flushed;     // so many of these are on the disk, or will not be
   std::atomic<std::uint32_t> is_mapped;   // a program has mapped pages of it, and a child may have inherited them
-  std::atomic<std::uint32_t> reserved;    // zero
+  std::atomic<std::uint32_t> is_names;    // it is for names (names_room.h)
 };
 
 // Files that are open for writing, by device and inode (writers.h).

@@ -14,7 +14,7 @@
 
 namespace cube::cache {
 
-RamTier::RamTier(Region& region) : region_(&region), index_(region), ring_(region) {}
+RamTier::RamTier(Region& region) : region_(&region), index_(region), ring_(region), names_room_(region) {}
 
 const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const {
   const RegionLayout& layout = region_->layout();

@@ -13,6 +13,7 @@
 
 #include "cache/record/record.h"
 #include "cache/region/index.h"
+#include "cache/region/names_room.h"
 #include "cache/region/region.h"
 #include "cache/region/ring.h"
 
@@ -74,7 +75,7 @@ class Pin {
   const Record* record_ = nullptr;
 };
 
-enum class Pool : std::uint8_t { resident, ring, shared };
+enum class Pool : std::uint8_t { resident, ring, shared, names };
 
 class RamTier {
   struct Window;
@@ -122,6 +123,13 @@ class RamTier {
   base::Result<Reservation> reserve_in_ring(std::size_t path_length, std::uint64_t data_size);
   // For anybody, in the segment of the ring that all fill. ENOSPC: none for now, or it is too large for any.
   base::Result<Reservation> reserve_shared(std::size_t path_length, std::uint64_t data_size);
+  // For names, in a segment that all fill (names_room.h). ENOSPC: all that there may be are in use; ENOMEM: there is none to be
+  // had; EFBIG: none holds it.
+  struct NamesLimits {
+    std::uint32_t segments = 0;       // at most
+    std::uint64_t used_since_ns = 0;  // base::boot_ns: a record that was last looked at before is not in use
+  };
+  base::Result<Reservation> reserve_for_names(std::size_t path_length, std::uint64_t data_size, const NamesLimits& limits);
   // Gets that segment, before who prefetches takes all there is.
   void prepare_shared();
   // Does the index hold as many names of this file as it takes? Then it takes no other (EMLINK).
@@ -190,6 +198,7 @@ class RamTier {
   // For a record that is pinned.
   PlaceInRegion place_of(const Record& record) const;
   Ring& ring() { return ring_; }
+  const NamesRoom& names_room() const { return names_room_; }
 
  private:
   template <typename Accept>
@@ -216,6 +225,11 @@ class RamTier {
     Pool pool = Pool::resident;
   };
   base::Result<Reservation> reserve_in_segment(const RecordNeeds& needs);
+  // What `room` fills, in the window of this pool; next(filling) makes it fill another.
+  template <typename Room, typename Next>
+  base::Result<Reservation> reserve_where_all_fill(Pool pool, const Room& room, std::size_t path_length, std::uint64_t data_size,
+                                                   Next&& next);
+  bool may_drop_names(std::uint32_t segment, std::uint64_t used_since_ns) const;
   base::Result<void> next_segment(Pool pool, std::uint64_t bytes);
   void let_go_of_window(Pool pool);
   static void keep_for_ever(std::shared_ptr<Window> window);
@@ -226,9 +240,10 @@ class RamTier {
   Region* region_;
   Index index_;
   Ring ring_;
+  NamesRoom names_room_;
   // Error-checking: a signal handler that exits in the middle of a fetch must not wait for itself.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-  std::shared_ptr<Window> windows_[3];  // of the segments being filled; guarded by mutex_
+  std::shared_ptr<Window> windows_[4];  // of the segments being filled; guarded by mutex_
   std::atomic<std::uint64_t> room_{0};  // bytes left in the resident one
 };
 

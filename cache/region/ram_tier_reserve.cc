@@ -194,16 +194,17 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
   return base::fail(ENOSPC);
 }
 
-base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_length, std::uint64_t data_size) {
+template <typename Room, typename Next>
+base::Result<RamTier::Reservation> RamTier::reserve_where_all_fill(Pool pool, const Room& room, std::size_t path_length,
+                                                                   std::uint64_t data_size, Next&& next) {
   const std::uint64_t segment_bytes = region_->layout().segment_bytes;
-  if (data_size >= segment_bytes || most_bytes(path_length, data_size) > segment_bytes) return base::fail(ENOSPC);
   const base::MutexGuard guard(&mutex_);
   if (!guard) return base::fail(EBUSY);
   for (int attempt = 0; attempt < 4; ++attempt) {
-    const Ring::Filling filling = ring_.filling();
+    const Filling filling = room.filling();
     // The claim first, then the look: from here on it is not used anew, whoever closes it.
-    if (Pin claim(filling.is_any ? claim_on(filling.segment) : nullptr, nullptr); filling.is_any && ring_.is_open(filling)) {
-      if (const auto shown = show_window(Pool::shared, filling.segment); !shown) return base::fail(shown.error().value);
+    if (Pin claim(filling.is_any ? claim_on(filling.segment) : nullptr, nullptr); filling.is_any && room.is_open(filling)) {
+      if (const auto shown = show_window(pool, filling.segment); !shown) return base::fail(shown.error().value);
       SegmentRow& row = region_->segment_row(filling.segment);
       std::uint32_t fill = row.fill.load(std::memory_order_relaxed);
       RecordPlan plan = plan_record(fill, path_length, data_size, RecordShape::compact);
@@ -213,7 +214,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_leng
       }
       if (plan.end <= segment_bytes) {
         Reservation reservation;
-        reservation.window_ = window_of(Pool::shared);
+        reservation.window_ = window_of(pool);
         reservation.plan_ = plan;
         reservation.fill_before_ = fill;
         reservation.tier_ = this;
@@ -222,14 +223,45 @@ base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_leng
         return reservation;
       }
     }
-    if (const auto next = ring_.next_filling(filling); !next) return base::fail(next.error().value);
+    if (const auto moved = next(filling); !moved) return base::fail(moved.error().value);
   }
   return base::fail(ENOSPC);
 }
 
+base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_length, std::uint64_t data_size) {
+  const std::uint64_t segment_bytes = region_->layout().segment_bytes;
+  if (data_size >= segment_bytes || most_bytes(path_length, data_size) > segment_bytes) return base::fail(ENOSPC);
+  return reserve_where_all_fill(Pool::shared, ring_, path_length, data_size,
+                                [&](const Filling& full) { return ring_.next_filling(full); });
+}
+
+// More than half of it is dead, or nothing in it is in use.
+bool RamTier::may_drop_names(std::uint32_t segment, std::uint64_t used_since_ns) const {
+  Pin claim;
+  std::uint32_t generation = 0;
+  if (!hold(segment, generation, claim)) return false;
+  std::uint64_t living = 0, last_used = 0;
+  visit_segment(segment, [&](std::uint64_t, const Record& record) {
+    if (record.is_stale()) return;
+    living += record.record_size;
+    last_used = std::max(last_used, record.verified_ns.load(std::memory_order_relaxed));
+  });
+  return living * 2 < region_->segment_row(segment).fill.load(std::memory_order_relaxed) || last_used < used_since_ns;
+}
+
+base::Result<RamTier::Reservation> RamTier::reserve_for_names(std::size_t path_length, std::uint64_t data_size,
+                                                              const NamesLimits& limits) {
+  const std::uint64_t segment_bytes = region_->layout().segment_bytes;
+  if (data_size >= segment_bytes || most_bytes(path_length, data_size) > segment_bytes) return base::fail(EFBIG);
+  return reserve_where_all_fill(Pool::names, names_room_, path_length, data_size, [&](const Filling& full) {
+    return names_room_.next_filling(full, limits.segments,
+                                    [&](std::uint32_t segment) { return may_drop_names(segment, limits.used_since_ns); });
+  });
+}
+
 void RamTier::prepare_shared() {
   const base::MutexGuard guard(&mutex_);
-  if (const Ring::Filling filling = ring_.filling(); guard && !filling.is_any) static_cast<void>(ring_.next_filling(filling));
+  if (const Filling filling = ring_.filling(); guard && !filling.is_any) static_cast<void>(ring_.next_filling(filling));
 }
 
 std::uint64_t RamTier::ring_room() {
@@ -268,6 +300,7 @@ void RamTier::release_lease() {
   if (const auto& window = window_of(Pool::resident); window != nullptr) cube::cache::release_lease(*region_, window->segment);
   window_of(Pool::resident).reset();
   window_of(Pool::shared).reset();
+  window_of(Pool::names).reset();
   let_go_of_window(Pool::ring);
 }
 

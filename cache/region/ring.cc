@@ -7,23 +7,16 @@
 #include "cache/region/index.h"
 #include "cache/region/process_slots.h"
 #include "cache/region/segments.h"
+#include "cache/region/take_anew.h"
 
 namespace cube::cache {
 namespace {
-
-// A slot of the index keeps 12 bits of a generation: dead ones are swept before these come round.
-constexpr std::uint32_t k_generations_between_sweeps = Index::k_generation_mask / 4;
 
 // By joining, the ring gets no more segments than it needs to be filled, read and used anew at once: each is one less of what
 // stays.
 constexpr std::uint32_t k_enough = 8;
 // A look at all claims on a segment takes a cache miss for each process.
 constexpr std::uint32_t k_most_looks = 32;
-
-// Open without an owner: left by a leader that is gone, or for all programs to fill.
-bool is_closed(const SegmentWord& word) {
-  return word.state == SegmentState::sealed || (word.state == SegmentState::open && word.owner == k_no_owner);
-}
 
 }  // namespace
 
@@ -113,7 +106,8 @@ bool Ring::is_short() const {
 
 bool Ring::may_join(std::uint32_t segment) const {
   const SegmentRow& row = region_->segment_row(segment);
-  if (!is_closed(word_of(row)) || row.is_ring.load(std::memory_order_relaxed) != 0) return false;
+  if (!word_of(row).is_closed() || row.is_ring.load(std::memory_order_relaxed) != 0) return false;
+  if (row.is_names.load(std::memory_order_relaxed) != 0) return false;
   if (row.run_length.load(std::memory_order_relaxed) > 1 || row.is_mapped.load(std::memory_order_relaxed) != 0) return false;
   return row.unread.load(std::memory_order_relaxed) == 0 && !is_awaited(row);
 }
@@ -147,7 +141,7 @@ void Ring::note_joined(std::uint32_t segment) {
 
 bool Ring::is_spent(std::uint32_t segment) const {
   const SegmentRow& row = region_->segment_row(segment);
-  if (!is_closed(word_of(row)) || row.unread.load(std::memory_order_seq_cst) != 0) return false;
+  if (!word_of(row).is_closed() || row.unread.load(std::memory_order_seq_cst) != 0) return false;
   return row.is_ring.load(std::memory_order_acquire) != 0 && !is_awaited(row);
 }
 
@@ -165,7 +159,7 @@ bool Ring::is_awaited(const SegmentRow& row) const {
 
 bool Ring::has_disk_writer() const { return is_tier_writer_alive(region_->header()); }
 
-Ring::Filling Ring::filling() const {
+Filling Ring::filling() const {
   Filling filling = Filling::of_word(region_->header().ring_filling.load(std::memory_order_seq_cst));
   // The bound holds whatever the region says.
   if (filling.segment >= region_->layout().segment_count) filling.is_any = false;
@@ -216,35 +210,18 @@ bool Ring::is_pinned(std::uint32_t segment) const { return is_segment_pinned(*re
 bool Ring::take_used_up(std::uint32_t segment) {
   SegmentRow& row = region_->segment_row(segment);
   const SegmentWord before = word_of(row);
-  // Without a look that would hide it from everybody for a moment.
-  if (!is_closed(before) || is_pinned(segment)) return false;
-  const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation};
-  if (!swap_word(row, before, evicting)) return false;
-  // seq_cst on both sides: who pins raises his counter first and looks at the word then (RamTier::pin), we the other way round.
-  // A prefetch that wants to see a record again says so with a claim on it (want_again).
+  if (!before.is_closed()) return false;
   const bool joins = row.is_ring.load(std::memory_order_relaxed) == 0;
-  if (is_pinned(segment) || row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) ||
-      row.is_mapped.load(std::memory_order_acquire) != 0) {
-    // The rest of a resident one is of use to others.
-    const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
-    swap_word(row, evicting, joins ? before : closed);
-    return false;
-  }
-  if (joins) note_joined(segment);
-  RegionHeader& header = region_->header();
-  header.records.fetch_sub(row.records.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
-  header.used_bytes.fetch_sub(row.used_bytes.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
-  const std::uint64_t words = region_->layout().segment_bytes / k_unread_grain / 64;
-  std::fill_n(region_->unread_bits() + words * segment, words, 0);
-  row.unread.store(0, std::memory_order_relaxed);
-  row.fill.store(0, std::memory_order_relaxed);
-  row.fresh.store(0, std::memory_order_relaxed);
-  row.flushed.store(0, std::memory_order_relaxed);
-  SegmentWord after{SegmentState::open, region_->own_slot(), before.generation + 1};
-  if (after.generation == 0) after.generation = 1;
-  swap_word(row, evicting, after);
-  if (after.generation % k_generations_between_sweeps == 0) Index(*region_).sweep_dead();
-  return true;
+  const auto may = [&] {
+    // A prefetch that wants to see a record again says so with a claim on it (want_again).
+    if (row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) || row.is_mapped.load(std::memory_order_acquire) != 0)
+      return false;
+    if (joins) note_joined(segment);
+    return true;
+  };
+  // The rest of a resident one is of use to others.
+  const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
+  return take_anew(*region_, segment, before, joins ? before : closed, may);
 }
 
 base::Result<std::uint32_t> Ring::lease() {

@@ -27,6 +27,7 @@
 #include <optional>
 
 #include "cache/record/record.h"
+#include "cache/region/filling.h"
 #include "cache/region/region.h"
 
 namespace cube::cache {
@@ -55,16 +56,7 @@ class Ring {
   void make(std::uint64_t bytes);
   // A segment to fill, OPEN and ours, with memory. ENOSPC: none for now. A resident one may join for that.
   base::Result<std::uint32_t> lease();
-  // The segment that programs' fetches go to. One word, for RegionHeader::ring_filling.
-  struct Filling {
-    std::uint32_t segment = 0, generation = 0;
-    bool is_any = false;
-    static Filling of_word(std::uint64_t word) {
-      return {static_cast<std::uint32_t>(word) - 1, static_cast<std::uint32_t>(word >> 32),
-              static_cast<std::uint32_t>(word) != 0};
-    }
-    std::uint64_t as_word() const { return is_any ? std::uint64_t{generation} << 32 | (segment + 1) : 0; }
-  };
+  // The segment that programs' fetches go to.
   Filling filling() const;
   // Is it still to be filled? The holder of a claim on it may rely on that.
   bool is_open(const Filling& filling) const;

@@ -23,6 +23,7 @@ bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
   row.fill.store(0, std::memory_order_release);
   row.run_length.store(1, std::memory_order_relaxed);
   row.is_ring.store(0, std::memory_order_relaxed);
+  row.is_names.store(0, std::memory_order_relaxed);
   return true;
 }
 
@@ -56,13 +57,15 @@ std::uint32_t run_length_of(const Region& region, std::uint32_t first) {
 }
 
 // A segment that was leased before the ring was made may lie among the ring's. It is not the ring's, which would never use it.
+// One that is for names is left to them.
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
   for (std::uint32_t i = 0, n = region.layout().segment_count; i < n; ++i) {
     SegmentRow& row = region.segment_row(i);
     const SegmentWord before = word_of(row);
     if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
-    // The ring marks a segment while it has the lease, so the mark holds for this word, and the swap below looks at that.
+    // They mark a segment while they have the lease, so the mark holds for this word, and the swap below looks at that.
     if (row.is_ring.load(std::memory_order_relaxed) != 0) continue;
+    if (row.is_names.load(std::memory_order_relaxed) != 0) continue;
     if (region.layout().segment_bytes - row.fill.load(std::memory_order_relaxed) < bytes) continue;
     if (swap_word(row, before, {SegmentState::open, region.own_slot(), before.generation})) return i;
   }

@@ -28,6 +28,8 @@ struct SegmentWord {
   std::uint64_t as_word() const {
     return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) | (std::uint64_t{generation} << 32);
   }
+  // Open without an owner: left by a leader that is gone, or for all programs to fill.
+  bool is_closed() const { return state == SegmentState::sealed || (state == SegmentState::open && owner == k_no_owner); }
   bool is_readable() const { return state == SegmentState::open || state == SegmentState::sealed; }
 };
 

@@ -140,6 +140,23 @@ TEST_F(MountNamesTest, ChangeOfTheEntriesDropsTheListingByWhateverPath) {
   EXPECT_FALSE(names().is_absent(place + "/none"));
 }
 
+// A log directory, say: each change leaves a dead listing behind.
+TEST(MountNamesRoomTest, DirectoryThatChangesAllTheTimeTakesNoMoreThanItsShare) {
+  tests::TestCache cache(64 * tests::k_mib);
+  tests::TempDir dir;
+  for (int i = 0; i < 2000; ++i) dir.write("a_name_of_forty_letters_in_all_the_same_" + std::to_string(i), "");
+  const std::uint64_t used_before = cache->region().header().used_bytes.load();
+  for (int round = 0; round < 100; ++round) {
+    const timespec times[2] = {{1'000'000'000 + round, 0}, {1'000'000'000 + round, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, dir.path().c_str(), times, 0), 0);
+    cache->changes().entries_changed(*stat_path(AT_FDCWD, dir.path().c_str(), 0));
+    const Pin listing = cache->names().listing_of(dir.path(), dir.path().c_str());
+    ASSERT_TRUE(listing) << round;
+    EXPECT_EQ(DirectoryData::of(*listing)->count(), 2002U);
+  }
+  EXPECT_LE(cache->region().header().used_bytes.load() - used_before, 4 * tests::k_mib);
+}
+
 TEST_F(MountNamesTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {
   const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
   DirectoryWatch watch(cache->region());

@@ -1,0 +1,86 @@
+#include "cache/region/names_room.h"
+
+#include <cerrno>
+
+#include "cache/region/segments.h"
+#include "cache/region/take_anew.h"
+
+namespace cube::cache {
+
+bool NamesRoom::owns(std::uint32_t segment) const {
+  return region_->segment_row(segment).is_names.load(std::memory_order_relaxed) != 0;
+}
+
+std::uint32_t NamesRoom::count() const {
+  std::uint32_t count = 0;
+  for (std::uint32_t i = 0; i < region_->layout().segment_count; ++i) {
+    if (owns(i) && word_of(region_->segment_row(i)).state != SegmentState::free) ++count;
+  }
+  return count;
+}
+
+Filling NamesRoom::filling() const {
+  Filling filling = Filling::of_word(region_->header().names_filling.load(std::memory_order_seq_cst));
+  // The bound holds whatever the region says.
+  if (filling.segment >= region_->layout().segment_count) filling.is_any = false;
+  return filling;
+}
+
+bool NamesRoom::is_open(const Filling& filling) const {
+  // seq_cst, as in RamTier::pin: who takes it away changes the word first and looks at the claims then.
+  const SegmentWord word = word_of(region_->segment_row(filling.segment), std::memory_order_seq_cst);
+  return word.state == SegmentState::open && word.owner == k_no_owner && word.generation == filling.generation &&
+         owns(filling.segment);
+}
+
+bool NamesRoom::take(std::uint32_t segment) const {
+  const SegmentWord before = word_of(region_->segment_row(segment));
+  const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
+  return before.is_closed() && take_anew(*region_, segment, before, closed, [] { return true; });
+}
+
+base::Result<std::uint32_t> NamesRoom::lease(const Filling& full, std::uint32_t most,
+                                             const std::function<bool(std::uint32_t segment)>& may_drop) const {
+  const std::uint32_t own = count();
+  if (own < most) {
+    if (const auto leased = lease_run(*region_, 1)) {
+      // While it is ours and empty: if we die, it is given back, and take_free clears the mark.
+      region_->segment_row(*leased).is_names.store(1, std::memory_order_release);
+      return *leased;
+    }
+  }
+  const std::uint32_t segments = region_->layout().segment_count;
+  for (std::uint32_t i = 0; i < segments; ++i) {
+    const bool is_other = owns(i) && !(full.is_any && i == full.segment);
+    if (is_other && may_drop(i) && take(i)) return i;
+  }
+  if (full.is_any && owns(full.segment) && may_drop(full.segment) && take(full.segment)) return full.segment;
+  return base::fail(own == 0 ? ENOMEM : ENOSPC);
+}
+
+base::Result<void> NamesRoom::next_filling(const Filling& full, std::uint32_t most,
+                                           const std::function<bool(std::uint32_t segment)>& may_drop) {
+  std::atomic<std::uint64_t>& now = region_->header().names_filling;
+  std::uint64_t before = now.load(std::memory_order_seq_cst);
+  if (before != full.as_word()) return {};
+  const auto leased = lease(full, most, may_drop);
+  if (!leased) {
+    if (now.load(std::memory_order_seq_cst) != full.as_word()) return {};
+    return base::fail(leased.error().value);
+  }
+  SegmentRow& row = region_->segment_row(*leased);
+  const SegmentWord own = word_of(row);
+  const SegmentWord shared{SegmentState::open, k_no_owner, own.generation};
+  swap_word(row, own, shared);
+  // Another may have been quicker: his is filled first, and ours is the next that may be dropped.
+  const bool is_ours =
+      now.compare_exchange_strong(before, Filling{*leased, own.generation, true}.as_word(), std::memory_order_seq_cst);
+  if (!is_ours) swap_word(row, shared, {SegmentState::sealed, k_no_owner, own.generation});
+  if (is_ours && full.is_any) {
+    swap_word(region_->segment_row(full.segment), {SegmentState::open, k_no_owner, full.generation},
+              {SegmentState::sealed, k_no_owner, full.generation});
+  }
+  return {};
+}
+
+}  // namespace cube::cache
