@@ -3,19 +3,12 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cache/tier/rights.h"
+
 namespace cube::cache {
 namespace {
 
 using base::Counter;
-
-// Would the origin let this process read it? A process of this user has read it, with the mode, owner, group and ctime that it
-// has now, so no ACL has changed since. But the user's groups may have, and those with capabilities read what others cannot: in
-// RAM the views (base/view.h) tell these apart, here only what the owner may read, or everybody, is served without an open.
-bool may_be_read(const FileStat& stat) {
-  constexpr std::uint32_t k_all_others = S_IRGRP | S_IROTH;
-  const auto user = static_cast<std::uint32_t>(base::sys::raw(SYS_geteuid));
-  return stat.user == user ? (stat.mode & S_IRUSR) != 0 : (stat.mode & k_all_others) == k_all_others;
-}
 
 }  // namespace
 
@@ -47,6 +40,7 @@ Tier::Verdict TierOpen::judge_mutable(const Record& record) {
 }
 
 Tier::Verdict TierOpen::judge(const Record& record) {
+  if (record.kind != RecordKind::file) return Tier::Verdict::refused;
   const bool is_immutable = origin_.traits().is_immutable;
   const Verdict verdict = is_immutable ? judge_immutable(record) : judge_mutable(record);
   if (verdict != Verdict::taken) return verdict;

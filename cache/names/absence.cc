@@ -70,6 +70,12 @@ AbsenceTrial::Verdict AbsenceTrial::ask(int directory, std::span<const std::byte
   return Verdict::unknown;
 }
 
+bool AbsenceTrial::is_known_to_tell(std::uint64_t device) const {
+  const std::uint64_t word = (device + 1) << 2 | static_cast<std::uint64_t>(Verdict::yes);
+  return std::any_of(std::begin(known_), std::end(known_),
+                     [&](const auto& known) { return known.load(std::memory_order_relaxed) == word; });
+}
+
 bool AbsenceTrial::tells_absence(int directory, std::uint64_t device, std::span<const std::byte> entries) {
   // A file system that lists nothing may find names all the same.
   if (!lists_any(entries)) return false;

@@ -18,6 +18,8 @@ bool may_be_told_absent(std::string_view name);
 class AbsenceTrial {
  public:
   bool tells_absence(int directory, std::uint64_t device, std::span<const std::byte> entries);
+  // Asks nobody. False where nobody has asked yet.
+  bool is_known_to_tell(std::uint64_t device) const;
 
  private:
   enum class Verdict : std::uint64_t { unknown, yes, no };

@@ -17,6 +17,9 @@ class DirectoryTimes {
  public:
   // Asks the kernel once for each device. `directory`: an fd on it.
   bool are_kept(int directory, std::uint64_t device);
+  // Asks nobody. False where nobody has asked yet.
+  bool are_known_to_be_kept(std::uint64_t device) const;
+  bool are_any_known() const { return known_[0].load(std::memory_order_relaxed) != 0; }
 
  private:
   static bool ask(int directory, std::uint64_t device);

@@ -21,6 +21,7 @@
 #include "cache/record/listing.h"
 #include "cache/region/ram_tier.h"
 #include "cache/region/single_flight.h"
+#include "cache/tier/tier.h"
 
 namespace cube::cache {
 
@@ -28,7 +29,7 @@ class MountNames {
  public:
   enum class Says : std::uint8_t { unknown, absent, present };
 
-  MountNames(Region& region, RamTier& ram, const base::Config& config);
+  MountNames(Region& region, RamTier& ram, const Tiers& tiers, const base::Config& config);
   // Before anybody asks. Some prefixes are no mounts.
   void switch_off() { is_on_ = false; }
   bool is_on() const { return is_on_; }
@@ -102,6 +103,9 @@ class MountNames {
   };
   Pin still_listed(const RecordContent& content, std::span<const std::byte> entries) const;
   Pin read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read);
+  // The listing that an earlier job has left there, if one look at the directory proves it.
+  class StoredListing;
+  Pin read_from_tiers(std::string_view key, const char* path);
 
   // `beside_files`: the bytes of it that lie beside the files, where it stays.
   base::Result<RamTier::Reservation> reserve(std::size_t path_length, std::uint64_t bytes, std::uint64_t& beside_files);
@@ -113,6 +117,7 @@ class MountNames {
 
   Region* region_;
   RamTier* ram_;
+  const Tiers* tiers_;
   SingleFlight flights_;
   bool is_on_;
   base::NamesTtl ttl_;

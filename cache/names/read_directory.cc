@@ -82,6 +82,7 @@ Pin MountNames::still_listed(const RecordContent& content, std::span<const std::
 }
 
 Pin MountNames::read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read) {
+  if (Pin stored = read_from_tiers(key, path)) return stored;
   base::UniqueFd& fd = read.fd;
   DirectoryWatch watch(*region_);
   RecordContent content;

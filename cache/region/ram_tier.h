@@ -225,7 +225,7 @@ class RamTier {
     Pool pool = Pool::resident;
   };
   base::Result<Reservation> reserve_in_segment(const RecordNeeds& needs);
-  // What `room` fills, in the window of this pool; next(filling) makes it fill another.
+  // In the segment that `room` fills, by the window of this pool; next(filling) makes it fill another.
   template <typename Room, typename Next>
   base::Result<Reservation> reserve_where_all_fill(Pool pool, const Room& room, std::size_t path_length, std::uint64_t data_size,
                                                    Next&& next);

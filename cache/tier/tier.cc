@@ -16,6 +16,7 @@ std::optional<std::uint64_t> Tier::fill(std::string_view key, const FileStat& st
    public:
     Copy(const FileStat& expected, std::byte* to) : expected_(expected), to_(to) {}
     Verdict judge(const Record& record) override {
+      if (record.kind != RecordKind::file) return Verdict::refused;
       const Verdict verdict = compare(record, expected_);
       if (verdict == Verdict::taken) {
         std::memcpy(to_, record.data(), expected_.size);

@@ -3,9 +3,20 @@
 #include <algorithm>
 
 #include "cache/base/clock.h"
+#include "cache/record/directory_data.h"
 #include "cache/region/segments.h"
 
 namespace cube::cache {
+namespace {
+
+// Stats of names are too old for a later job. So is a listing of a directory whose times prove nothing.
+bool is_worth_keeping(const Record& record) {
+  if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;
+  const auto data = DirectoryData::of(record);
+  return data && data->has_true_times();
+}
+
+}  // namespace
 
 bool TierWriter::has_news(std::uint32_t segment) const {
   const SegmentRow& row = region().segment_row(segment);
@@ -67,8 +78,7 @@ int TierWriter::write(std::uint32_t segment) {
   const bool grows = is_ring || word_of(row).state == SegmentState::open;
   std::vector<std::uint64_t> offsets, written;
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
-    // Listings and stats are of no use to a later job.
-    if (record.kind != RecordKind::file || record.is_stale() || record.is_from_disk()) return;
+    if (!is_worth_keeping(record) || record.is_stale() || record.is_from_disk()) return;
     if (grows) written.push_back(offset);
     if (!std::binary_search(note.written.begin(), note.written.end(), offset)) offsets.push_back(offset);
   });

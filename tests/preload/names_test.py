@@ -142,6 +142,61 @@ for line in sys.stdin:
             self.assertEqual(said, "True\n")
 
 
+class Disk(Names):
+    JOB = """
+import os, sys
+for top, _, names in os.walk(sys.argv[1]):
+    print(os.path.basename(top), *sorted(names), os.path.exists(os.path.join(top, "none")))
+"""
+
+    def counted(self) -> dict:
+        counters = json.loads((self.mount.path / ".lagfs" / "counters.json").read_text())
+        return {name: counters[name]["data_files"] + counters[name]["other"] for name in ("opendir", "lookup", "getattr")}
+
+    def look(self) -> tuple[str, int, dict]:
+        """A job with a region of its own: what it found, how many directories it opened at the origin, and its report."""
+        before = self.counted()
+        report = self.scratch / "report"
+        said = self.run_job(self.JOB, str(self.mount.path), prefix=self.mount.path, CUBESHIM_DISK_DIR=str(self.scratch / "disk"),
+                            CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json")
+        return said, self.counted()["opendir"] - before["opendir"], json.loads(report.read_text().splitlines()[-1])["names"]
+
+    def look_until(self, is_enough) -> tuple[str, int, dict]:
+        """A job on a busy machine may end before its listings are on the disk."""
+        for _ in range(50):
+            found = self.look()
+            if is_enough(found):
+                return found
+        self.fail(str(found))
+
+    def test_the_next_job_takes_listings_from_the_disk_after_a_look_at_each_directory(self):
+        source = self.scratch / "source"
+        source.mkdir()
+        (self.scratch / "disk").mkdir()
+        self.make_tree(source)
+        self.mount = self.enterContext(SlowMount(Path(LAGFS), source, self.scratch, 100))
+        said, opened, names = self.look()
+        self.assertEqual((opened, names["stored"]), (DIRECTORIES + 1, 0))
+        # The first one that a process comes to tells it what the mount's times are worth.
+        again, opened, names = self.look_until(lambda found: found[1] <= 1)
+        self.assertEqual((again, names["stored"], names["read"]), (said, DIRECTORIES, 1))
+        # Others change a directory: the disk has it no more.
+        (self.mount.path / "d3/new").touch()
+        os.utime(self.mount.path / "d3", (OLD[0] + 1, OLD[1] + 1))
+        changed, opened, names = self.look()
+        self.assertEqual((opened, names["stored"]), (2, DIRECTORIES - 1))
+        self.assertEqual(changed, self.with_new(said))
+
+    @staticmethod
+    def with_new(said: str) -> str:
+        """The output of the job, once d3 has a file named new."""
+        lines = [line.split() for line in said.splitlines()]
+        for words in lines:
+            if words[0] == "d3":
+                words[1:-1] = sorted(words[1:-1] + ["new"])
+        return "".join(" ".join(words) + "\n" for words in lines)
+
+
 class Room(Names):
     def test_a_directory_that_has_no_room_is_left_to_the_kernel(self):
         for number in range(3000):

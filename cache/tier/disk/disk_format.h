@@ -48,8 +48,10 @@ struct DiskFooterRow {
   bool has_inode() const { return inode_hash != 0; }
 };
 
-// Whole files, and blocks of large ones (tier/block_record.h).
-inline bool is_kept_on_disk(RecordKind kind) { return kind == RecordKind::file || kind == RecordKind::block; }
+// Whole files, blocks of large ones (tier/block_record.h), and listings.
+inline bool is_kept_on_disk(RecordKind kind) {
+  return kind == RecordKind::file || kind == RecordKind::block || kind == RecordKind::directory;
+}
 
 struct DiskTrailer {
   static constexpr std::uint64_t k_magic = 0x746f6f666b736944ULL;  // "Diskfoot"

@@ -1,0 +1,81 @@
+// MountNames: a listing that an earlier job has left in a tier. One stat of the directory tells whether it holds.
+#include <cerrno>
+
+#include "cache/base/clock.h"
+#include "cache/names/mount_names.h"
+#include "cache/record/recent_change.h"
+#include "cache/region/directory_watch.h"
+#include "cache/tier/rights.h"
+
+namespace cube::cache {
+
+class MountNames::StoredListing final : public Tier::Judge {
+ public:
+  StoredListing(MountNames& names, std::string_view key, const char* path)
+      : names_(names), watch_(*names.region_), key_(key), path_(path) {}
+
+  Tier::Verdict judge(const Record& record) override {
+    const auto data = DirectoryData::of(record);
+    if (!data || !data->has_true_times()) return Tier::Verdict::refused;
+    if (!has_asked_) ask(record.is_physical());
+    if (!stat_ || record.is_physical() != is_physical_ || !may_be_listed(*stat_)) return Tier::Verdict::refused;
+    // This process has read a listing of this mount before.
+    if (!names_.times_.are_known_to_be_kept(stat_->device())) return Tier::Verdict::refused;
+    if (!is_same_version(record.stat, *stat_)) return Tier::Verdict::outdated;
+    return !may_be_racy(record) && show(record, *data) ? Tier::Verdict::taken : Tier::Verdict::refused;
+  }
+  Pin& pin() { return pin_; }
+
+ private:
+  void ask(bool is_physical) {
+    has_asked_ = true;
+    is_physical_ = is_physical;
+    began_ns_ = base::boot_ns();
+    const auto& changes = names_.region_->header().file_changes;
+    const std::uint64_t before = changes.load(std::memory_order_seq_cst);
+    names_.region_->stats().count(base::Counter::names_checks);
+    // A path that was no link must not have become one.
+    stat_ = stat_path(AT_FDCWD, path_, is_physical ? AT_SYMLINK_NOFOLLOW : 0);
+    if (stat_) watch_.watch(*stat_);
+    // The watch may have begun after a change that the stat does not tell of.
+    if (changes.load(std::memory_order_seq_cst) != before) stat_ = base::fail(EAGAIN);
+  }
+
+  bool show(const Record& record, const DirectoryData& data) {
+    RecordContent content;
+    content.kind = RecordKind::directory;
+    content.path = key_;
+    content.stat = *stat_;
+    content.physical = is_physical_;
+    content.from_disk = true;
+    content.fetched_ns = record.fetched_ns;
+    content.verified_ns = began_ns_;
+    const DirectoryData::Proves proves{.tells_absence = data.tells_absence() && names_.trial_.is_known_to_tell(stat_->device()),
+                                       .has_true_times = true};
+    pin_ = names_.publish(content, DirectoryData::bytes_for(data.count(), data.entries().size()), watch_,
+                          [&](std::byte* to) { DirectoryData::write(to, data.entries(), data.count(), proves); });
+    return static_cast<bool>(pin_);
+  }
+
+  MountNames& names_;
+  DirectoryWatch watch_;
+  std::string_view key_;
+  const char* path_;
+  bool has_asked_ = false, is_physical_ = false;
+  std::uint64_t began_ns_ = 0;  // base::boot_ns
+  base::Result<FileStat> stat_ = base::fail(0);
+  Pin pin_;
+};
+
+Pin MountNames::read_from_tiers(std::string_view key, const char* path) {
+  if (tiers_->is_empty() || !times_.are_any_known() || !has_room_for(k_least_room)) return {};
+  StoredListing stored(*this, key, path);
+  for (Tier* const tier : *tiers_) {
+    if (!tier->visit(key, stored)) continue;
+    region_->stats().count(base::Counter::names_stored);
+    return std::move(stored.pin());
+  }
+  return {};
+}
+
+}  // namespace cube::cache
