@@ -230,12 +230,25 @@ bool join(std::string_view prefix, std::string_view below, CoveredPath& joined) 
   return builder.spell(prefix) && builder.spell(below);
 }
 
+std::string_view prefix_named(const char* path) {
+  if (!is_absolute(path)) return {};
+  std::string_view text = text_of(path);
+  while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
+  for (const auto& prefix : process::config().prefixes) {
+    if (text == prefix) return prefix;
+  }
+  return {};
+}
+
+bool covers_found(std::string_view path) { return covered_by_prefix(path); }
+
 bool passes_by(const char* path) {
   if (!is_readable_pointer(path) || *path != '/') return false;
   const std::string_view text(path);
   // A prefix of our own names is covered by none, and is one of them.
   if (process::names() != nullptr && process::names()->of(text) != nullptr) return false;
-  return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) && !has_odd_parts(text);
+  return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) && !has_odd_parts(text) &&
+         prefix_named(path).empty();
 }
 
 namespace {

@@ -42,7 +42,12 @@ bool join(std::string_view prefix, std::string_view below, CoveredPath& joined);
 bool is_prefix(int dir, const char* path, std::string_view& prefix);
 // Is it a prefix, or a directory above one? Renaming it changes what lies below. `prefix` is then set.
 bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
-// Certainly neither covered nor a name of an fd, by a look at the text alone: absolute, plainly written, elsewhere.
+// Is it the absolute path of a prefix, plainly written? With a slash behind it or without. Text only; empty if not.
+std::string_view prefix_named(const char* path);
+// Does a prefix cover an absolute path that memory has put together?
+bool covers_found(std::string_view path);
+// Certainly neither covered, nor a prefix, nor a name of an fd, by a look at the text alone: absolute, plainly written,
+// elsewhere.
 bool passes_by(const char* path);
 // Does an open directory of this path lead, or may it lead, under a prefix? (It is one, or it holds one.)
 bool may_lead_under_prefix(int dir, const char* path);

@@ -7,6 +7,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/origin/links_on_way.h"
 #include "cache/region/fetch_scope.h"
 #include "cache/region/writers.h"
 
@@ -49,6 +50,16 @@ std::uint64_t age_ns(const FileStat& stat) {
   const auto now = static_cast<std::int64_t>(base::wall_ns() / k_second_ns);
   const std::int64_t age = now - std::clamp<std::int64_t>(last.seconds, 0, now);
   return static_cast<std::uint64_t>(age) * k_second_ns;
+}
+
+// A directory above may have become a link to where it was moved, which changes nothing in the directory itself. Where the kernel
+// cannot say, no record is physical.
+base::Result<FileStat> stat_without_links(const char* path) {
+  LinksOnWay links = LinksOnWay::unknown;
+  const long fd = open_noting_links(path, O_PATH | O_CLOEXEC, links);
+  if (fd == -EMFILE || fd == -ENFILE) return stat_path(AT_FDCWD, path, 0);
+  const base::UniqueFd own(base::sys::failed(fd) ? -1 : static_cast<int>(fd));
+  return own && links == LinksOnWay::none ? stat_path(own.get(), "", AT_EMPTY_PATH) : base::fail(ENOENT);
 }
 
 bool is_within(std::uint64_t since_ns, std::uint64_t for_ns) {
@@ -130,7 +141,7 @@ bool MountNames::is_still_right(const Record& record) {
   if (const auto data = DirectoryData::of(record); !data || !data->has_true_times()) return false;
   region_->stats().count(Counter::names_checks);
   const std::uint64_t now = base::boot_ns();
-  const auto found = stat_path(AT_FDCWD, record.path_text(), 0);
+  const auto found = record.is_physical() ? stat_without_links(record.path_text()) : stat_path(AT_FDCWD, record.path_text(), 0);
   if (found && found->is_unchanged_since(record.stat)) {
     ram_->mark_verified(record, now);
     return true;
@@ -211,6 +222,19 @@ MountNames::Says MountNames::directory_itself(std::string_view key, bool no_foll
   return Says::present;
 }
 
+MountNames::EntryStat MountNames::stat_of(std::string_view key, const Entry& entry) const {
+  EntryStat known{.table = stats_of(split(key).directory)};
+  if (!known.table) return known;
+  known.entry = StatTable::find(*known.table, StatTable::hash_of_listing(*entry.directory), entry.entry.place);
+  if (known.entry != nullptr && !is_current(*known.entry)) known.entry = nullptr;
+  return known;
+}
+
+// A look at the directory tells.
+bool MountNames::is_shown(const StatTable::Entry& stat, const Entry& entry) {
+  return is_within(stat.looked_ns, k_second_ns) || holds(*entry.directory, /*again=*/false);
+}
+
 MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat) {
   if (!is_on_ || key.size() < 2) return Says::unknown;
   Entry entry = entry_of(key);
@@ -219,15 +243,11 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
     if (directory_itself(key, no_follow, with_mount, stat) == Says::present) return Says::present;
     if (entry.says == Says::unknown) return Says::unknown;
   }
-  const Pin table = stats_of(split(key).directory);
-  const StatTable::Entry* const found =
-      table ? StatTable::find(*table, StatTable::hash_of_listing(*entry.directory), entry.entry.place) : nullptr;
-  if (found == nullptr || !is_current(*found) || (with_mount && !table->has_one_view())) return Says::unknown;
-  const bool is_link = (found->stat.mode & S_IFMT) == S_IFLNK;
-  if (is_link && !no_follow) return Says::unknown;
-  // The name may be another file's by now. A look at the directory tells.
-  if (!is_within(found->looked_ns, k_second_ns) && !holds(*entry.directory, /*again=*/false)) return Says::unknown;
-  stat = found->stat;
+  const EntryStat known = stat_of(key, entry);
+  if (known.entry == nullptr || (with_mount && !known.table->has_one_view())) return Says::unknown;
+  const bool is_link = (known.entry->stat.mode & S_IFMT) == S_IFLNK;
+  if ((is_link && !no_follow) || !is_shown(*known.entry, entry)) return Says::unknown;
+  stat = known.entry->stat;
   region_->stats().count(Counter::names_stats);
   return Says::present;
 }

@@ -42,7 +42,20 @@ class MountNames {
   bool was_listed(std::string_view key, std::uint64_t inode) const;
 
   // Keys are absolute and normalised. `no_follow`: the stat of a link itself. `with_mount`: the mount id is wanted, too.
+  // A link at the end is not followed: where `no_follow` is not set, it is unknown (real_path).
   Says stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
+  // A path that memory has found, in room for PATH_MAX bytes. Without a zero behind it.
+  struct FoundPath {
+    char* text = nullptr;
+    std::size_t length = 0;
+    std::string_view view() const { return {text, length}; }
+  };
+  // The target of a link. Present, and nothing in it: the name is no link.
+  Says read_link(std::string_view key, FoundPath& target);
+  // Where the path leads, by links at its end too: a path without links. `by_link`: unknown if no link is at its end, and what
+  // the last one leads to is not looked at. Unknown: `real` is where memory knew no more.
+  enum class Leads : std::uint8_t { anywhere, by_link };
+  Says real_path(std::string_view key, Leads leads, FoundPath& real);
   // A directory on the way to it lacks the name. The origin is asked at most where it would say so, and never about what is
   // there.
   bool is_absent(std::string_view key);
@@ -95,6 +108,14 @@ class MountNames {
     DirectoryData::Entry entry;
   };
   Entry entry_of(std::string_view key);
+  // What the stats of the directory say of this entry, if it is fresh. The name may be another file's by now (is_shown).
+  struct EntryStat {
+    Pin table;
+    const StatTable::Entry* entry = nullptr;
+  };
+  EntryStat stat_of(std::string_view key, const Entry& entry) const;
+  bool is_shown(const StatTable::Entry& stat, const Entry& entry);
+  Says go_on(FoundPath& path, Leads leads, bool& is_link);
   Says directory_itself(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
   // The listing, from the origin. Nothing: it is not kept, and the fd, if there is one, stands at the begin.
   struct Read {

@@ -1,6 +1,7 @@
 #include "cache/names/stat_gather.h"
 
 #include <cerrno>
+#include <climits>
 
 #include "cache/base/clock.h"
 #include "cache/region/writers.h"
@@ -70,7 +71,24 @@ base::UniqueFd StatGather::open() const {
   return stat && stat->same_file(listing_->stat) ? std::move(own) : base::UniqueFd();
 }
 
-StatTable::Entry StatGather::look(int directory, std::string_view name) const {
+// The place that StatTable::Entry::target is. 0: it is not known.
+std::uint32_t StatGather::keep_target(int directory, const char* name, const FileStat& link) {
+  char target[PATH_MAX];
+  const long n = base::sys::raw(SYS_readlinkat, directory, base::sys::arg(name), base::sys::arg(target), sizeof target);
+  // A link that was put there since, or one of a file system that makes up its links as it is asked (proc).
+  if (n <= 0 || static_cast<std::uint64_t>(n) != link.size || n == sizeof target) return 0;
+  try {
+    const std::scoped_lock lock(mutex_);
+    const std::size_t begin = targets_.size();
+    if (begin + static_cast<std::size_t>(n) >= UINT32_MAX) return 0;
+    targets_.append(target, static_cast<std::size_t>(n)).push_back('\0');
+    return static_cast<std::uint32_t>(begin) + 1;
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+
+StatTable::Entry StatGather::look(int directory, std::string_view name) {
   Region& region = names_.region();
   const auto& changes = region.header().file_changes;
   const std::uint64_t before = changes.load(std::memory_order_seq_cst);
@@ -80,6 +98,7 @@ StatTable::Entry StatGather::look(int directory, std::string_view name) const {
   region.stats().count(base::Counter::names_gathered);
   if (!stat) return {};
   entry.stat = *stat;
+  if ((stat->mode & S_IFMT) == S_IFLNK) entry.target = keep_target(directory, name.data(), *stat);
   entry.changes = writer_stripe_of(region, *stat).epoch.load(std::memory_order_seq_cst);
   // The epoch may count a change that came after the look, of any file.
   const bool is_sure = !may_be_written(region, *stat) && changes.load(std::memory_order_seq_cst) == before;
@@ -105,8 +124,8 @@ void StatGather::show() {
   content.physical = listing_->is_physical();
   content.fetched_ns = base::wall_ns();
   content.verified_ns = began_ns_;
-  names_.publish(content, StatTable::bytes_for(data_.count()), watch_,
-                 [&](std::byte* to) { StatTable::write(to, StatTable::hash_of_listing(*listing_), entries_); });
+  names_.publish(content, StatTable::bytes_for(data_.count(), targets_.size()), watch_,
+                 [&](std::byte* to) { StatTable::write(to, StatTable::hash_of_listing(*listing_), entries_, targets_); });
 }
 
 }  // namespace cube::cache

@@ -1,9 +1,11 @@
-// The stats of all entries of a directory, asked for by several threads at once, and then shown to the node as one record. It is
-// for programs that ask for one after the other. One process of the node gathers those of a directory. Thread safety: step() by
-// any threads at a time; begin() and the destructor by one. It allocates, and is not for signal handlers.
+// The stats of all entries of a directory, and the targets of its links, asked for by several threads at once, and then shown to
+// the node as one record. It is for programs that ask for one after the other. One process of the node gathers those of a
+// directory. Thread safety: step() by any threads at a time; begin() and the destructor by one. It allocates, and is not for
+// signal handlers.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -34,7 +36,8 @@ class StatGather {
 
   StatGather(MountNames& names, const std::string& directory, Pin&& listing, const DirectoryData& data,
              SingleFlight::Ticket&& turn);
-  StatTable::Entry look(int directory, std::string_view name) const;
+  StatTable::Entry look(int directory, std::string_view name);
+  std::uint32_t keep_target(int directory, const char* name, const FileStat& link);
   void show();
 
   MountNames& names_;
@@ -45,6 +48,8 @@ class StatGather {
   DirectoryData data_;
   std::uint64_t began_ns_;  // base::boot_ns
   std::vector<StatTable::Entry> entries_;
+  std::mutex mutex_;
+  std::string targets_;  // a zero behind each; guarded by mutex_
   std::atomic<std::uint32_t> next_{0}, done_{0};
   std::atomic<bool> is_told_{false};
 };

@@ -125,19 +125,34 @@ std::uint64_t StatTable::hash_of_listing(const Record& listing) {
   return base::hash_bytes(parts, sizeof parts);
 }
 
-void StatTable::write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries) {
-  const Head head{listing_hash, static_cast<std::uint32_t>(entries.size()), 0};
+void StatTable::write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries, std::string_view targets) {
+  const Head head{listing_hash, static_cast<std::uint32_t>(entries.size()), static_cast<std::uint32_t>(targets.size())};
   std::memcpy(to, &head, sizeof head);
   std::memcpy(to + sizeof head, entries.data(), entries.size_bytes());
+  std::byte* const behind = to + sizeof head + entries.size_bytes();
+  std::memset(behind, 0, (targets.size() + 7) / 8 * 8);
+  std::memcpy(behind, targets.data(), targets.size());
 }
 
 const StatTable::Entry* StatTable::find(const Record& record, std::uint64_t listing_hash, std::uint32_t place) {
   if (record.kind != RecordKind::stat || record.data_size < sizeof(Head)) return nullptr;
   Head head;
   std::memcpy(&head, record.data(), sizeof head);
-  if (head.listing_hash != listing_hash || place >= head.count || bytes_for(head.count) != record.data_size) return nullptr;
+  if (head.listing_hash != listing_hash || place >= head.count || bytes_for(head.count, head.target_bytes) != record.data_size)
+    return nullptr;
   const auto* const entry = reinterpret_cast<const Entry*>(record.data() + sizeof head) + place;
   return entry->looked_ns != 0 ? entry : nullptr;
+}
+
+std::string_view StatTable::target_of(const Record& record, const Entry& entry) {
+  Head head;
+  std::memcpy(&head, record.data(), sizeof head);
+  if (entry.target == 0 || entry.target > head.target_bytes) return {};
+  const auto* const targets =
+      reinterpret_cast<const char*>(record.data()) + sizeof head + std::uint64_t{head.count} * sizeof(Entry);
+  const std::uint32_t begin = entry.target - 1;
+  const std::size_t room = head.target_bytes - begin, length = strnlen(targets + begin, room);
+  return length < room ? std::string_view(targets + begin, length) : std::string_view();
 }
 
 }  // namespace cube::cache

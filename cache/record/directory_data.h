@@ -1,5 +1,5 @@
 // The data of a record of kind directory: the entries of a directory as getdents64 gives them, and a table that finds one by its
-// name. The data of a record of kind stat: the stats of these entries, each at the place of its entry.
+// name. The data of a record of kind stat: the stats of these entries, each at the place of its entry, and the targets of links.
 // Thread safety: nothing changes after it was written. Async-signal-safe, no allocation. Nothing outside the data is read,
 // whatever the data says.
 #pragma once
@@ -76,21 +76,26 @@ class StatTable {
     FileStat stat;            // of the name itself: a link is not followed
     std::uint64_t looked_ns;  // base::boot_ns, before the origin was asked; 0: nothing is known
     std::uint32_t changes;    // WriterStripe::epoch of the file then
-    std::uint32_t reserved;   // zero
+    std::uint32_t target;     // of a link: begin of its target among the targets, and 1; 0: nothing is known
   };
 
-  static std::uint64_t bytes_for(std::uint32_t count) { return sizeof(Head) + std::uint64_t{count} * sizeof(Entry); }
+  static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t target_bytes) {
+    return sizeof(Head) + std::uint64_t{count} * sizeof(Entry) + (target_bytes + 7) / 8 * 8;
+  }
   // `listing_hash`: that of the listing whose places these are. A file that others put in the place of one may have its inode
   // number, and leave the data of the listing as it is. The times of the directory tell.
   static std::uint64_t hash_of_listing(const Record& listing);
-  static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries);
+  // `targets`: a zero behind each.
+  static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries, std::string_view targets);
   // Null: it is not a table of this listing, or has no such place.
   static const Entry* find(const Record& record, std::uint64_t listing_hash, std::uint32_t place);
+  // Of an entry that was found in this record. Empty: nothing is known.
+  static std::string_view target_of(const Record& record, const Entry& entry);
 
  private:
   struct Head {
     std::uint64_t listing_hash;
-    std::uint32_t count, reserved;
+    std::uint32_t count, target_bytes;
   };
 };
 

@@ -1,5 +1,10 @@
 #include "shim/calls/path_calls.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cache/base/aside.h"
 #include "shim/attachment.h"
 #include "shim/background.h"
 #include "shim/calls/names.h"
@@ -18,25 +23,74 @@ Known note_miss(cache::FileCache& cache, std::string_view key) {
   return Known::unknown;
 }
 
-Known stat_of_cached(int dir, const char* path, const StatWish& wish, cache::FileStat& stat, bool& may_be_read) {
-  CoveredPath covered;
-  // A relative path may cost a getcwd: it is compared only where there is a cache to ask.
-  const bool is_absolute = path_filter::is_absolute(path);
-  if (is_absolute && !path_filter::covers_served(dir, path, covered)) return Known::unknown;
-  if (!attachment::may_have_cache_to_look_at() || (!is_absolute && !path_filter::covers_served(dir, path, covered)))
-    return Known::unknown;
+// The stat of a prefix itself, of which no record can be found by the name in the directory above it.
+Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& stat) {
+  const std::string_view prefix = path_filter::prefix_named(path);
+  if (prefix.empty() || !process::owns_table() || !attachment::may_have_cache_to_look_at()) return Known::unknown;
   auto* const cache = attachment::cache_to_look_at();
   if (cache == nullptr) return Known::unknown;
-  const cache::Pin pin = cache->find({covered.key(), covered.c_str(), O_RDONLY});
-  if (!pin || (wish.no_follow && !pin->is_physical()) || (wish.with_mount && !pin->has_one_view())) {
-    const Known known = cache->names().stat(covered.key(), wish.no_follow, wish.with_mount, stat);
-    if (known == Known::present && cache->names().is_first_in_directory(covered.key())) background::follow_names(covered.key());
-    return known == Known::unknown ? note_miss(*cache, covered.key()) : known;
-  }
+  const Known known = cache->names().stat(prefix, wish.no_follow, wish.with_mount, stat);
+  if (known != Known::unknown) return known;
+  // All that it holds.
+  base::Aside room;
+  if (!room || prefix.size() + 1 > PATH_MAX) return Known::unknown;
+  std::memcpy(room.data(), prefix.data(), prefix.size());
+  room.data()[prefix.size()] = '/';
+  return note_miss(*cache, {room.data(), prefix.size() + 1});
+}
+
+// A path that is covered, and the cache that may know it; null: it is the kernel's. A relative path may cost a getcwd: it is
+// compared only where there is a cache to ask.
+cache::FileCache* cache_of(int dir, const char* path, CoveredPath& covered) {
+  const bool is_absolute = path_filter::is_absolute(path);
+  if (is_absolute && !path_filter::covers_served(dir, path, covered)) return nullptr;
+  if (!attachment::may_have_cache_to_look_at() || (!is_absolute && !path_filter::covers_served(dir, path, covered)))
+    return nullptr;
+  return attachment::cache_to_look_at();
+}
+
+Known stat_of_key(cache::FileCache& cache, const CoveredPath& covered, const StatWish& wish, cache::FileStat& stat,
+                  bool& may_be_read) {
+  const cache::Pin pin = cache.find({covered.key(), covered.c_str(), O_RDONLY});
+  if (!pin || (wish.no_follow && !pin->is_physical()) || (wish.with_mount && !pin->has_one_view()))
+    return cache.names().stat(covered.key(), wish.no_follow, wish.with_mount, stat);
   stat = pin->stat;
   may_be_read = true;
-  cache->stats().count(base::Counter::stat_hits);
+  cache.stats().count(base::Counter::stat_hits);
   return Known::present;
+}
+
+// The program has come to a name that memory knows.
+void note_answer(cache::FileCache& cache, std::string_view key) {
+  if (cache.names().is_first_in_directory(key)) background::follow_names(key);
+}
+
+// The path becomes that which links at its end lead to, as far as memory knows; nothing, where that is under no prefix. Unknown:
+// no link is at its end, or it leads on to where memory knows no more.
+Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
+  base::Aside room;
+  if (!room) return Known::unknown;
+  cache::MountNames::FoundPath real{.text = room.data()};
+  const Known known = cache.names().real_path(covered.key(), cache::MountNames::Leads::by_link, real);
+  if (real.length == 0 || real.view() == covered.key()) return known;
+  note_answer(cache, covered.key());
+  PathBuilder builder(covered);
+  const bool is_ours = path_filter::covers_found(real.view()) && builder.copy(real.view());
+  return is_ours || known == Known::absent ? known : Known::unknown;
+}
+
+Known stat_of_cached(int dir, const char* path, const StatWish& wish, cache::FileStat& stat, bool& may_be_read) {
+  CoveredPath covered;
+  auto* const cache = cache_of(dir, path, covered);
+  if (cache == nullptr) return stat_of_prefix(path, wish, stat);
+  Known known = stat_of_key(*cache, covered, wish, stat, may_be_read);
+  if (known == Known::unknown && !wish.no_follow) {
+    known = go_by_links(*cache, covered);
+    if (known == Known::present) known = stat_of_key(*cache, covered, {true, wish.with_mount}, stat, may_be_read);
+  }
+  if (known == Known::unknown) return covered.key().empty() ? known : note_miss(*cache, covered.key());
+  if (known == Known::present && !may_be_read) note_answer(*cache, covered.key());
+  return known;
 }
 
 Known stat_of_name(int dir, const char* path, bool no_follow, cache::FileStat& stat, bool& may_be_read) {
@@ -44,7 +98,49 @@ Known stat_of_name(int dir, const char* path, bool no_follow, cache::FileStat& s
   return may_be_read ? Known::present : Known::unknown;
 }
 
+// The cache that knows links, and the path; null: the kernel is asked.
+cache::FileCache* cache_of_links(int dir, const char* path, CoveredPath& covered) {
+  if (!process::is_active() || process::names() != nullptr || path_filter::passes_by(path) || real::stat_is_anothers())
+    return nullptr;
+  auto* const cache = cache_of(dir, path, covered);
+  return cache != nullptr && cache->names().is_on() ? cache : nullptr;
+}
+
 }  // namespace
+
+std::optional<long> readlink_from_record(int dir, const char* path, char* to, std::size_t n) {
+  if (n == 0 || n > INT_MAX || is_bad_pointer(to, n)) return std::nullopt;
+  CoveredPath covered;
+  auto* const cache = cache_of_links(dir, path, covered);
+  if (cache == nullptr) return std::nullopt;
+  base::Aside room;
+  cache::MountNames::FoundPath target{.text = room.data()};
+  const Known known = room ? cache->names().read_link(covered.key(), target) : Known::unknown;
+  if (known == Known::unknown) {
+    note_miss(*cache, covered.key());
+    return std::nullopt;
+  }
+  if (known == Known::absent) return -ENOENT;
+  if (target.length == 0) return -EINVAL;
+  const std::size_t length = std::min(n, target.length);
+  std::memcpy(to, target.text, length);
+  return static_cast<long>(length);
+}
+
+bool realpath_from_record(const char* path, char (&to)[PATH_MAX]) {
+  return base::use_aside<CoveredPath>([&](CoveredPath& covered) {
+    auto* const cache = cache_of_links(AT_FDCWD, path, covered);
+    if (cache == nullptr) return false;
+    cache::MountNames::FoundPath real{.text = to};
+    const Known known = cache->names().real_path(covered.key(), cache::MountNames::Leads::anywhere, real);
+    if (known == Known::present) {
+      to[real.length] = '\0';
+      return true;
+    }
+    if (known == Known::unknown && path_filter::covers_found(real.view())) note_miss(*cache, real.view());
+    return false;
+  });
+}
 
 Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::FileStat& stat, bool* may_be_read) {
   bool ignored = false;

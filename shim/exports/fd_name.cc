@@ -12,6 +12,7 @@
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name_change.h"
 #include "shim/calls/names.h"
+#include "shim/calls/path_calls.h"
 #include "shim/calls/user_pointer.h"
 #include "shim/exports/answers.h"
 #include "shim/fd_path.h"
@@ -31,35 +32,41 @@ void follow(const char* path, int dir = AT_FDCWD) {
   shim::materialize_named(path, dir);
 }
 
+// Bytes, or -errno. Nothing: libc is to ask the kernel.
+std::optional<long> known_link(int dir, const char* path, char* to, size_t n) {
+  if (const auto answer = shim::readlink_from_record(dir, path, to, n)) return answer;
+  return shim::names::readlink(dir, path, to, n);
+}
+
 }  // namespace
 
 ssize_t export_readlink(const char* path, char* to, size_t n) {
   follow(path);
-  if (const auto answer = shim::names::readlink(AT_FDCWD, path, to, n); answer) return shim::to_c(*answer);
+  if (const auto answer = known_link(AT_FDCWD, path, to, n); answer) return shim::to_c(*answer);
   return shim::names::with_error(real::readlink(path, to, n), AT_FDCWD, path, true);
 }
 ssize_t export___readlink_chk(const char* path, char* to, size_t n, size_t room) {
   follow(path);
-  if (const auto answer = n <= room ? shim::names::readlink(AT_FDCWD, path, to, n) : std::nullopt; answer)
-    return shim::to_c(*answer);
+  if (const auto answer = n <= room ? known_link(AT_FDCWD, path, to, n) : std::nullopt; answer) return shim::to_c(*answer);
   return shim::names::with_error(real::__readlink_chk(path, to, n, room), AT_FDCWD, path, true);
 }
 ssize_t export_readlinkat(int dir, const char* path, char* to, size_t n) {
   follow(path, dir);
-  if (const auto answer = shim::names::readlink(dir, path, to, n); answer) return shim::to_c(*answer);
+  if (const auto answer = known_link(dir, path, to, n); answer) return shim::to_c(*answer);
   if (shim::names::is_below_served(dir, path)) return refuse(shim::names::error_of(dir, path, true));
   return shim::names::with_error(real::readlinkat(dir, path, to, n), dir, path, true);
 }
 ssize_t export___readlinkat_chk(int dir, const char* path, char* to, size_t n, size_t room) {
   follow(path, dir);
-  if (const auto answer = n <= room ? shim::names::readlink(dir, path, to, n) : std::nullopt; answer) return shim::to_c(*answer);
+  if (const auto answer = n <= room ? known_link(dir, path, to, n) : std::nullopt; answer) return shim::to_c(*answer);
   if (n <= room && shim::names::is_below_served(dir, path)) return refuse(shim::names::error_of(dir, path, true));
   return shim::names::with_error(real::__readlinkat_chk(dir, path, to, n, room), dir, path, true);
 }
 char* export_realpath(const char* path, char* to) {
   follow(path);
   char ours[PATH_MAX];
-  if (shim::names::realpath(path, ours)) return to != nullptr ? std::strcpy(to, ours) : ::strdup(ours);
+  if (shim::realpath_from_record(path, ours) || shim::names::realpath(path, ours))
+    return to != nullptr ? std::strcpy(to, ours) : ::strdup(ours);
   char* const found = real::realpath(path, to);
   if (found == nullptr) shim::names::with_error(-1, AT_FDCWD, path, /*no_follow=*/false);
   return found;

@@ -119,14 +119,39 @@ TEST(StatTable, KnowsThePlacesOfItsListingAlone) {
   std::vector<StatTable::Entry> entries(3);
   entries[1].stat.size = 77;
   entries[1].looked_ns = 5;
-  std::vector<std::byte> data(StatTable::bytes_for(3));
-  StatTable::write(data.data(), 42, entries);
+  std::vector<std::byte> data(StatTable::bytes_for(3, 0));
+  StatTable::write(data.data(), 42, entries, {});
   DirectoryRecord record(RecordKind::stat, data);
   ASSERT_NE(StatTable::find(*record, 42, 1), nullptr);
   EXPECT_EQ(StatTable::find(*record, 42, 1)->stat.size, 77U);
   EXPECT_EQ(StatTable::find(*record, 42, 0), nullptr) << "nothing is known of it";
   EXPECT_EQ(StatTable::find(*record, 43, 1), nullptr) << "another listing";
   EXPECT_EQ(StatTable::find(*record, 42, 3), nullptr) << "no such place";
+}
+
+TEST(StatTable, KnowsTheTargetsOfLinks) {
+  std::vector<StatTable::Entry> entries(3);
+  const std::string targets("../blobs/a\0b\0", 13);
+  for (auto& entry : entries) entry.looked_ns = 5;
+  entries[0].target = 1;
+  entries[2].target = 12;
+  std::vector<std::byte> sound(StatTable::bytes_for(3, targets.size()));
+  StatTable::write(sound.data(), 42, entries, targets);
+  const auto target = [](DirectoryRecord& record, std::uint32_t place) {
+    const auto* const entry = StatTable::find(*record, 42, place);
+    return entry != nullptr ? StatTable::target_of(*record, *entry) : std::string_view("no table");
+  };
+  DirectoryRecord record(RecordKind::stat, sound);
+  EXPECT_EQ(target(record, 0), "../blobs/a");
+  EXPECT_EQ(target(record, 1), "");
+  EXPECT_EQ(target(record, 2), "b");
+  for (std::size_t at = 0; at < sound.size(); ++at) {
+    for (const int value : {0, 1, 0x7f, 0xff}) {
+      DirectoryRecord damaged(RecordKind::stat, sound);
+      damaged.data()[at] = static_cast<std::byte>(value);
+      for (std::uint32_t place = 0; place < 4; ++place) static_cast<void>(target(damaged, place));
+    }
+  }
 }
 
 }  // namespace

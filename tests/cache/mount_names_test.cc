@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <string>
 #include <vector>
 
@@ -106,6 +107,66 @@ TEST_F(MountNamesTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
   EXPECT_EQ(StatGather::begin(names(), place, "none"), nullptr) << "a program that asks for absent names";
   cache->changes().writing_begins(place + "/Two", *stat_path(AT_FDCWD, (place + "/Two").c_str(), 0));
   EXPECT_EQ(stat("Two", found), Says::unknown) << "somebody writes it";
+}
+
+TEST_F(MountNamesTest, LinksAreThoseOfTheOriginUntilOneIsReplaced) {
+  ASSERT_EQ(mkdir((place + "/d").c_str(), 0700), 0);
+  for (const auto& [name, target] :
+       {std::pair{"near", "one"}, {"nowhere", "none"}, {"turn", "d/../one"}, {"out", "/etc/passwd"}, {"loop", "loop"}})
+    ASSERT_EQ(symlink(target, (place + "/" + name).c_str()), 0);
+  age();
+  EXPECT_EQ(list(), 11);
+  char room[PATH_MAX];
+  MountNames::FoundPath found{.text = room};
+  const auto read = [&](const char* name) { return names().read_link(place + "/" + name, found); };
+  const auto real = [&](const char* name) { return names().real_path(place + "/" + name, MountNames::Leads::anywhere, found); };
+  EXPECT_EQ(read("near"), Says::unknown);
+  gather();
+  ASSERT_EQ(read("near"), Says::present);
+  EXPECT_EQ(found.view(), "one");
+  ASSERT_EQ(read("one"), Says::present);
+  EXPECT_EQ(found.view(), "") << "no link";
+  EXPECT_EQ(read("none"), Says::absent);
+  ASSERT_EQ(real("near"), Says::present);
+  EXPECT_EQ(found.view(), place + "/one");
+  EXPECT_EQ(real("one"), Says::present);
+  EXPECT_EQ(real("nowhere"), Says::absent);
+  for (const char* const name : {"turn", "out", "loop"}) EXPECT_EQ(real(name), Says::unknown) << name;
+  EXPECT_EQ(names().real_path(place + "/one", MountNames::Leads::by_link, found), Says::unknown) << "no link is at its end";
+  EXPECT_EQ(names().real_path(place + "/near", MountNames::Leads::by_link, found), Says::present);
+  FileStat stat;
+  EXPECT_EQ(names().stat(place + "/near", false, false, stat), Says::unknown) << "a link is not followed here";
+  const auto link = stat_path(AT_FDCWD, (place + "/near").c_str(), AT_SYMLINK_NOFOLLOW);
+  cache->changes().content_changed({}, &*link);
+  EXPECT_EQ(read("near"), Says::unknown);
+  EXPECT_EQ(real("near"), Says::unknown);
+}
+
+// Moved away with all that it holds, and a link is left in its place: nothing in it changes, nor its times.
+TEST_F(MountNamesTest, DirectoryThatALinkLeadsToSinceIsNoRealPath) {
+  const std::string top = place + "/top", inner = top + "/inner";
+  ASSERT_EQ(mkdir(top.c_str(), 0700), 0);
+  ASSERT_EQ(mkdir(inner.c_str(), 0700), 0);
+  ASSERT_EQ(close(creat((inner + "/file").c_str(), 0600)), 0);
+  place = inner;
+  age();
+  const Pin kept = names().listing_of(inner, inner.c_str());
+  ASSERT_TRUE(kept && kept->is_physical());
+  char room[PATH_MAX];
+  MountNames::FoundPath found{.text = room};
+  const auto real = [&] { return names().real_path(inner + "/file", MountNames::Leads::anywhere, found); };
+  EXPECT_EQ(real(), Says::present);
+  ASSERT_EQ(rename(top.c_str(), (top + "2").c_str()), 0);
+  ASSERT_EQ(symlink("top2", top.c_str()), 0);
+  const RegionLayout& layout = cache->region().layout();
+  auto window = cache->region().window(0, std::size_t{layout.segment_bytes} * layout.segment_count);
+  ASSERT_TRUE(window);
+  reinterpret_cast<Record*>(window->data() + cache->region().offset_in_data(&*kept))
+      ->verified_ns.store(base::boot_ns() - 5'000'000'000);
+  EXPECT_EQ(real(), Says::unknown);
+  const Pin again = names().listing_of(inner, inner.c_str());
+  ASSERT_TRUE(again);
+  EXPECT_FALSE(again->is_physical());
 }
 
 // An origin may give a new file the inode number of the one that was removed, and the listing reads as before.

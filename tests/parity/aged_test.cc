@@ -268,3 +268,99 @@ PARITY(Aged, Globs) {
     free(entries);
   }
 }
+
+namespace {
+
+// Often enough for the stats and targets to be gathered, if the threads come to it.
+constexpr int k_many_looks = 30;
+
+void show_link(cube::parity::Case& t, const char* name) {
+  char target[PATH_MAX];
+  for (const std::size_t room : {std::size_t{1}, std::size_t{4}, sizeof target}) {
+    const ssize_t n = CALL(readlink(t / name, target, room));
+    if (n >= 0) t.path(name, std::string(target, static_cast<std::size_t>(n)).c_str());
+  }
+  errno = 0;
+  char* const real = realpath(t / name, target);
+  t.path(name, real != nullptr ? real : strerror(errno));
+  char* const made = canonicalize_file_name(t / name);
+  t.path(name, made != nullptr ? made : "none");
+  free(made);
+}
+
+}  // namespace
+
+PARITY(Aged, LinksLeadToWhereTheyDid) {
+  make_old_tree(t);
+  const std::pair<const char*, const char*> links[] = {
+      {"d/up", "../a.jpg"}, {"d/e/far", "../../d/c.png"}, {"d/dots", ".././d//b.jpg"},   {"d/e/dir", ".."},
+      {"d/chain", "up"},    {"d/loop", "loop"},           {"d/turn", "e/../x.jpg"},      {"d/through", "e/dir/x.jpg"},
+      {"d/slash", "e/"},    {"d/file_slash", "b.jpg/"},   {"d/above", "../../../../.."}, {"d/e/dir2", "../e"}};
+  for (const auto& [name, target] : links) t.link(name, target);
+  t.link("d/whole", t / "d/e/y.jpg");
+  t.link("d/outside", "/etc/hostname");
+  age(t, {"", "d", "d/e"});
+  char target[PATH_MAX];
+  struct stat st {};
+  for (int pass = 0; pass < k_many_looks; ++pass) {
+    for (const char* const name : {"d/up",      "d/e/far",   "d/dots",        "d/e/dir", "d/chain",      "d/loop",    "d/turn",
+                                   "d/through", "d/slash",   "d/file_slash",  "d/above", "d/e/dir2/far", "d/whole",   "d/outside",
+                                   "d/l",       "d/nowhere", "d/b.jpg",       "d/none",  "d/none/x",     "d/b.jpg/x", "d",
+                                   "d/e/",      "d/up/",     "d/e/dir/e/far", "."}) {
+      show_link(t, name);
+      if (CALL(stat(t / name, &st)) == 0) t.stat(name, st, t / name);
+      CALL(lstat(t / name, &st));
+    }
+    const int directory = CALL(open(t / "d", O_RDONLY | O_DIRECTORY));
+    CALL(readlinkat(directory, "up", target, sizeof target));
+    CALL(readlinkat(directory, "e/far", target, 3));
+    CALL(readlinkat(directory, "b.jpg", target, sizeof target));
+    CALL(readlinkat(directory, "", target, sizeof target));
+    CALL(close(directory));
+    CALL(readlink(t / "d/up", target, 0));
+    CALL(readlink(t / "d/up", nullptr, 5));
+    CALL(readlink(t / "d/up", target, std::size_t{1} << 31));
+    CALL(lstat(t.root().c_str(), &st));
+  }
+}
+
+PARITY(Aged, LinksThatChangeAreSeenAtOnce) {
+  make_old_tree(t);
+  struct stat st {};
+  const auto look = [&] {
+    age(t, {"", "d", "d/e"});
+    list(t, "d");
+    for (int pass = 0; pass < k_many_looks; ++pass) {
+      for (const char* const name : {"d/l", "d/nowhere", "d/b.jpg", "d/c.png", "d/e"}) {
+        show_link(t, name);
+        CALL(stat(t / name, &st));
+      }
+    }
+  };
+  look();
+  CALL(unlink(t / "d/l"));
+  CALL(symlink("c.png", t / "d/l"));
+  show_link(t, "d/l");
+  look();
+  CALL(symlink("x.jpg", t / "d/other"));
+  CALL(rename(t / "d/other", t / "d/l"));
+  show_link(t, "d/l");
+  look();
+  CALL(rename(t / "d/x.jpg", t / "d/none"));
+  show_link(t, "d/l");
+  show_link(t, "d/nowhere");
+  look();
+  CALL(renameat2(AT_FDCWD, t / "d/l", AT_FDCWD, t / "d/b.jpg", RENAME_EXCHANGE));
+  show_link(t, "d/b.jpg");
+  look();
+  CALL(rename(t / "d/e", t / "d/f"));
+  CALL(symlink("f", t / "d/e"));
+  show_link(t, "d/e/y.jpg");
+  show_link(t, "d/f/y.jpg");
+  look();
+  CALL(rename(t / "d", t / "moved"));
+  CALL(symlink("moved", t / "d"));
+  show_link(t, "d/l");
+  show_link(t, "moved/l");
+  look();
+}
