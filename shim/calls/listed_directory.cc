@@ -39,8 +39,8 @@ int serve(cache::Listing* listing) {
   return number;
 }
 
-int open_covered(const char* path, CoveredPath& covered, bool& is_kernels) {
-  if (!path_filter::covers_directory(AT_FDCWD, path, covered)) return k_kernels;
+int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kernels) {
+  if (!path_filter::covers_directory(dir, path, covered)) return k_kernels;
   auto* const cache = process::is_forking() ? nullptr : attachment::cache();
   if (cache == nullptr || !cache->names().is_on()) return k_kernels;
   // Programs that search a tree ask of each name whether it is a directory.
@@ -65,12 +65,14 @@ int open_covered(const char* path, CoveredPath& covered, bool& is_kernels) {
 
 }  // namespace
 
-int open(const char* path, bool& is_kernels) {
-  if (!process::is_active() || !process::owns_table() || !process::config().names || process::names() != nullptr)
-    return k_kernels;
-  if (!path_filter::is_readable_pointer(path) || !path_filter::may_lead_under_prefix(AT_FDCWD, path)) return k_kernels;
+bool may_have_any() {
+  return process::is_active() && process::owns_table() && process::config().names && process::names() == nullptr;
+}
+
+int open(int dir, const char* path, bool& is_kernels) {
+  if (!may_have_any() || !path_filter::may_lead_under_prefix(dir, path)) return k_kernels;
   const KeepErrno keep;
-  return base::use_aside<CoveredPath>([&](CoveredPath& covered) { return open_covered(path, covered, is_kernels); });
+  return base::use_aside<CoveredPath>([&](CoveredPath& covered) { return open_covered(dir, path, covered, is_kernels); });
 }
 
 struct ::dirent* next_entry(OpenFile& file) {

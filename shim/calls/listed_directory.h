@@ -12,9 +12,11 @@
 
 namespace cube::shim::listed_directory {
 
-// A number for the stream, or -errno. `is_kernels`: the number is the origin's own directory.
+// May memory have listings of a mount at all? Looks at the process alone.
+bool may_have_any();
+// A number for the stream, or -errno. `path` is relative to `dir`. `is_kernels`: the number is the origin's own directory.
 inline constexpr int k_kernels = INT_MIN;  // the kernel is to open it
-int open(const char* path, bool& is_kernels);
+int open(int dir, const char* path, bool& is_kernels);
 
 // Empty for everything else.
 inline OpenFileRef acquire(int fd) {

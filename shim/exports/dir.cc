@@ -1,7 +1,6 @@
-// Reading directories: the streams and lists of libc, where the names of a directory are ours (served_directory.h). A stream is
-// libc's own over the number; what it gives out is ours. Libc's scandir and glob open directories by calls that pass us by.
+// Reading directories: the streams of libc, where the names of a directory are ours (served_directory.h, listed_directory.h). A
+// stream is libc's own over the number; what it gives out is ours.
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "shim/calls/c_result.h"
@@ -12,6 +11,7 @@
 #include "shim/calls/served_directory.h"
 #include "shim/cancellation.h"
 #include "shim/exports/exports.h"
+#include "shim/exports/listed_stream.h"
 #include "shim/exports/open_by.h"
 #include "shim/materialize.h"
 #include "shim/real_libc.h"
@@ -22,9 +22,6 @@ namespace served = cube::shim::served_directory;
 namespace listed = cube::shim::listed_directory;
 
 namespace {
-
-using Filter = int (*)(const struct ::dirent*);
-using Compare = int (*)(const struct ::dirent**, const struct ::dirent**);
 
 // The directory of a stream, if it is a served one.
 shim::OpenFileRef served_stream(DIR* directory) {
@@ -104,116 +101,6 @@ ssize_t export_getdents64(int fd, void* to, size_t n) {
   return real::getdents64(fd, to, n);
 }
 
-// ---- lists ------------------------------------------------------------------------------------------------------------
-
-namespace {
-
-bool is_served_directory(int dir, const char* path) {
-  cube::cache::FileStat stat;
-  return shim::names::stat(dir, path, /*no_follow=*/false, stat) && (stat.mode & S_IFMT) == S_IFDIR;
-}
-
-// Entries that the caller frees one by one, and the list of them.
-class EntryList {
- public:
-  EntryList() = default;
-  EntryList(const EntryList&) = delete;
-  EntryList& operator=(const EntryList&) = delete;
-  ~EntryList() {
-    for (std::size_t i = 0; i < size_; ++i) std::free(entries_[i]);
-    std::free(static_cast<void*>(entries_));
-  }
-  bool add(const struct ::dirent& entry) {
-    if (size_ == room_) {
-      const std::size_t room = room_ == 0 ? 64 : 2 * room_;
-      void* const grown = std::realloc(static_cast<void*>(entries_), room * sizeof(void*));
-      if (grown == nullptr) return false;
-      entries_ = static_cast<struct ::dirent**>(grown);
-      room_ = room;
-    }
-    void* const copy = std::malloc(entry.d_reclen);
-    if (copy == nullptr) return false;
-    std::memcpy(copy, &entry, entry.d_reclen);
-    entries_[size_++] = static_cast<struct ::dirent*>(copy);
-    return true;
-  }
-  std::size_t hand_over(struct ::dirent*** list, Compare compare) {
-    using Order = int (*)(const void*, const void*);
-    if (compare != nullptr && size_ != 0)
-      std::qsort(static_cast<void*>(entries_), size_, sizeof(void*), reinterpret_cast<Order>(compare));
-    *list = std::exchange(entries_, nullptr);
-    return std::exchange(size_, 0);
-  }
-
- private:
-  struct ::dirent** entries_ = nullptr;
-  std::size_t size_ = 0, room_ = 0;
-};
-
-int list_served(int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare) {
-  // Closed also where `wanted` or `compare` throws, or ends the thread.
-  struct Directory {
-    int fd;
-    ~Directory() {
-      const shim::KeepErrno keep;
-      const shim::NoCancel no_cancel;
-      if (fd >= 0) export_close(fd);
-    }
-  };
-  const Directory directory{export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (directory.fd < 0) return -1;
-  EntryList entries;
-  bool fits = true;
-  const shim::OpenFileRef file = served::acquire(directory.fd);
-  while (const struct ::dirent* const entry = file && fits ? served::next_entry(*file) : nullptr) {
-    if (wanted == nullptr || wanted(entry) != 0) fits = entries.add(*entry);
-  }
-  return fits ? static_cast<int>(entries.hand_over(list, compare)) : -1;
-}
-
-}  // namespace
-
-#define CUBE_SCANDIR(name, dir, declaration, ...)                                             \
-  int export_##name declaration {                                                             \
-    shim::expect_new_fd();                                                                    \
-    if (is_served_directory(dir, path)) return list_served(dir, path, list, wanted, compare); \
-    return real::name(__VA_ARGS__);                                                           \
-  }
-CUBE_SCANDIR(scandir, AT_FDCWD, (const char* path, struct ::dirent*** list, Filter wanted, Compare compare), path, list, wanted,
-             compare)
-CUBE_SCANDIR(scandir64, AT_FDCWD, (const char* path, struct ::dirent*** list, Filter wanted, Compare compare), path, list, wanted,
-             compare)
-CUBE_SCANDIR(scandirat, dir, (int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare), dir, path,
-             list, wanted, compare)
-CUBE_SCANDIR(scandirat64, dir, (int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare), dir, path,
-             list, wanted, compare)
-
-namespace {
-
-// Libc's glob through our calls, which are the kernel's outside our names.
-template <typename Call>
-int glob_through_us(int flags, ::glob_t* found, Call&& call) {
-  shim::expect_new_fd();
-  if (shim::process::names() == nullptr || !shim::process::is_active() || (flags & GLOB_ALTDIRFUNC) != 0) return call(flags);
-  found->gl_opendir = [](const char* path) { return static_cast<void*>(export_opendir(path)); };
-  found->gl_readdir = [](void* directory) { return export_readdir(static_cast<DIR*>(directory)); };
-  found->gl_closedir = [](void* directory) { static_cast<void>(export_closedir(static_cast<DIR*>(directory))); };
-  found->gl_stat = [](const char* path, struct ::stat* st) { return export_stat(path, st); };
-  found->gl_lstat = [](const char* path, struct ::stat* st) { return export_lstat(path, st); };
-  const int result = call(flags | GLOB_ALTDIRFUNC);
-  found->gl_flags &= ~GLOB_ALTDIRFUNC;
-  return result;
-}
-
-}  // namespace
-
-int export_glob(const char* pattern, int flags, int (*on_error)(const char*, int), ::glob_t* found) {
-  return glob_through_us(flags, found, [&](int all) { return real::glob(pattern, all, on_error, found); });
-}
-int export_glob64(const char* pattern, int flags, int (*on_error)(const char*, int), ::glob_t* found) {
-  return glob_through_us(flags, found, [&](int all) { return real::glob64(pattern, all, on_error, found); });
-}
-
 int export_dirfd(DIR* directory) {
   if (const shim::OpenFileRef file = listed_stream(directory)) {
     // At the limit of fds, and without the right to open it any more: an empty directory would tell of no name that is there.
@@ -223,22 +110,28 @@ int export_dirfd(DIR* directory) {
   return real::dirfd(directory);
 }
 
-static DIR* stream_over(int fd) {
+namespace {
+
+DIR* stream_over(int fd) {
   const shim::KeepErrno keep;
   DIR* const directory = real::fdopendir(fd);
   if (directory == nullptr) export_close(fd);
   return directory;
 }
 
-DIR* export_opendir(const char* path) {
+}  // namespace
+
+std::optional<DIR*> cube::shim::open_listed_stream(int dir, const char* path) {
   bool is_kernels = false;
-  const int listed_fd = listed::open(path, is_kernels);
-  DIR* directory = listed_fd >= 0 ? stream_over(listed_fd) : nullptr;
-  if (directory != nullptr) return directory;
-  if (listed_fd < 0 && listed_fd != listed::k_kernels) {
-    errno = -listed_fd;
-    return nullptr;
-  }
+  const int fd = listed::open(dir, path, is_kernels);
+  DIR* const directory = fd >= 0 ? stream_over(fd) : nullptr;
+  if (fd < 0 && fd != listed::k_kernels) errno = -fd;
+  return directory != nullptr || (fd < 0 && fd != listed::k_kernels) ? std::optional(directory) : std::nullopt;
+}
+
+DIR* export_opendir(const char* path) {
+  if (const auto answer = shim::open_listed_stream(AT_FDCWD, path); answer) return *answer;
+  DIR* directory = nullptr;
   const int fd = shim::open_by(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, [&] {
     directory = real::opendir(path);
     return directory != nullptr ? real::dirfd(directory) : -1;

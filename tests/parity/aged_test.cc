@@ -292,10 +292,18 @@ void show_link(cube::parity::Case& t, const char* name) {
 
 PARITY(Aged, LinksLeadToWhereTheyDid) {
   make_old_tree(t);
-  const std::pair<const char*, const char*> links[] = {
-      {"d/up", "../a.jpg"}, {"d/e/far", "../../d/c.png"}, {"d/dots", ".././d//b.jpg"},   {"d/e/dir", ".."},
-      {"d/chain", "up"},    {"d/loop", "loop"},           {"d/turn", "e/../x.jpg"},      {"d/through", "e/dir/x.jpg"},
-      {"d/slash", "e/"},    {"d/file_slash", "b.jpg/"},   {"d/above", "../../../../.."}, {"d/e/dir2", "../e"}};
+  const std::pair<const char*, const char*> links[] = {{"d/up", "../a.jpg"},
+                                                       {"d/e/far", "../../d/c.png"},
+                                                       {"d/dots", ".././d//b.jpg"},
+                                                       {"d/e/dir", ".."},
+                                                       {"d/chain", "up"},
+                                                       {"d/loop", "loop"},
+                                                       {"d/turn", "e/../x.jpg"},
+                                                       {"d/through", "e/dir/x.jpg"},
+                                                       {"d/slash", "e/"},
+                                                       {"d/file_slash", "b.jpg/"},
+                                                       {"d/above", "../../../../../../../../../../../etc"},
+                                                       {"d/e/dir2", "../e"}};
   for (const auto& [name, target] : links) t.link(name, target);
   t.link("d/whole", t / "d/e/y.jpg");
   t.link("d/outside", "/etc/hostname");
@@ -363,4 +371,93 @@ PARITY(Aged, LinksThatChangeAreSeenAtOnce) {
   show_link(t, "d/l");
   show_link(t, "moved/l");
   look();
+}
+
+namespace {
+
+int wants_none(const dirent*) {
+  errno = EDOM;
+  return 0;
+}
+int is_picture(const dirent* entry) {
+  errno = EDOM;
+  return strstr(entry->d_name, ".jpg") != nullptr ? 1 : 0;
+}
+void show_list(cube::parity::Case& t, int n, dirent**& entries) {
+  for (int i = 0; i < n; ++i) {
+    t.line(std::string(entries[i]->d_name) + " " + std::to_string(entries[i]->d_type));
+    free(entries[i]);
+  }
+  if (n >= 0) free(entries);
+}
+
+}  // namespace
+
+PARITY(Aged, ListsOfNames) {
+  make_old_tree(t);
+  for (int pass = 0; pass < 3; ++pass) {
+    for (const char* const name : {"d", "d/", "d/e", "d/empty", "d/e/..", "a.jpg", "d/l", "none", "d/none/x", ""}) {
+      for (const auto wanted : {static_cast<int (*)(const dirent*)>(nullptr), &wants_none, &is_picture}) {
+        dirent** entries = nullptr;
+        errno = ERANGE;
+        int n = scandir(t / name, &entries, wanted, alphasort);
+        t.line(std::string(name) + " " + std::to_string(n) + " " + strerror(errno));
+        show_list(t, n, entries);
+        n = CALL(scandir64(t / name, reinterpret_cast<dirent64***>(&entries), reinterpret_cast<int (*)(const dirent64*)>(wanted),
+                           versionsort64));
+        show_list(t, n, entries);
+      }
+    }
+    // The order of the directory itself, in which libc gives them where nothing is to be sorted.
+    dirent** entries = nullptr;
+    std::vector<std::string> names;
+    DIR* const stream = STDIO(nullptr, opendir(t / "d"));
+    while (const dirent* const entry = readdir(stream)) names.emplace_back(entry->d_name);
+    CALL(closedir(stream));
+    const int n = CALL(scandir(t / "d", &entries, nullptr, nullptr));
+    for (int i = 0; i < n; ++i) {
+      if (names[static_cast<std::size_t>(i)] != entries[i]->d_name) t.line("another order");
+      free(entries[i]);
+    }
+    free(entries);
+    const int directory = CALL(open(t / "d", O_RDONLY | O_DIRECTORY));
+    for (const char* const name : {".", "e", "e/", "../d", "b.jpg", "none", "", "/proc/self/task/none"}) {
+      const int count = CALL(scandirat(directory, name, &entries, nullptr, alphasort));
+      show_list(t, count, entries);
+    }
+    CALL(close(directory));
+    CALL(scandirat(directory, "e", &entries, nullptr, alphasort));
+    CALL(chdir(t / "d"));
+    {
+      const int count = CALL(scandir("e", &entries, nullptr, alphasort));
+      show_list(t, count, entries);
+    }
+    {
+      const int count = CALL(scandir(".", &entries, nullptr, alphasort));
+      show_list(t, count, entries);
+    }
+    for (const char* const pattern : {"*", "e/*", "*/y*", "[", "l", "nowhere", "\\l", "n*", "e/../*.png", "{b,c}.*"}) {
+      for (const int flags : {0, GLOB_MARK | GLOB_BRACE, GLOB_ONLYDIR | GLOB_NOSORT, GLOB_NOCHECK, GLOB_ERR | GLOB_PERIOD}) {
+        glob_t found{};
+        CALL(glob(pattern, flags, nullptr, &found));
+        std::vector<std::string> all(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+        std::sort(all.begin(), all.end());
+        show(t, all);
+        t.line("flags " + std::to_string(found.gl_flags));
+        globfree(&found);
+      }
+    }
+    CALL(chdir("/"));
+  }
+  list(t, "d");
+  CALL(close(CALL(open(t / "d/new.jpg", O_CREAT | O_WRONLY, 0600))));
+  dirent** entries = nullptr;
+  {
+    const int count = CALL(scandir(t / "d", &entries, is_picture, alphasort));
+    show_list(t, count, entries);
+  }
+  glob_t found{};
+  CALL(glob(t / "d/*.jpg", 0, nullptr, &found));
+  for (std::size_t i = 0; i < found.gl_pathc; ++i) t.path("glob", found.gl_pathv[i]);
+  globfree(&found);
 }

@@ -86,7 +86,8 @@ class Sequences(Names):
 
 class Operations(Names):
     JOB = """
-import os, sys
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
 root, what = sys.argv[1:]
 def walk():
     return sum(len(files) for _, _, files in os.walk(root))
@@ -116,13 +117,18 @@ def by_libc():
     return len({libc_realpath(link) for link in links()})
 def scanned():
     return sum(entry.stat().st_size + entry.is_file() for c in range(3) for entry in os.scandir(f"{root}/models/snapshots/{c}"))
+def listed_by_libc():
+    entries = ctypes.c_void_p()
+    return sum(libc.scandir(f"{root}/d{d}".encode(), ctypes.byref(entries), None, libc.alphasort) for d in range(20))
+def globbed_by_libc():
+    found = (ctypes.c_size_t * 16)()
+    return libc.glob(f"{root}/d*/f[1-3]*".encode(), 0, None, found) or found[0]
 def libc_realpath(path):
-    import ctypes
-    libc = ctypes.CDLL(None)
     room = ctypes.create_string_buffer(4096)
     libc.realpath.restype = ctypes.c_char_p
     return libc.realpath(path.encode(), room)
-calls = {call.__name__: call for call in (walk, sizes, absent, refused, followed, read, real, by_libc, scanned)}
+calls = {call.__name__: call for call in (walk, sizes, absent, refused, followed, read, real, by_libc, scanned, listed_by_libc,
+                                            globbed_by_libc)}
 for line in sys.stdin:
     print(calls[what](), flush=True)
 """
@@ -163,7 +169,8 @@ for line in sys.stdin:
         self.make_tree(source)
         self.make_models(source)
         self.mount = self.enterContext(SlowMount(Path(LAGFS), source, self.scratch, 100))
-        for what in ("walk", "absent", "refused", "sizes", "followed", "read", "real", "by_libc", "scanned"):
+        for what in ("walk", "absent", "refused", "sizes", "followed", "read", "real", "by_libc", "scanned", "listed_by_libc",
+                     "globbed_by_libc"):
             with self.subTest(what=what):
                 passes = self.passes_of(what)
                 self.assertGreater(passes[0], 10)
