@@ -253,6 +253,22 @@ class Room(Names):
                 self.assertLessEqual(names["read"], 2 * most)
 
 
+    def test_a_stream_that_is_closed_gives_back_what_it_took(self):
+        self.make_tree(self.tree)
+        report, passes = self.scratch / "report", 70_000  # more than a process may have open
+        text = f"""
+import os, resource, sys
+os.listdir(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range({passes}):
+    os.listdir(sys.argv[1])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+        grown_kib = int(self.run_job(text, str(self.tree / "d0"), CUBESHIM_NAMES_TTL="job", CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json"))
+        self.assertLess(grown_kib, 20_000)
+        self.assertGreaterEqual(json.loads(report.read_text().splitlines()[-1])["names"]["listings"], passes - 1)
+
+
 class Others(Names):
     def test_a_file_that_others_make_is_seen_within_a_second_or_so(self):
         job_text = """
