@@ -52,16 +52,6 @@ std::uint64_t age_ns(const FileStat& stat) {
   return static_cast<std::uint64_t>(age) * k_second_ns;
 }
 
-// A directory above may have become a link to where it was moved, which changes nothing in the directory itself. Where the kernel
-// cannot say, no record is physical.
-base::Result<FileStat> stat_without_links(const char* path) {
-  LinksOnWay links = LinksOnWay::unknown;
-  const long fd = open_noting_links(path, O_PATH | O_CLOEXEC, links);
-  if (fd == -EMFILE || fd == -ENFILE) return stat_path(AT_FDCWD, path, 0);
-  const base::UniqueFd own(base::sys::failed(fd) ? -1 : static_cast<int>(fd));
-  return own && links == LinksOnWay::none ? stat_path(own.get(), "", AT_EMPTY_PATH) : base::fail(ENOENT);
-}
-
 bool is_within(std::uint64_t since_ns, std::uint64_t for_ns) {
   const std::uint64_t now = base::boot_ns();
   return now >= since_ns && now - since_ns < for_ns;
@@ -136,12 +126,23 @@ bool MountNames::is_young(const Record& record, bool again) const {
   return is_within(verified, std::min(may_be_longer ? ttl_.seconds * k_second_ns : k_second_ns, most_ttl_ns_));
 }
 
+// A directory above may have become a link to where it was moved, which changes nothing in the directory itself. Where the kernel
+// cannot say, no record is physical.
+base::Result<FileStat> MountNames::stat_of_directory(const char* path, bool is_physical) {
+  if (!is_physical) return stat_path(AT_FDCWD, path, 0);
+  LinksOnWay links = LinksOnWay::unknown;
+  const long fd = open_noting_links(path, O_PATH | O_CLOEXEC, links);
+  if (fd == -EMFILE || fd == -ENFILE) return stat_path(AT_FDCWD, path, 0);
+  const base::UniqueFd own(base::sys::failed(fd) ? -1 : static_cast<int>(fd));
+  return own && links == LinksOnWay::none ? stat_path(own.get(), "", AT_EMPTY_PATH) : base::fail(ENOENT);
+}
+
 bool MountNames::is_still_right(const Record& record) {
   // Nothing that can be asked would prove it; the next one to read the directory may find the same.
   if (const auto data = DirectoryData::of(record); !data || !data->has_true_times()) return false;
   region_->stats().count(Counter::names_checks);
   const std::uint64_t now = base::boot_ns();
-  const auto found = record.is_physical() ? stat_without_links(record.path_text()) : stat_path(AT_FDCWD, record.path_text(), 0);
+  const auto found = stat_of_directory(record.path_text(), record.is_physical());
   if (found && found->is_unchanged_since(record.stat)) {
     ram_->mark_verified(record, now);
     return true;

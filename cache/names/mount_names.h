@@ -94,6 +94,8 @@ class MountNames {
   // The listing, if it is fresh enough for what a directory holds; `again`: this process has asked before.
   Pin fresh_listing(std::string_view key, bool again);
   Pin directory(std::string_view key) const;
+  // `is_physical`: an error if there is a link on the way to it.
+  static base::Result<FileStat> stat_of_directory(const char* path, bool is_physical);
   bool is_still_right(const Record& record);
   bool is_young(const Record& record, bool again) const;
   // May it be shown? The origin is asked if the last look is too old.

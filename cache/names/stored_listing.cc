@@ -34,8 +34,7 @@ class MountNames::StoredListing final : public Tier::Judge {
     const auto& changes = names_.region_->header().file_changes;
     const std::uint64_t before = changes.load(std::memory_order_seq_cst);
     names_.region_->stats().count(base::Counter::names_checks);
-    // A path that was no link must not have become one.
-    stat_ = stat_path(AT_FDCWD, path_, is_physical ? AT_SYMLINK_NOFOLLOW : 0);
+    stat_ = stat_of_directory(path_, is_physical);
     if (stat_) watch_.watch(*stat_);
     // The watch may have begun after a change that the stat does not tell of.
     if (changes.load(std::memory_order_seq_cst) != before) stat_ = base::fail(EAGAIN);
