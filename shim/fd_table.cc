@@ -85,9 +85,9 @@ std::uint64_t FdTable::lock(int fd) {
   }
 }
 
-bool FdTable::lock_if(int fd, const OpenFile* file, std::uint64_t& was) {
+bool FdTable::lock_if(int fd, const OpenFile* file, std::uint64_t& was, RowKind kind) {
   std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
-  if (kind_of(row) != RowKind::served || open_files::at(static_cast<std::uint32_t>(row)) != file) return false;
+  if (kind_of(row) != kind || open_files::at(static_cast<std::uint32_t>(row)) != file) return false;
   constexpr std::uint64_t busy = static_cast<std::uint64_t>(RowKind::busy) << 61;
   if (!rows_[fd].compare_exchange_strong(row, busy, std::memory_order_acq_rel)) return false;
   was = row;
@@ -95,13 +95,16 @@ bool FdTable::lock_if(int fd, const OpenFile* file, std::uint64_t& was) {
 }
 
 void FdTable::end_busy_rows() {
+  int served = 0;
   for (int fd = 0; fd < end(); ++fd) {
-    if (kind_of(rows_[fd].load(std::memory_order_relaxed)) != RowKind::busy) continue;
+    const RowKind kind = kind_of(rows_[fd].load(std::memory_order_relaxed));
+    if (kind == RowKind::served) ++served;
+    if (kind != RowKind::busy) continue;
     const long flags = base::sys::fcntl(fd, F_GETFL);
     if (!base::sys::failed(flags) && (flags & O_PATH) != 0) base::sys::close(fd);
     rows_[fd].store(0, std::memory_order_release);
-    count_served(-1);
   }
+  served_.store(served, std::memory_order_release);
 }
 
 }  // namespace cube::shim

@@ -80,8 +80,8 @@ class FdTable {
 
   // Holds a row BUSY, and what it was.
   std::uint64_t lock(int fd);
-  // Holds it only if it still refers to `file`.
-  bool lock_if(int fd, const OpenFile* file, std::uint64_t& was);
+  // Holds it only if it still refers to `file`, and is of that kind.
+  bool lock_if(int fd, const OpenFile* file, std::uint64_t& was, RowKind kind = RowKind::served);
   void unlock(int fd, std::uint64_t row) { rows_[fd].store(row, std::memory_order_release); }
   static OpenFileRef reference_in(std::uint64_t row);
 

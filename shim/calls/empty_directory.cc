@@ -54,6 +54,11 @@ long open(int flags) {
   const int model = g_model.load(std::memory_order_relaxed);
   const OpenFileRef held = hold(model);
   long fd = held ? sys::openat(model, ".", flags) : -EBADF;
+  // The origin's own directory may have come under the number (listed_directory::hold_all), and it says so before.
+  if (!sys::failed(fd) && !held->is_placeholder()) {
+    sys::close(static_cast<int>(fd));
+    fd = -EBADF;
+  }
   if (sys::failed(fd) && fd != -EMFILE && fd != -ENFILE) fd = make(flags);
   if (!sys::failed(fd)) g_model.store(static_cast<int>(fd), std::memory_order_relaxed);
   return fd;

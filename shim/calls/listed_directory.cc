@@ -9,6 +9,7 @@
 #include "shim/calls/c_result.h"
 #include "shim/calls/empty_directory.h"
 #include "shim/calls/listings.h"
+#include "shim/calls/moved_directory.h"
 #include "shim/calls/new_fds.h"
 #include "shim/materialize.h"
 #include "shim/path_filter.h"
@@ -93,30 +94,85 @@ bool seek(OpenFile& file, long place) {
   return position.has_value();
 }
 
+namespace {
+
+// The origin's own directory, by the path that the stream was opened by, or by where others have moved it; or -errno. -ENOENT: it
+// cannot be found, or is gone.
+long open_own(const OpenFile& file) {
+  const cache::Listing& listing = *file.directory;
+  const long real = sys::open(listing.path().data(), k_flags);
+  if (!sys::failed(real)) {
+    const auto stat = cache::stat_fd(static_cast<int>(real));
+    if (stat && stat->same_file(listing.stat())) return real;
+    sys::close(static_cast<int>(real));
+  } else if (real != -ENOTDIR && real != -ENOENT) {
+    return real;
+  }
+  return open_moved_directory(listing, k_flags);
+}
+
+void put_under(int own, int fd) {
+  if (sys::dup3(own, fd, O_CLOEXEC) != -EBADF) return;
+  // The program has lowered its limit since.
+  const base::LiftedFdLimit lifted;
+  sys::dup3(own, fd, O_CLOEXEC);
+}
+
+bool is_own(const OpenFile& file, int fd) {
+  const auto stat = file.is_origin() ? cache::stat_fd(fd) : base::fail(EBADF);
+  return stat && stat->same_file(file.directory->stat());
+}
+
+void hold(int fd) {
+  const BlockSignals block;
+  const OpenFileRef file = acquire(fd);
+  if (!file || file->is_origin()) return;
+  const long real = base::within_lifted_fd_limit([&] { return open_own(*file); });
+  if (sys::failed(real)) return;
+  const int own = static_cast<int>(real);
+  std::uint64_t row = 0;
+  if (g_fds.lock_if(fd, file.get(), row, RowKind::listed_directory)) {
+    // First: no empty directory is opened through this number any more.
+    file->number.store(OpenFile::Number::origin, std::memory_order_seq_cst);
+    put_under(own, fd);
+    g_fds.unlock(fd, row);
+  }
+  sys::close(own);
+  placeholder::number_was_freed(own);
+}
+
+}  // namespace
+
 int become_real(int fd) {
   const BlockSignals block;
   const OpenFileRef file = acquire(fd);
   if (!file) return 0;
   const KeepErrno keep;
-  const long real = base::within_lifted_fd_limit([&] { return sys::open(file->directory->path().data(), k_flags); });
-  if (sys::failed(real)) return static_cast<int>(real == -ENOTDIR ? -ENOENT : real);
-  const int own = static_cast<int>(real);
-  const auto stat = cache::stat_fd(own);
-  const bool is_same = stat && stat->same_file(file->directory->stat());
-  if (is_same) {
-    sys::lseek(own, tell(*file), SEEK_SET);
-    // The row waits for nobody: a stream belongs to who reads it.
-    g_fds.forget(fd);
-    if (sys::dup3(own, fd, O_CLOEXEC) == -EBADF) {
-      // The program has lowered its limit since.
-      const base::LiftedFdLimit lifted;
-      sys::dup3(own, fd, O_CLOEXEC);
-    }
-    g_fds.set_directory(fd);
+  long real = fd;
+  if (!is_own(*file, fd)) {
+    real = base::within_lifted_fd_limit([&] { return open_own(*file); });
+    // Another thread has moved it meanwhile.
+    if (sys::failed(real) && is_own(*file, fd)) real = fd;
   }
+  if (sys::failed(real)) return static_cast<int>(real);
+  const int own = static_cast<int>(real);
+  sys::lseek(own, tell(*file), SEEK_SET);
+  // The row waits for nobody: a stream belongs to who reads it.
+  g_fds.forget(fd);
+  if (own != fd) put_under(own, fd);
+  g_fds.set_directory(fd);
+  if (own == fd) return 0;
   sys::close(own);
   placeholder::number_was_freed(own);
-  return is_same ? 0 : -ENOENT;
+  return 0;
+}
+
+void hold_all() {
+  if (!process::owns_table()) return;
+  const KeepErrno keep;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    if (g_fds.kind(fd) == RowKind::listed_directory) hold(fd);
+  }
 }
 
 }  // namespace cube::shim::listed_directory

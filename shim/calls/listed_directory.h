@@ -20,7 +20,10 @@ int open(int dir, const char* path, bool& is_kernels);
 
 // Empty for everything else.
 inline OpenFileRef acquire(int fd) {
-  return g_fds.kind(fd) == RowKind::listed_directory ? g_fds.acquire_kind(fd, RowKind::listed_directory) : OpenFileRef();
+  const RowKind kind = g_fds.kind(fd);
+  // hold_all() may be at it.
+  const bool may_be = kind == RowKind::listed_directory || kind == RowKind::busy;
+  return may_be ? g_fds.acquire_kind(fd, RowKind::listed_directory) : OpenFileRef();
 }
 // As readdir. Null: the end.
 struct ::dirent* next_entry(OpenFile& file);
@@ -31,5 +34,8 @@ bool seek(OpenFile& file, long place);
 // Puts the origin's own directory under the number. 0, or -errno: the number stays empty. -ENOENT: it is another directory by
 // now, or none.
 int become_real(int fd);
+// Before a directory or a link is moved or removed: the origin's own directories come under the numbers of all streams, which are
+// read from memory as before. A path may not lead there any more when the program asks for the number.
+void hold_all();
 
 }  // namespace cube::shim::listed_directory

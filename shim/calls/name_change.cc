@@ -5,6 +5,7 @@
 #include "cache/base/aside.h"
 #include "shim/attachment.h"
 #include "shim/calls/c_result.h"
+#include "shim/calls/listed_directory.h"
 #include "shim/fd_path.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
@@ -44,7 +45,10 @@ NameChange::NameChange(int dir, const char* path, Of of) : of_(of), name_(of == 
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
   // By another name it may be what is covered, and a link under a covered name is not what it leads to.
   if (of == Of::file) followed_ = path;
-  if (!covered_ && of != Of::file && path_filter::is_prefix_or_above(dir, path, prefix_)) materialize_below(prefix_);
+  if (!covered_ && of != Of::file && path_filter::is_prefix_or_above(dir, path, prefix_)) {
+    materialize_below(prefix_);
+    listed_directory::hold_all();
+  }
   // While the name still leads to the file.
   if (covered_) materialize_below(path_.key());
   if (of == Of::file || !prefix_.empty()) return;
@@ -56,6 +60,7 @@ NameChange::NameChange(int dir, const char* path, Of of) : of_(of), name_(of == 
   const auto type = stat->mode & S_IFMT;
   is_tree_ = type == S_IFDIR || type == S_IFLNK;
   if (!is_tree_) return;
+  if (of != Of::file_or_link) listed_directory::hold_all();
   // The path may lead there through links, and what is cached below it be known by its real path. A record that is known by a
   // path through links is dropped with any tree.
   knows_tree_ = take_real_path(dir, path);

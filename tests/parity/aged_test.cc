@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
@@ -101,6 +102,77 @@ PARITY(Aged, RewoundStreamsShowWhatIsThereNow) {
   show(t, names_of(stream));
   CALL(closedir(stream));
   list(t, "d");
+}
+
+namespace {
+
+// In the midst of a stream over `from` the directory comes to be `to`, and the program asks for its number then.
+void move_under_stream(cube::parity::Case& t, const char* from, const char* to, const std::function<void()>& move) {
+  age(t, {"", "d", "d/e", "d/empty"});
+  list(t, from);
+  DIR* const stream = STDIO(nullptr, opendir(t / from));
+  std::vector<std::string> names;
+  for (int i = 0; i < 2; ++i) {
+    if (const dirent* const entry = readdir(stream)) names.emplace_back(entry->d_name);
+  }
+  move();
+  const long place = telldir(stream);
+  if (const dirent* const entry = readdir(stream)) names.emplace_back(entry->d_name);
+  seekdir(stream, place);
+  struct stat there {
+  }, here{};
+  const int fd = dirfd(stream);
+  CALL(stat(t / to, &there));
+  CALL(fstat(fd, &here));
+  t.line(here.st_ino == there.st_ino && here.st_dev == there.st_dev ? "the same directory" : "another directory");
+  CALL(faccessat(fd, "b.jpg", F_OK, 0));
+  CALL(close(CALL(openat(fd, "made", O_CREAT | O_WRONLY, 0600))));
+  CALL(access((std::string(t / to) + "/made").c_str(), F_OK));
+  CALL(unlinkat(fd, "made", 0));
+  while (const dirent* const entry = readdir(stream)) {
+    if (strcmp(entry->d_name, "made") != 0) names.emplace_back(entry->d_name);
+  }
+  std::sort(names.begin(), names.end());
+  show(t, names);
+  CALL(closedir(stream));
+  list(t, to);
+}
+
+}  // namespace
+
+PARITY(Aged, StreamsOverDirectoriesThatMove) {
+  make_old_tree(t);
+  t.dir("other");
+  t.link("alias", "d");
+  const auto moves = [&](const char* from, const char* to) { return [&t, from, to] { CALL(rename(t / from, t / to)); }; };
+  move_under_stream(t, "d", "d2", moves("d", "d2"));
+  move_under_stream(t, "d2/e", "d/e", moves("d2", "d"));
+  move_under_stream(t, "alias/e", "other/f", moves("d/e", "other/f"));
+  move_under_stream(t, "other/f", "d/e", moves("alias/../other/f", "alias/e"));
+  move_under_stream(t, "alias", "d", [&] {
+    CALL(unlink(t / "alias"));
+    CALL(symlink("other", t / "alias"));
+  });
+  move_under_stream(t, "d", "other", [&] { CALL(renameat2(AT_FDCWD, t / "d", AT_FDCWD, t / "other", RENAME_EXCHANGE)); });
+  CALL(renameat2(AT_FDCWD, t / "d", AT_FDCWD, t / "other", RENAME_EXCHANGE));
+  // By raw calls, which the library does not see, in a process that others are.
+  const auto others = [&](const char* from, const char* to) {
+    return [&t, from, to] {
+      t.in_child([&] { CALL(sys::raw(SYS_renameat, AT_FDCWD, sys::arg(t / from), AT_FDCWD, sys::arg(t / to)) == 0); });
+    };
+  };
+  move_under_stream(t, "d", "d2", others("d", "d2"));
+  move_under_stream(t, "d2/e", "d/e", others("d2", "d"));
+  move_under_stream(t, "d/e", "other/e", others("d/e", "other/e"));
+  // Removed, and another in its place.
+  list(t, "d/empty");
+  DIR* const stream = STDIO(nullptr, opendir(t / "d/empty"));
+  CALL(rmdir(t / "d/empty"));
+  struct stat st {};
+  CALL(fstat(dirfd(stream), &st));
+  t.line("links " + std::to_string(st.st_nlink));
+  CALL(openat(dirfd(stream), "x", O_CREAT | O_WRONLY, 0600));
+  CALL(closedir(stream));
 }
 
 PARITY(Aged, ChildrenGoOnWithAStream) {
