@@ -1,7 +1,10 @@
 // Calls that change names or what files hold: made by libc, and what the cache knew of them is dropped at once.
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
@@ -123,6 +126,18 @@ CUBE_MAKES(__xmknodat, dir, (int version, int dir, const char* path, mode_t mode
            device)
 CUBE_MAKES(mkfifo, AT_FDCWD, (const char* path, mode_t mode), path, mode)
 CUBE_MAKES(mkfifoat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
+// A socket of this family has a name in a directory, unless that is abstract (a zero first) or the kernel makes one up.
+int export_bind(int fd, const struct ::sockaddr* a, socklen_t n) {
+  shim::materialize(fd);
+  const int result = real::bind(fd, a, n);
+  constexpr std::size_t k_path_at = offsetof(struct ::sockaddr_un, sun_path);
+  if (result != 0 || a->sa_family != AF_UNIX || n <= k_path_at) return result;
+  // A zero may be missing.
+  char path[sizeof(::sockaddr_un::sun_path) + 1] = {};
+  std::memcpy(path, reinterpret_cast<const char*>(a) + k_path_at, std::min<std::size_t>(n - k_path_at, sizeof path - 1));
+  if (path[0] != '\0') NameChange::note_entry(AT_FDCWD, path);
+  return result;
+}
 char* export_mkdtemp(char* pattern) {
   if (shim::names::is_read_only(AT_FDCWD, pattern)) {
     errno = EROFS;

@@ -232,6 +232,9 @@ bool forward(long number, const long (&a)[6], long& result) {
     case SYS_openat: result = export_openat(number_at(0), path(1), number_at(2), mode(3)); return true;
     case SYS_truncate: result = export_truncate(path(0), a[1]); return true;
     case SYS_unlinkat: result = export_unlinkat(number_at(0), path(1), number_at(2)); return true;
+    case SYS_bind:
+      result = export_bind(number_at(0), reinterpret_cast<const struct ::sockaddr*>(a[1]), static_cast<socklen_t>(a[2]));
+      return true;
     case SYS_mkdirat: result = export_mkdirat(number_at(0), path(1), mode(2)); return true;
     case SYS_mknodat: result = export_mknodat(number_at(0), path(1), mode(2), static_cast<dev_t>(a[3])); return true;
     case SYS_symlinkat: result = export_symlinkat(path(0), number_at(1), path(2)); return true;

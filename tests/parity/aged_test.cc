@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <glob.h>
 #include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -319,6 +321,73 @@ PARITY(Aged, ChangesByOtherWaysAreSeenAtOnce) {
   CALL(rename(t / "d/e/../e", t / "d/e/../moved"));
   look("d", "d/moved");
   look("d", "d/e");
+}
+
+namespace {
+
+// A socket with a name. `room`: bytes of the path that the kernel gets, of which the last may be no zero.
+int bind_to(const char* path, bool by_number, std::size_t room = sizeof(sockaddr_un::sun_path)) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + room);
+  const int result = by_number ? static_cast<int>(syscall(SYS_bind, fd, &address, length))
+                               : bind(fd, reinterpret_cast<const sockaddr*>(&address), length);
+  close(fd);
+  return result;
+}
+
+}  // namespace
+
+PARITY(Aged, NamesThatAreMadeAreSeenAtOnce) {
+  make_old_tree(t);
+  CALL(chdir(t / "d"));
+  const auto see = [&](const char* name, const std::function<int()>& make) {
+    age(t, {"", "d", "d/e"});
+    struct stat st {};
+    for (int i = 0; i < 4; ++i) {
+      list(t, "d");
+      CALL(lstat(name, &st));
+      CALL(access((std::string(t / "d/") + name).c_str(), F_OK));
+    }
+    t.line(std::string(name) + " " + std::to_string(make()));
+    if (CALL(lstat(name, &st)) == 0) t.stat(name, st, (std::string(t / "d/") + name).c_str(), false);
+    CALL(access((std::string(t / "d/") + name).c_str(), F_OK));
+    list(t, "d");
+  };
+  see("socket", [] { return bind_to("socket", false); });
+  see("short", [] { return bind_to("short", false, 5); });
+  see("number", [] { return bind_to("number", true); });
+  see("socket", [] { return bind_to("socket", false); });
+  see("none", [] { return bind_to("nowhere/none", false); });
+  see("fifo", [] { return mkfifo("fifo", 0600); });
+  see("fifo2", [&] { return mkfifoat(AT_FDCWD, t / "d/fifo2", 0600); });
+  see("nod", [] { return mknod("nod", S_IFREG | 0600, 0); });
+  see("nod2", [&] { return mknodat(AT_FDCWD, t / "d/nod2", S_IFIFO | 0600, 0); });
+  see("hard", [&] { return link(t / "a.jpg", "hard"); });
+  see("soft", [] { return symlink("hard", "soft"); });
+  see("unnamed", [&] {
+    const int fd = open(t / "d/e", O_TMPFILE | O_WRONLY, 0600);
+    const int result = linkat(AT_FDCWD, ("/proc/self/fd/" + std::to_string(fd)).c_str(), AT_FDCWD, "unnamed", AT_SYMLINK_FOLLOW);
+    close(fd);
+    return result;
+  });
+  see("unnamed2", [&] {
+    const int fd = open(t / "d", O_TMPFILE | O_WRONLY, 0600);
+    const int result = linkat(fd, "", AT_FDCWD, t / "d/unnamed2", AT_EMPTY_PATH);
+    close(fd);
+    return result;
+  });
+  see("e", [&] { return renameat2(AT_FDCWD, "e", AT_FDCWD, t / "a.jpg", RENAME_EXCHANGE); });
+  see("moved", [] { return renameat2(AT_FDCWD, "hard", AT_FDCWD, "moved", RENAME_NOREPLACE); });
+  see("tempAAAAAA", [] {
+    char name[] = "tempXXXXXX";
+    const int fd = mkstemp(name);
+    close(fd);
+    return rename(name, "tempAAAAAA");
+  });
+  CALL(chdir("/"));
 }
 
 PARITY(Aged, Globs) {
