@@ -52,8 +52,8 @@ class MountNames {
   };
   // The target of a link. Present, and nothing in it: the name is no link.
   Says read_link(std::string_view key, FoundPath& target);
-  // Where the path leads, by links at its end too: a path without links. `by_link`: unknown if no link is at its end, and what
-  // the last one leads to is not looked at. Unknown: `real` is where memory knew no more.
+  // The real path, links at its end followed. `by_link`: unknown if no link is at its end, and the place that the last one leads
+  // to is not looked at. Unknown: memory knew no more at `real`.
   enum class Leads : std::uint8_t { anywhere, by_link };
   Says real_path(std::string_view key, Leads leads, FoundPath& real);
   // A directory on the way to it lacks the name. The origin is asked at most where it would say so, and never about what is
@@ -110,7 +110,7 @@ class MountNames {
     DirectoryData::Entry entry;
   };
   Entry entry_of(std::string_view key);
-  // What the stats of the directory say of this entry, if it is fresh. The name may be another file's by now (is_shown).
+  // The entry's stat by the table of its directory, if it is fresh. The name may be another file's by now (is_shown).
   struct EntryStat {
     Pin table;
     const StatTable::Entry* entry = nullptr;

@@ -89,7 +89,7 @@ class StatTable {
   static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries, std::string_view targets);
   // Null: it is not a table of this listing, or has no such place.
   static const Entry* find(const Record& record, std::uint64_t listing_hash, std::uint32_t place);
-  // Of an entry that was found in this record. Empty: nothing is known.
+  // The target of an entry that was found in this record. Empty: nothing is known.
   static std::string_view target_of(const Record& record, const Entry& entry);
 
  private:
