@@ -7,6 +7,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
@@ -26,7 +27,9 @@ namespace {
 
 // A stat waits for the origin and takes no time of the processor.
 constexpr std::size_t k_scout_threads = 16;
-constexpr std::size_t k_wishes = 16, k_gathers = 4;
+constexpr std::size_t k_wishes = 32, k_gathers = 4;
+// A walk goes through directories of some levels in turn.
+constexpr std::size_t k_parents = 16;
 constexpr std::size_t k_scout_stack = 128 << 10;
 
 }  // namespace
@@ -46,19 +49,24 @@ struct NamesScout::State {
 
   cache::FileCache& cache;
   Place wishes[k_wishes];
-  std::mutex mutex;  // of the threads alone; guards the next two
+  std::mutex mutex;  // of the threads alone; guards the next three
   cache::NextDirectories next;
+  std::vector<cache::NextDirectories> next_lists{k_parents, cache::NextDirectories(cache::NextDirectories::Comes::to_some)};
   std::shared_ptr<cache::StatGather> gathers[k_gathers];
   EventCount news, over;
   std::atomic<bool> is_stopping{false};
   std::atomic<std::size_t> threads{0};
 
   void run();
+  bool submit(Wish wish, std::string_view directory, std::string_view asked);
   Place* take_wish();
   std::shared_ptr<cache::StatGather> gather_under_way();
   void work_on(const std::shared_ptr<cache::StatGather>& gather);
   std::shared_ptr<cache::StatGather> begin(const std::string& directory, std::string_view asked);
   void follow(const std::string& directory);
+  void list_next(const std::string& directory);
+  template <typename Wanted>
+  std::vector<std::string> after(const std::string& directory, Wanted&& order_of);
   bool help();
   bool add(std::shared_ptr<cache::StatGather> gather);
   void remove(const cache::StatGather* gather);
@@ -126,23 +134,37 @@ std::shared_ptr<cache::StatGather> NamesScout::State::begin(const std::string& d
   return gather;
 }
 
-// The program has come to this directory.
-void NamesScout::State::follow(const std::string& directory) {
+// Paths of the directories that the program comes to after this one, by the order that order_of(parent) has noted.
+template <typename Wanted>
+std::vector<std::string> NamesScout::State::after(const std::string& directory, Wanted&& order_of) {
   const std::size_t slash = directory.rfind('/');
-  if (slash == std::string::npos || slash == 0) return;
+  if (slash == std::string::npos || slash == 0) return {};
   const std::string parent = directory.substr(0, slash);
   const cache::Pin listing = cache.names().listing_of(parent, parent.c_str());
   const auto data = listing ? cache::DirectoryData::of(*listing) : std::nullopt;
-  if (!data) return;
-  std::vector<std::string> names;
+  if (!data) return {};
+  std::vector<std::string> paths;
   {
     const std::scoped_lock lock(mutex);
-    names = next.after(parent, std::string_view(directory).substr(slash + 1), *data);
+    paths = order_of(parent).after(parent, std::string_view(directory).substr(slash + 1), *data);
   }
-  for (const std::string& name : names) {
+  for (std::string& path : paths) path.insert(0, parent + "/");
+  return paths;
+}
+
+// The program has come to this directory.
+void NamesScout::State::follow(const std::string& directory) {
+  for (const std::string& path : after(directory, [this](const std::string&) -> auto& { return next; })) {
     if (is_stopping.load(std::memory_order_relaxed)) return;
-    std::string path = parent;
-    work_on(begin(path.append("/").append(name), {}));
+    work_on(begin(path, {}));
+  }
+}
+
+// Each is a wish of its own, so that as many threads take part.
+void NamesScout::State::list_next(const std::string& directory) {
+  const auto order_of = [this](const std::string& parent) -> auto& { return next_lists[base::hash_path(parent) % k_parents]; };
+  for (const std::string& path : after(directory, order_of)) {
+    if (!submit(Wish::list, path, {})) cache.names().list_ahead(path, path.c_str());
   }
 }
 
@@ -158,7 +180,8 @@ bool NamesScout::State::help() {
   }
   const std::string directory(wish->path, wish->length);
   switch (wish->wish) {
-    case Wish::list: cache.names().listing_of(directory, directory.c_str()); break;
+    case Wish::list: cache.names().list_ahead(directory, directory.c_str()); break;
+    case Wish::next: list_next(directory); break;
     case Wish::gather: work_on(begin(directory, {wish->name, wish->name_length})); break;
     case Wish::follow: follow(directory); break;
   }
@@ -177,6 +200,30 @@ void NamesScout::State::run() {
     }
     if (!has_helped) news.wait(seen);
   }
+}
+
+bool NamesScout::State::submit(Wish wish, std::string_view directory, std::string_view asked) {
+  if (directory.size() >= PATH_MAX || asked.size() > NAME_MAX) return false;
+  // A directory may be gathered and followed at a time.
+  const std::uint64_t hash = base::hash_path(directory) + static_cast<std::uint64_t>(wish);
+  for (const Place& place : wishes) {
+    const bool is_in_use = place.state.load(std::memory_order_acquire) != Place::State::free;
+    if (is_in_use && place.hash.load(std::memory_order_relaxed) == hash) return true;
+  }
+  for (Place& place : wishes) {
+    auto none = Place::State::free;
+    if (!place.state.compare_exchange_strong(none, Place::State::being_changed, std::memory_order_acquire)) continue;
+    place.hash.store(hash, std::memory_order_relaxed);
+    place.wish = wish;
+    place.length = directory.size();
+    place.name_length = asked.size();
+    std::memcpy(place.path, directory.data(), directory.size());
+    std::memcpy(place.name, asked.data(), asked.size());
+    place.state.store(Place::State::ready, std::memory_order_release);
+    news.notify();
+    return true;
+  }
+  return false;
 }
 
 NamesScout* NamesScout::start(cache::FileCache& cache) {
@@ -214,27 +261,7 @@ NamesScout* NamesScout::start(cache::FileCache& cache) {
 }
 
 bool NamesScout::submit(Wish wish, std::string_view directory, std::string_view asked) {
-  if (directory.size() >= PATH_MAX || asked.size() > NAME_MAX) return false;
-  // A directory may be gathered and followed at a time.
-  const std::uint64_t hash = base::hash_path(directory) + static_cast<std::uint64_t>(wish);
-  for (const Place& place : state_->wishes) {
-    const bool is_in_use = place.state.load(std::memory_order_acquire) != Place::State::free;
-    if (is_in_use && place.hash.load(std::memory_order_relaxed) == hash) return true;
-  }
-  for (Place& place : state_->wishes) {
-    auto none = Place::State::free;
-    if (!place.state.compare_exchange_strong(none, Place::State::being_changed, std::memory_order_acquire)) continue;
-    place.hash.store(hash, std::memory_order_relaxed);
-    place.wish = wish;
-    place.length = directory.size();
-    place.name_length = asked.size();
-    std::memcpy(place.path, directory.data(), directory.size());
-    std::memcpy(place.name, asked.data(), asked.size());
-    place.state.store(Place::State::ready, std::memory_order_release);
-    state_->news.notify();
-    return true;
-  }
-  return false;
+  return state_->submit(wish, directory, asked);
 }
 
 void NamesScout::stop(unsigned patience_ms) {

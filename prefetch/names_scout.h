@@ -17,6 +17,7 @@ class NamesScout {
   static NamesScout* start(cache::FileCache& cache);
   enum class Wish : std::uint8_t {
     list,    // the directory
+    next,    // the directories that the program will list next, for it had to wait for this one
     gather,  // the stats of its entries, if it has the name that was asked for
     follow   // the same of those that the program will come to next, for it has come to this one
   };

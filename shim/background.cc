@@ -175,6 +175,10 @@ void list_ahead(cache::FileCache& cache, std::string_view directory) {
   submit_names(cache, prefetch::NamesScout::Wish::list, directory, {});
 }
 
+void list_next(cache::FileCache& cache, std::string_view directory) {
+  submit_names(cache, prefetch::NamesScout::Wish::next, directory, {});
+}
+
 void gather_names_near(cache::FileCache& cache, std::string_view key) {
   const std::size_t slash = key.rfind('/');
   submit_names(cache, prefetch::NamesScout::Wish::gather, key.substr(0, slash), key.substr(slash + 1));

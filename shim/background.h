@@ -27,6 +27,8 @@ void offer_to_read_ahead(cache::FileCache& cache);
 // By the threads that gather names: the directory is listed; the stats of the names beside this one are gathered, if it is one
 // of them.
 void list_ahead(cache::FileCache& cache, std::string_view directory);
+// The program goes from one directory to the next, and has waited for this one.
+void list_next(cache::FileCache& cache, std::string_view directory);
 void gather_names_near(cache::FileCache& cache, std::string_view key);
 // The same threads, if they run, gather the stats of the directories that the program comes to after that of this name.
 void follow_names(std::string_view key);

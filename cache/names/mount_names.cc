@@ -21,6 +21,8 @@ constexpr std::uint64_t k_second_ns = 1'000'000'000;
 constexpr std::uint64_t k_many_misses = 4;
 // A small program has fewer in all.
 constexpr std::uint32_t k_worth_threads = 48;
+// Nor is it one that lists so many directories.
+constexpr std::uint32_t k_worth_listing_ahead = 8;
 // Bytes of entries: a program may want the first ones alone.
 constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
 // A record of names that nobody has looked at for so long may go.
@@ -28,6 +30,9 @@ constexpr std::uint64_t k_unused_ns = 600 * k_second_ns;
 // Between two looks for a segment whose records may go.
 constexpr std::uint64_t k_until_looked_again_ns = 5 * k_second_ns;
 constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
+
+// Of a turn to read a directory. The key of no file ends in a slash.
+std::uint64_t hash_of_reading(std::string_view key) { return base::hash_path(key) ^ base::hash_path("/"); }
 
 struct Split {
   std::string_view directory, name;
@@ -293,8 +298,8 @@ MountNames::Listed MountNames::list(std::string_view key, const char* path) {
     if (FetchScope::is_open()) return listed;
     FetchScope scope;
     SingleFlight::Ticket ticket;
-    // The key of no file ends in a slash.
-    const std::uint64_t hash = base::hash_path(key) ^ base::hash_path("/");
+    listed.was_worth_listing_ahead = lists_read_.fetch_add(1, std::memory_order_relaxed) >= k_worth_listing_ahead;
+    const std::uint64_t hash = hash_of_reading(key);
     if (flights_.begin(hash, ticket) == SingleFlight::Turn::waited) found = fresh_listing(key, /*again=*/false);
     scope.hold(ticket.hold());
     Read from;
@@ -311,6 +316,14 @@ MountNames::Listed MountNames::list(std::string_view key, const char* path) {
     listed.fd.reset();
   }
   return listed;
+}
+
+void MountNames::list_ahead(std::string_view key, const char* path) {
+  SingleFlight::Ticket turn;
+  if (fresh_listing(key, /*again=*/false)) return;
+  if (flights_.begin_prefetch(hash_of_reading(key), turn) != SingleFlight::Prefetch::mine) return;
+  Read from;
+  read(key, path, most_bytes_, from);
 }
 
 Pin MountNames::listing_of(std::string_view key, const char* path) {

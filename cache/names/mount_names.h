@@ -66,6 +66,9 @@ class MountNames {
     Listing* listing = nullptr;
     base::UniqueFd fd;
     bool is_long = false;
+    // The origin was asked, or another process of the node was waited for; so it was for enough directories before that threads
+    // for those to come are worth having.
+    bool was_worth_listing_ahead = false;
   };
   // May read the directory at the origin. `path`: the key with a terminating zero.
   Listed list(std::string_view key, const char* path);
@@ -79,6 +82,8 @@ class MountNames {
 
   // For who gathers (stat_gather.h): the listing, as fresh as any; read at the origin if need be.
   Pin listing_of(std::string_view key, const char* path);
+  // A program will list this directory next. No-op if somebody reads it, or has.
+  void list_ahead(std::string_view key, const char* path);
   // A fresh listing has the name, and it is a regular file.
   bool is_file(std::string_view key);
   Pin stats_of(std::string_view key) const;
@@ -152,7 +157,7 @@ class MountNames {
   std::atomic<std::uint64_t> asked_[k_asked] = {};    // hashes of absent names and of listings
   std::atomic<std::uint64_t> entered_[k_asked] = {};  // hashes of directories
   std::atomic<std::uint64_t> last_entered_{0};
-  std::atomic<std::uint32_t> misses_{0};
+  std::atomic<std::uint32_t> misses_{0}, lists_read_{0};
   std::atomic<std::uint64_t> missed_[k_missed] = {};    // hash of a directory:48 | looks that missed:16
   std::atomic<std::uint64_t> no_room_[k_no_room] = {};  // hashes of directories with more entries than all names may take
 };

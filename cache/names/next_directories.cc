@@ -16,11 +16,13 @@ std::vector<std::string_view> directories_of(const DirectoryData& listing) {
   return names;
 }
 
-// Up to `count` names behind `name`, if that comes right after `last`.
+// Up to `count` names behind `name`, if that comes after `last` with no more than `between` of them in between.
 std::vector<std::string> behind(const std::vector<std::string_view>& names, std::string_view last, std::string_view name,
-                                std::size_t count) {
+                                std::size_t between, std::size_t count) {
   const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.begin() || found == names.end() || *(found - 1) != last) return {};
+  const auto before = static_cast<std::size_t>(found - names.begin());
+  const auto from = found - static_cast<std::ptrdiff_t>(std::min(before, between + 1));
+  if (found == names.end() || std::find(from, found, last) == found) return {};
   const auto rest = static_cast<std::size_t>(names.end() - found) - 1;
   return {found + 1, found + 1 + static_cast<std::ptrdiff_t>(std::min(rest, count))};
 }
@@ -31,11 +33,12 @@ std::vector<std::string> NextDirectories::after(const std::string& parent, std::
   std::vector<std::string> next;
   if (parent == parent_ && name != last_) {
     const std::size_t count = std::min(count_ == 0 ? 1 : 2 * count_, k_most);
+    const std::size_t between = comes_ == Comes::to_some ? count_ : 0;
     std::vector<std::string_view> names = directories_of(listing);
-    next = behind(names, last_, name, count);
+    next = behind(names, last_, name, between, count);
     if (next.empty()) {
       std::sort(names.begin(), names.end());
-      next = behind(names, last_, name, count);
+      next = behind(names, last_, name, between, count);
     }
     count_ = next.empty() ? 0 : count;
   } else if (parent != parent_) {

@@ -59,6 +59,7 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
     g_fds.set_directory(fd);
   }
   if (listed.is_long) background::list_ahead(*cache, covered.key());
+  if (listed.was_worth_listing_ahead) background::list_next(*cache, covered.key());
   listings::note_listing(covered.key());
   background::offer(*cache);
   return fd;

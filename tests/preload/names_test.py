@@ -236,6 +236,32 @@ for top, _, names in os.walk(sys.argv[1]):
         return "".join(" ".join(words) + "\n" for words in lines)
 
 
+class Ahead(Names):
+    def opened(self) -> int:
+        counters = json.loads((self.mount.path / ".lagfs" / "counters.json").read_text())["opendir"]
+        return counters["data_files"] + counters["other"]
+
+    def test_a_walk_finds_directories_in_memory_that_were_listed_before_it_came(self):
+        source = self.scratch / "source"
+        source.mkdir()
+        for number in range(60):
+            (source / f"d{number}/below").mkdir(parents=True)
+        self.age(source)
+        self.mount = self.enterContext(SlowMount(Path(LAGFS), source, self.scratch, 300))
+        report = self.scratch / "report"
+        for _ in range(50):
+            before = self.opened()
+            said = self.run_job("import os, sys; print(sum(1 for _ in os.walk(sys.argv[1])))", str(self.mount.path), prefix=self.mount.path,
+                                CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json")
+            self.assertEqual(said, "121\n")
+            names = json.loads(report.read_text().splitlines()[-1])["names"]
+            # Each is read once, by whom ever.
+            self.assertEqual((self.opened() - before, names["read"]), (121, 121))
+            if names["listings"] > 0:
+                return
+        self.fail("none was listed ahead of the walk")
+
+
 class Room(Names):
     def test_a_directory_that_has_no_room_is_left_to_the_kernel(self):
         for number in range(3000):
