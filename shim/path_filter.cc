@@ -230,15 +230,19 @@ bool join(std::string_view prefix, std::string_view below, CoveredPath& joined) 
   return builder.spell(prefix) && builder.spell(below);
 }
 
-std::string_view prefix_named(const char* path) {
-  if (!is_absolute(path)) return {};
-  std::string_view text = text_of(path);
+namespace {
+
+std::string_view prefix_spelled(std::string_view text) {
   while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
   for (const auto& prefix : process::config().prefixes) {
     if (text == prefix) return prefix;
   }
   return {};
 }
+
+}  // namespace
+
+std::string_view prefix_named(const char* path) { return is_absolute(path) ? prefix_spelled(path) : std::string_view(); }
 
 bool covers_found(std::string_view path) { return covered_by_prefix(path); }
 
@@ -248,7 +252,7 @@ bool passes_by(const char* path) {
   // A prefix of our own names is covered by none, and is one of them.
   if (process::names() != nullptr && process::names()->of(text) != nullptr) return false;
   return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) && !has_odd_parts(text) &&
-         prefix_named(path).empty();
+         prefix_spelled(text).empty();
 }
 
 namespace {
