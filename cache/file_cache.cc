@@ -13,6 +13,7 @@
 #include "cache/fill/demand_open.h"
 #include "cache/fill/partial_fill.h"
 #include "cache/region/fetch_scope.h"
+#include "cache/tier/cluster_tier.h"
 #include "cache/tier/disk_tier.h"
 
 namespace cube::cache {
@@ -42,6 +43,7 @@ base::Result<FileCache*> FileCache::attach(const base::Config& config, const bas
   auto* const cache = new (std::nothrow) FileCache(**region, config);
   if (cache == nullptr) return base::fail(ENOMEM);
   if (!config.disk_dir.empty()) cache->attach_disk(config, job);
+  if (!config.cluster.texts.empty()) cache->attach_cluster(config);
   return cache;
 }
 
@@ -65,6 +67,21 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
   ahead_.make_ring(config.ring);
   if (!parts_.ram.ring().is_made())
     base::log(base::LogLevel::info, "CUBESHIM_RAM is too small for a ring: the disk serves and gets what fits into memory");
+}
+
+void FileCache::attach_cluster(const base::Config& config) {
+  std::string why;
+  const auto cluster = ClusterTier::open(config, parts_.ram, parts_.stats(), why);
+  if (!cluster) {
+    base::log(base::LogLevel::warn, "nothing is shared with other nodes: {}",
+              why.empty() ? base::text_of_error(cluster.error().value) : why);
+    return;
+  }
+  cluster_ = *cluster;
+  parts_.remote.add(**cluster);
+  parts_.region.header().tiers[(*cluster)->kind()].is_there.store(1, std::memory_order_relaxed);
+  // What has no room in memory passes through the ring, from the cluster or on its way there.
+  ahead_.make_ring(config.ring);
 }
 
 FileCache::FileCache(Region& region, const base::Config& config)
@@ -133,6 +150,14 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   return pin;
 }
 
+bool FileCache::has_cluster_thread() const {
+  if (cluster_ == nullptr) return false;
+  const auto life = cluster_->client().life();
+  return life == ClusterClient::Life::starting || life == ClusterClient::Life::running;
+}
+
+bool FileCache::stop_cluster(std::uint64_t at_most_ns) { return cluster_ == nullptr || cluster_->client().stop(at_most_ns); }
+
 void FileCache::detach() {
   PartialFill::give_up_all();
   parts_.ram.release_lease();
@@ -140,7 +165,9 @@ void FileCache::detach() {
 }
 
 void FileCache::abandon() {
-  for (Tier* const tier : parts_.tiers) tier->abandon();
+  for (const Tiers* const tiers : {&parts_.tiers, &parts_.remote}) {
+    for (Tier* const tier : *tiers) tier->abandon();
+  }
   parts_.ram.abandon();
   // A handler that forked may return into a read of our thread, which is of what is mapped.
   if (base::t_held_count == 0 || !base::may_be_in_handler()) parts_.region.unmap();

@@ -17,6 +17,8 @@
 
 namespace cube::cache {
 
+class ClusterTier;
+
 class FileCache {
  public:
   static base::Result<FileCache*> attach(const base::Config& config, const base::ProcessId& job, bool create, std::string& why);
@@ -45,6 +47,10 @@ class FileCache {
   // For mappings of its file, and for reports.
   Region& region() { return parts_.region; }
 
+  // Ends the thread that talks to the cluster; a later miss may start it anew. False: not within this time.
+  bool has_cluster_thread() const;
+  bool stop_cluster(std::uint64_t at_most_ns);
+
   // At the end of the process.
   void detach();
   // In a forked child: takes the parent's mappings out of the way, by system calls alone. The object is then dead.
@@ -59,9 +65,11 @@ class FileCache {
 
  private:
   FileCache(Region& region, const base::Config& config);
+  void attach_cluster(const base::Config& config);
   void attach_disk(const base::Config& config, const base::ProcessId& job);
 
   CacheParts parts_;
+  ClusterTier* cluster_ = nullptr;
   Changes changes_;
   FetchAhead ahead_;
   LargeFiles large_;

@@ -5,6 +5,7 @@
 #include "cache/base/log.h"
 #include "cache/base/signal_frame.h"
 #include "prefetch/block_reader.h"
+#include "prefetch/cluster_thread.h"
 #include "prefetch/disk_flusher.h"
 #include "prefetch/names_scout.h"
 #include "prefetch/sidecar.h"
@@ -83,6 +84,36 @@ bool start() {
 
 namespace {
 
+// The thread for the cluster: not in use, allowed, or not to be started now.
+enum class Cluster : int { unused, allowed, held };
+constinit std::atomic<Cluster> g_cluster{Cluster::unused};
+
+// By a miss, which is in the midst of a fetch.
+void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
+  const BlockSignals block;
+  if (g_state.load(std::memory_order_acquire) == State::over || g_cluster.load(std::memory_order_acquire) != Cluster::allowed)
+    return;
+  // As in offer_slow: the question is dear.
+  static constinit std::atomic<std::uint32_t> tries{0};
+  const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
+  if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
+  const KeepErrno keep;
+  prefetch::start_cluster_thread(client, source);
+  tries.store(0, std::memory_order_relaxed);
+}
+
+// Whether there was one.
+bool end_cluster() {
+  constexpr std::uint64_t k_patience_ns = 100'000'000;
+  auto allowed = Cluster::allowed;
+  if (!g_cluster.compare_exchange_strong(allowed, Cluster::held, std::memory_order_acq_rel)) return false;
+  cache::FileCache* const cache = attachment::attached_cache();
+  if (cache == nullptr || !cache->has_cluster_thread()) return false;
+  const KeepErrno keep;
+  cache->stop_cluster(k_patience_ns);
+  return true;
+}
+
 // Ends it, if there is one, and lets it be in `next` state. Whether there was one.
 bool end(State next) {
   // Nobody makes them anew before the state is none again.
@@ -90,11 +121,12 @@ bool end(State next) {
   const bool had_reader = g_block_reader_is_tried.exchange(true, std::memory_order_acq_rel) || had_scout;
   end_block_reader();
   end_scout();
+  const bool had_others = end_cluster() || had_reader;
   auto running = State::running;
   if (!g_state.compare_exchange_strong(running, next, std::memory_order_acq_rel)) {
     auto none = State::none;
     g_state.compare_exchange_strong(none, next, std::memory_order_acq_rel);
-    return had_reader;
+    return had_others;
   }
   const KeepErrno keep;
   g_sidecar->stop();
@@ -118,6 +150,13 @@ void resume() {
   if (!g_state.compare_exchange_strong(busy, State::none, std::memory_order_acq_rel)) return;
   g_block_reader_is_tried.store(false, std::memory_order_release);
   g_scout_is_tried.store(false, std::memory_order_release);
+  allow_cluster();
+}
+
+void allow_cluster() {
+  if (process::config().cluster.texts.empty()) return;
+  cache::g_start_cluster_thread.store(start_cluster, std::memory_order_release);
+  g_cluster.store(Cluster::allowed, std::memory_order_release);
 }
 
 void offer_slow(cache::FileCache& cache) {
@@ -231,6 +270,7 @@ void become_child() {
   g_state.store(State::none, std::memory_order_relaxed);
   g_block_reader_is_tried.store(false, std::memory_order_relaxed);
   g_scout_is_tried.store(false, std::memory_order_relaxed);
+  allow_cluster();
 }
 
 }  // namespace cube::shim::background

@@ -39,6 +39,8 @@ bool may_keep_mapped();
 bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has);
 void let_go_of(cache::LargeFile& file);
 void unmapped(const void* at, std::size_t length);
+// From here on the thread that talks to the cluster may be started, by a miss.
+void allow_cluster();
 // For good, and they have ended.
 void end_for_good();
 // In the child of a fork, which has none.

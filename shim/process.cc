@@ -56,6 +56,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool leader) 
   make_fork_mark();
   // Release: pairs with the acquire in is_active.
   g_active.store(config.mode != base::Mode::off && !config.prefixes.empty(), std::memory_order_release);
+  background::allow_cluster();
 }
 
 void disable(const char* why) {

@@ -57,6 +57,31 @@ void keep_outermost(config_types::Prefixes& value) {
   value = std::move(kept);
 }
 
+// "10.0.0.1", "cache-1:11211", "[fd00::1]:11211" -> the same with a port. False: it is no such text.
+bool server_of(std::string_view text, std::string& server) {
+  constexpr std::string_view k_port = "11211";
+  constexpr std::size_t k_longest = 255;
+  std::string_view host = text, port = k_port;
+  const bool is_bracketed = text.starts_with('[');
+  const std::size_t host_end = is_bracketed ? text.find(']') : text.find(':');
+  if (is_bracketed && host_end == std::string_view::npos) return false;
+  if (host_end != std::string_view::npos) {
+    host = text.substr(0, host_end + (is_bracketed ? 1 : 0));
+    std::string_view rest = text.substr(host.size());
+    if (!rest.empty() && !rest.starts_with(':')) return false;
+    if (!rest.empty()) port = rest.substr(1);
+  }
+  const auto allowed = [&](char c) {
+    const bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-';
+    return is_word || (is_bracketed && (c == ':' || c == '[' || c == ']')) || (!is_bracketed && c == '_');
+  };
+  std::uint64_t number = 0;
+  if (host.size() <= (is_bracketed ? 2U : 0U) || host.size() > k_longest || !std::ranges::all_of(host, allowed)) return false;
+  if (!parse_number(port, number) || number < 1 || number > 65535) return false;
+  server = fmt::format("{}:{}", host, number);
+  return true;
+}
+
 // One overload for each type named in config.def; false means: not one of what it takes.
 struct Parse {
   static bool Prefixes(std::string_view text, config_types::Prefixes& value) {
@@ -90,6 +115,31 @@ struct Parse {
     // The innermost is the one that answers.
     std::stable_sort(value.begin(), value.end(), [](const auto& a, const auto& b) { return a.prefix.size() > b.prefix.size(); });
     return true;
+  }
+  static bool Servers(std::string_view text, ServerList& value) {
+    constexpr std::size_t k_most_servers = 64;
+    constexpr std::string_view k_scheme = "memcached://";
+    if (text.empty()) return true;
+    if (!text.starts_with(k_scheme)) return false;
+    text.remove_prefix(k_scheme.size());
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t end = std::min(text.find(',', at), text.size());
+      std::string server;
+      if (!server_of(text.substr(at, end - at), server) || value.texts.size() == k_most_servers) return false;
+      if (std::ranges::find(value.texts, server) != value.texts.end()) return false;
+      value.texts.push_back(std::move(server));
+      at = end + 1;
+    }
+    return true;
+  }
+  static bool OriginIds(std::string_view text, config_types::OriginIds& value) { return Origins(text, value); }
+  static bool Milliseconds(std::string_view text, Duration& value) {
+    std::uint64_t number = 0;
+    const bool is_ms = text.ends_with("ms");
+    if (!is_ms && !text.ends_with('s')) return false;
+    if (!parse_number(text.substr(0, text.size() - (is_ms ? 2 : 1)), number) || number > 10'000) return false;
+    value.ms = is_ms ? number : number * 1000;
+    return value.ms >= 1 && value.ms <= 10'000;
   }
   static bool Mode(std::string_view text, base::Mode& value) {
     static constexpr Choice<base::Mode> k_choices[] = {
@@ -213,6 +263,19 @@ namespace {
 const ConfigRow& row_of(std::string_view variable) { return *std::ranges::find(config_rows(), variable, &ConfigRow::variable); }
 }  // namespace
 
+namespace {
+// What launchers call a job on all its nodes. Ray's ids begin anew with each of its clusters, and torchrun's default is "none".
+std::string job_of_launcher(const Lookup& lookup) {
+  for (const char* const variable : {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"}) {
+    const char* const text = lookup(variable);
+    if (text == nullptr || *text == '\0' || std::string_view(text) == "none") continue;
+    const char* const restarts = lookup("SLURM_RESTART_COUNT");
+    return fmt::format("{}={}/{}", variable, text, restarts == nullptr ? "" : restarts).substr(0, PATH_MAX - 1);
+  }
+  return {};
+}
+}  // namespace
+
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
   ParsedConfig parsed;
 #define CUBE_CONFIG(type, field, variable, default_text, takes, help)                                                    \
@@ -222,6 +285,7 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
 #undef CUBE_CONFIG
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   keep_outermost(parsed.config.prefixes);
+  if (parsed.config.cluster_job.empty()) parsed.config.cluster_job = job_of_launcher(lookup);
   // The default asks for nothing, and who gave a wrong size or a wrong directory has been told so.
   RamSize no_bound;
   Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);

@@ -43,9 +43,20 @@ struct OriginSetting {
   std::string prefix, file;
 };
 
+// HOST:PORT of each, as the user has written them but for a missing port.
+struct ServerList {
+  std::vector<std::string> texts;
+};
+struct Duration {
+  std::uint64_t ms = 0;
+};
+
 namespace config_types {
 using Prefixes = std::vector<std::string>;   // absolute, normalised, none within another
 using Origins = std::vector<OriginSetting>;  // prefixes as above, longest first, each once
+using Servers = ServerList;
+using OriginIds = std::vector<OriginSetting>;  // as Origins; `file` is the ID
+using Milliseconds = Duration;
 using Mode = base::Mode;
 using Name = std::string;
 using RamSize = base::RamSize;

@@ -14,7 +14,7 @@ struct TierKind {
   const char* name;  // in the report
   Counter hits;
 };
-inline constexpr TierKind k_tier_kinds[] = {{"disk", Counter::hits_disk}};
+inline constexpr TierKind k_tier_kinds[] = {{"disk", Counter::hits_disk}, {"cluster", Counter::hits_cluster}};
 inline constexpr std::size_t k_tiers = std::size(k_tier_kinds);
 
 // Room in a tier.
@@ -23,6 +23,7 @@ struct TierStatus {
   std::uint64_t used = 0;       // bytes
   std::uint64_t entries = 0;    // records
   std::uint64_t unwritten = 0;  // records that had no time to be written at the last exit
+  bool is_there = false;        // whatever its capacity, which may not be known
 };
 
 }  // namespace cube::base

@@ -38,6 +38,8 @@ struct CacheParts {
   RamTier ram;
   SingleFlight flights;
   Tiers tiers;
+  // Over the network: asked after the others, by opens of programs alone. Whoever fills them does so without TierWriter.
+  Tiers remote;
   Freshness freshness;
   FillRules rules;
   bool fetches_ahead;

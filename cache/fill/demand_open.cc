@@ -23,7 +23,8 @@ constexpr std::uint64_t k_in_parts_from = 1 << 20;
 
 OpenOutcome DemandOpen::open(std::uint64_t hash) {
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
-  const bool has_ring = !parts_.tiers.is_empty() && parts_.ram.ring().is_made();
+  const bool has_tiers = !parts_.tiers.is_empty() || !parts_.remote.is_empty();
+  const bool has_ring = has_tiers && parts_.ram.ring().is_made();
   // Without room, and without anybody who may be about to bring it, it is the origin's at once.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
 
@@ -48,10 +49,10 @@ OpenOutcome DemandOpen::open(std::uint64_t hash) {
   // From here on the program waits for the origin, not for a prefetch.
   scope.begin_wait(parts_.region.own_process());
   if (!has_room) note_miss(parts_.region, hash);
-  const bool may_be_in_tier = !parts_.tiers.is_empty() && (has_room || has_ring);
+  const bool may_be_in_tier = has_tiers && (has_room || has_ring);
   if (may_be_in_tier && open_from_tier(has_ring ? Lane::demand_with_ring : Lane::demand, outcome)) return outcome;
-  // A file that nobody would write to the disk need not pass through the ring.
-  const bool may_pass = has_ring && parts_.ram.ring().has_disk_writer();
+  // A file that no tier would get need not pass through the ring.
+  const bool may_pass = has_ring && (parts_.ram.ring().has_disk_writer() || parts_.remote.take_offers());
   if (!has_room && !may_pass) {
     // It is not going to be there for those who wait for their turn: they need not open it one after the other.
     ticket = {};
@@ -59,6 +60,9 @@ OpenOutcome DemandOpen::open(std::uint64_t hash) {
   }
   outcome = fetch(may_pass ? Lane::demand_with_ring : Lane::demand, ticket);
   outcome.was_fetched = outcome.pin || outcome.is_filling;
+  if (outcome.pin) {
+    for (Tier* const tier : parts_.remote) tier->note_fetched(request_.key, outcome.pin);
+  }
   return outcome;
 }
 

@@ -55,6 +55,11 @@ class RecordFill {
     content_.from_disk = true;
     note_hash(data_hash);
   }
+  // The same, from another node.
+  void note_from_cluster(std::uint64_t data_hash) {
+    content_.from_cluster = true;
+    note_hash(data_hash);
+  }
   // Must the file be found unchanged after the read? It must if its times, or the way in which it is read, prove nothing.
   bool wants_second_look() const;
   // Shows it to all. False: refused after all.

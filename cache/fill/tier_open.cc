@@ -27,6 +27,11 @@ Tier::Verdict TierOpen::judge_immutable(const Record& record) {
 }
 
 Tier::Verdict TierOpen::judge_mutable(const Record& record) {
+  if (!has_asked_ && tier_->needs_no_look(record)) {
+    stat_ = record.stat;
+    is_physical_ = record.is_physical();
+    return may_be_read(record.stat) ? Verdict::taken : Verdict::refused;
+  }
   if (!has_asked_) {
     has_asked_ = true;
     is_physical_ = record.is_physical();
@@ -35,7 +40,7 @@ Tier::Verdict TierOpen::judge_mutable(const Record& record) {
     stat_ = stat_path(AT_FDCWD, request_.path, is_physical_ ? AT_SYMLINK_NOFOLLOW : 0);
   }
   if (!stat_ || record.is_physical() != is_physical_) return Verdict::refused;
-  const Verdict verdict = Tier::compare(record, *stat_);
+  const Verdict verdict = tier_->judge_by_stat(record, *stat_);
   return verdict == Verdict::taken && !may_be_read(*stat_) ? Verdict::refused : verdict;
 }
 
@@ -49,17 +54,34 @@ Tier::Verdict TierOpen::judge(const Record& record) {
     case RecordFill::Next::done: parts_.stats().count(Counter::hits_ram); return Verdict::taken;
     case RecordFill::Next::read: break;
   }
-  fill_.note_from_tier(record.data_hash);
+  if (is_remote_) {
+    fill_.note_from_cluster(record.data_hash);
+  } else {
+    fill_.note_from_tier(record.data_hash);
+  }
   std::memcpy(fill_.room(), record.data(), record.data_size);
   if (!fill_.publish()) return Verdict::refused;
   parts_.stats().count(tier_->hits());
   return Verdict::taken;
 }
 
-bool TierOpen::open(OpenOutcome& outcome) {
-  for (Tier* const tier : parts_.tiers) {
+bool TierOpen::visit(const Tiers& tiers) {
+  for (Tier* const tier : tiers) {
     tier_ = tier;
-    if (!tier->visit(request_.key, *this)) continue;
+    // An origin that does not know the file has nothing to compare with.
+    if (has_asked_ && !stat_) return false;
+    if (tier->visit(request_.key, *this)) return true;
+  }
+  return false;
+}
+
+bool TierOpen::open(OpenOutcome& outcome) {
+  bool is_found = visit(parts_.tiers);
+  if (!is_found && origin_.id() == k_mounts) {
+    is_remote_ = true;
+    is_found = visit(parts_.remote);
+  }
+  if (is_found) {
     outcome.pin = std::move(fill_.pin());
     if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
     return true;

@@ -21,10 +21,13 @@ class TierOpen final : private Tier::Judge {
   Verdict judge_immutable(const Record& record);
   Verdict judge_mutable(const Record& record);
 
+  bool visit(const Tiers& tiers);
+
   CacheParts& parts_;
   const OpenRequest& request_;
   const Origin& origin_;
-  const Tier* tier_ = nullptr;  // that is asked now
+  Tier* tier_ = nullptr;  // that is asked now
+  bool is_remote_ = false;
   RecordFill fill_;
   bool has_asked_ = false;
   bool is_physical_ = false;

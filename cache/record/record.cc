@@ -42,7 +42,8 @@ void write_record_head(std::byte* start, const RecordPlan& plan, const RecordCon
   record.kind = content.kind;
   record.flags = static_cast<std::uint8_t>(
       (content.physical ? Record::k_flag_physical : 0) | (plan.mappable ? Record::k_flag_mappable : 0) |
-      (content.prefetched ? Record::k_flag_prefetched : 0) | (content.from_disk ? Record::k_flag_from_disk : 0));
+      (content.prefetched ? Record::k_flag_prefetched : 0) | (content.from_disk ? Record::k_flag_from_disk : 0) |
+      (content.from_cluster ? Record::k_flag_from_cluster : 0));
   record.path_length = static_cast<std::uint32_t>(content.path.size());
   record.data_offset = static_cast<std::uint32_t>(plan.data - plan.start);
   record.data_size = data.size;
@@ -51,7 +52,9 @@ void write_record_head(std::byte* start, const RecordPlan& plan, const RecordCon
   record.fetched_ns = content.fetched_ns;
   record.origin = content.origin;
   record.reserved_word = 0;
-  std::memset(record.reserved, 0, sizeof record.reserved);
+  record.job_tag = content.job_tag;
+  record.node_tag = content.node_tag;
+  record.reserved = 0;
   auto* path = reinterpret_cast<std::byte*>(&record + 1);
   std::memcpy(path, content.path.data(), content.path.size());
   std::byte* const path_end = path + content.path.size();

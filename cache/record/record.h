@@ -38,6 +38,8 @@ struct Record {
   static constexpr std::uint8_t k_flag_prefetched = 4;
   // Its bytes came from the disk tier, which has them still: they need not be written there, nor looked for.
   static constexpr std::uint8_t k_flag_from_disk = 8;
+  // Its bytes came from another node, and the cluster has them still.
+  static constexpr std::uint8_t k_flag_from_cluster = 16;
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2;
 
   // The first line holds all that a look-up needs.
@@ -60,7 +62,9 @@ struct Record {
   std::uint64_t fetched_ns;  // wall clock
   OriginId origin;
   std::uint32_t reserved_word;  // zero, as the next
-  std::uint64_t reserved[3];
+  // Zero but in the cluster (cache/tier/cluster_tier.h): hashes of the job and of the node that have read the file.
+  std::uint64_t job_tag, node_tag;
+  std::uint64_t reserved;
 
   std::string_view path() const { return {reinterpret_cast<const char*>(this + 1), path_length}; }
   const char* path_text() const { return reinterpret_cast<const char*>(this + 1); }
@@ -69,6 +73,7 @@ struct Record {
   bool is_mappable() const { return (flags & k_flag_mappable) != 0; }
   bool is_prefetched() const { return (flags & k_flag_prefetched) != 0; }
   bool is_from_disk() const { return (flags & k_flag_from_disk) != 0; }
+  bool is_from_cluster() const { return (flags & k_flag_from_cluster) != 0; }
   // The kernel has a file of this name, too.
   bool is_in_kernel() const { return origin == k_mounts; }
   // Pairs with the release in RamTier::mark_stale.
@@ -101,12 +106,14 @@ struct RecordContent {
   bool physical = false;
   bool prefetched = false;
   bool from_disk = false;
+  bool from_cluster = false;
   OriginId origin = k_mounts;
   std::optional<std::uint64_t> data_size = {};  // bytes; else that of the stat
   std::optional<std::uint64_t> data_hash = {};  // where the data has been checked by it; else it is made
   std::uint64_t fetched_ns = 0;                 // wall clock: when the fetch began
   std::uint64_t verified_ns = 0;                // base::boot_ns
-  std::uint32_t views = 0;                      // besides that of who publishes it
+  std::uint64_t job_tag = 0, node_tag = 0;
+  std::uint32_t views = 0;  // besides that of who publishes it
 };
 // The data, of a file stat.size bytes, is already in its place. `plan` is what plan_record gave.
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);

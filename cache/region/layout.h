@@ -29,6 +29,9 @@ inline constexpr std::uint32_t k_listing_slots = 64;
 inline constexpr std::uint32_t k_most_listed_rows = 32768;  // a smaller region has a quarter or a sixteenth of them
 inline constexpr std::uint32_t k_views = 32;                // a record has a bit for each
 
+inline constexpr std::uint32_t k_changed_words = 32;  // of 64 files of this node each, by their hashes
+inline constexpr std::uint32_t k_fill_budgets = 64;   // servers of the cluster
+
 // A chunk is a piece of a large file (chunks.h): so many bytes, from a multiple of them on. All segments are multiples of it.
 inline constexpr std::uint32_t k_chunk_bytes = 2 << 20;
 
@@ -60,7 +63,7 @@ RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count)
 
 // The status of a tier, as base::TierStatus has it.
 struct TierRow {
-  std::atomic<std::uint64_t> capacity, used, entries, unwritten;
+  std::atomic<std::uint64_t> capacity, used, entries, unwritten, is_there;
 };
 
 struct RegionHeader {
@@ -120,6 +123,11 @@ struct RegionHeader {
   std::atomic<std::uint64_t> disk_alive_ns;  // monotonic clock, coarse; 0: nothing is written
   std::atomic<std::uint32_t> disk_news;      // futex: a segment has got its last record
   std::atomic<std::uint32_t> disk_sleeps;    // the writer waits for that
+  // The cluster (cluster_tier.h). The one process of the node that shares what it has holds the mutex.
+  pthread_mutex_t cluster_writer;
+  std::atomic<std::uint32_t> cluster_distrusted;                // 1: names of directories have changed on this node
+  std::atomic<std::uint64_t> cluster_changed[k_changed_words];  // bits by hash: files that this node has changed
+  std::atomic<std::uint64_t> cluster_free_ns[k_fill_budgets];   // when a server, by its number, may be sent more
   // For the report.
   std::atomic<std::uint32_t> disk_told;  // its trouble was told
   TierRow tiers[base::k_tiers];

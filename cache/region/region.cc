@@ -192,7 +192,8 @@ base::Result<void> Region::open_existing(std::string& why) {
   if (const auto mapped = map(writable->get(), readable->get()); !mapped) return complain(mapped.error().value);
   pthread_mutex_t fresh;
   bool sound = init_robust_mutex(&fresh) == 0 && is_robust_mutex(header().lifecycle, fresh) &&
-               is_robust_mutex(header().prefetch_leader, fresh) && is_robust_mutex(header().disk_writer, fresh);
+               is_robust_mutex(header().prefetch_leader, fresh) && is_robust_mutex(header().disk_writer, fresh) &&
+               is_robust_mutex(header().cluster_writer, fresh);
   return sound ? base::Result<void>() : not_sound();
 }
 
@@ -231,6 +232,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   int error = init_robust_mutex(&head.lifecycle);
   if (error == 0) error = init_robust_mutex(&head.prefetch_leader);
   if (error == 0) error = init_robust_mutex(&head.disk_writer);
+  if (error == 0) error = init_robust_mutex(&head.cluster_writer);
   if (error != 0) return complain("robust mutex", error);
   head.magic = k_region_magic;
   const long linked =

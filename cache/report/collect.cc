@@ -65,7 +65,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
     result.tiers[i] = {.capacity = tier.capacity.load(std::memory_order_relaxed),
                        .used = tier.used.load(std::memory_order_relaxed),
                        .entries = tier.entries.load(std::memory_order_relaxed),
-                       .unwritten = tier.unwritten.load(std::memory_order_relaxed)};
+                       .unwritten = tier.unwritten.load(std::memory_order_relaxed),
+                       .is_there = tier.is_there.load(std::memory_order_relaxed) != 0};
   }
   for (std::uint32_t i = 0; i < layout.segment_count; ++i)
     result.unread += region.segment_row(i).unread.load(std::memory_order_relaxed);

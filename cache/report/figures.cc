@@ -28,10 +28,11 @@ consteval Figure row(std::string_view place, Unit unit, std::size_t tier, RealOf
   return row(place, unit, tier, nullptr, real);
 }
 
-// Hits of a tier are a figure of that tier.
-consteval std::size_t tier_with_hits(base::Counter counter) {
+// Hits of a tier are a figure of that tier, and so is all that lies in its object.
+consteval std::size_t tier_of(base::Counter counter, std::string_view place) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
-    if (base::k_tier_kinds[i].hits == counter) return i;
+    const std::string_view name = base::k_tier_kinds[i].name;
+    if (base::k_tier_kinds[i].hits == counter || place.substr(0, place.rfind('.')) == name) return i;
   }
   return Figure::k_no_tier;
 }
@@ -40,7 +41,7 @@ consteval std::size_t tier_with_hits(base::Counter counter) {
   row(place, Unit::unit, tiers, []([[maybe_unused]] const JobTotals& job, [[maybe_unused]] std::size_t tier) { return value; }),
 constexpr Figure k_rows[] = {
 #define CUBE_COUNTER(name, place, unit, help) \
-  CUBE_ROW(place, unit, tier_with_hits(base::Counter::name), job.totals[base::Counter::name])
+  CUBE_ROW(place, unit, tier_of(base::Counter::name, place), job.totals[base::Counter::name])
 #define CUBE_FIGURE(value, place, unit, help) CUBE_ROW(place, unit, Figure::k_no_tier, job.value)
 #define CUBE_TIER_FIGURE(field, unit, help) CUBE_ROW(#field, unit, k_each_tier, job.tiers[tier].field)
 #include "cache/base/stats.def"

@@ -24,7 +24,9 @@ struct Figure {
   std::uint64_t (*count)(const JobTotals& job, std::size_t tier);
   double (*real)(const JobTotals& job, std::size_t tier);
 
-  bool is_in(const JobTotals& job) const { return tier == k_no_tier || job.tiers[tier].capacity != 0; }
+  bool is_in(const JobTotals& job) const {
+    return tier == k_no_tier || job.tiers[tier].capacity != 0 || job.tiers[tier].is_there;
+  }
   bool is_count() const { return count != nullptr; }
   std::uint64_t count_of(const JobTotals& job) const { return count(job, tier); }
   double real_of(const JobTotals& job) const { return is_count() ? static_cast<double>(count_of(job)) : real(job, tier); }

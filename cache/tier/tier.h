@@ -6,6 +6,7 @@
 // signal-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include "cache/base/tier_kinds.h"
 #include "cache/record/file_stat.h"
 #include "cache/record/record.h"
+#include "cache/region/ram_tier.h"
 
 namespace cube::cache {
 
@@ -42,6 +44,16 @@ class Tier {
   // Which of base::k_tier_kinds it is.
   std::size_t kind() const { return kind_; }
   base::Counter hits() const { return base::k_tier_kinds[kind_].hits; }
+
+  // Is this record, which visit has shown, proof of what the file holds, without a look at the origin? Its stat is the file's
+  // then.
+  virtual bool needs_no_look(const Record&) const { return false; }
+  // The same if the origin gives the file this stat.
+  virtual Verdict judge_by_stat(const Record& record, const FileStat& stat) { return compare(record, stat); }
+  // A program of this process has fetched it from the origin.
+  virtual void note_fetched(std::string_view /*key*/, const Pin&) {}
+  // Would it take what comes from the origin, though the memory is full?
+  virtual bool takes_offers() const { return false; }
 
   // Shows the records of this path, newest first, until the judge takes one. False: it has taken none.
   virtual bool visit(std::string_view key, Judge& judge) = 0;
@@ -76,6 +88,9 @@ class Tiers {
  public:
   void add(Tier& tier) { all_[count_++] = &tier; }
   bool is_empty() const { return count_ == 0; }
+  bool take_offers() const {
+    return std::any_of(begin(), end(), [](const Tier* tier) { return tier->takes_offers(); });
+  }
   Tier* const* begin() const { return all_; }
   Tier* const* end() const { return all_ + count_; }
 

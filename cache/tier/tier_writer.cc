@@ -55,6 +55,7 @@ void note_status(RegionHeader& header, const Tier& tier) {
   row.capacity.store(status.capacity, std::memory_order_relaxed);
   row.used.store(status.used, std::memory_order_relaxed);
   row.entries.store(status.entries, std::memory_order_relaxed);
+  row.is_there.store(1, std::memory_order_relaxed);
 }
 
 void TierWriter::end() {

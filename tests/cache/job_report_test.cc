@@ -137,7 +137,7 @@ TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {
   JobTotals job = totals({{Counter::hits_ram, 1}, {Counter::hits_disk, 2}, {Counter::misses, 1}});
   EXPECT_EQ(report_as_text(job, 0, 0).view().find(R"("disk":{)"), std::string_view::npos);
   EXPECT_EQ(report_as_json(job).view().find(R"("disk":{)"), std::string_view::npos);
-  job.tiers[0] = {.capacity = 44, .used = 33, .entries = 22, .unwritten = 11};
+  job.tiers[0] = {.capacity = 44, .used = 33, .entries = 22, .unwritten = 11, .is_there = true};
   EXPECT_EQ(report_as_text(job, 0, 0).view(),
             "cubeshim: cycle request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
             "cubeshim: sum request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
@@ -181,7 +181,7 @@ TEST(JobReport, JsonHasEachFigureOfTheTableOnceAndNoOther) {
 TEST(JobReport, JsonOfTheLargestNumbersFits) {
   JobTotals job;
   for (auto& counter : job.totals.counters) counter = UINT64_MAX / 64;
-  for (auto& tier : job.tiers) tier = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+  for (auto& tier : job.tiers) tier = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, true};
   job.ram_capacity = job.ram_used = job.ram_entries = job.unread = job.chunk_bytes = job.chunk_unread = UINT64_MAX;
   const std::string text(report_as_json(job).view());
   EXPECT_TRUE(nlohmann::json::parse(text, nullptr, false).is_object()) << text;

@@ -32,6 +32,12 @@ std::string text_of(const std::vector<OriginSetting>& packs) {
   for (const auto& pack : packs) text += (text.empty() ? "" : ":") + pack.prefix + "=" + pack.file;
   return text;
 }
+std::string text_of(const ServerList& servers) {
+  std::string text;
+  for (const auto& server : servers.texts) text += (text.empty() ? "memcached://" : ",") + server;
+  return text;
+}
+std::string text_of(const Duration& time) { return std::to_string(time.ms) + "ms"; }
 std::string text_of(Mode mode) { return mode == Mode::off ? "off" : mode == Mode::real_files ? "real" : "virtual"; }
 std::string text_of(const std::string& text) { return text; }
 std::string text_of(const RamSize& size) { return std::to_string(size.value) + (size.is_percent ? "%" : ""); }
@@ -118,7 +124,9 @@ void run(std::string_view text) {
     });
     // The prefix of a pack is served as if it had been named among the prefixes.
     const bool has_packs = row.variable == "CUBESHIM_PREFIXES" && !parsed.config.origins.empty();
-    const bool is_default = has_packs || texts.at(std::string(row.variable)) == defaults->at(std::string(row.variable));
+    // A job of a launcher has a name without ours.
+    const bool has_launcher = row.variable == "CUBESHIM_CLUSTER_JOB" && !is_wrong;
+    const bool is_default = has_packs || has_launcher || texts.at(std::string(row.variable)) == defaults->at(std::string(row.variable));
     wrong += is_wrong ? 1 : 0;
     FUZZ_CHECK(!is_wrong || (is_default && given != variables.end()), "%s", row.variable.data());
     FUZZ_CHECK(is_default || given != variables.end(), "%s", row.variable.data());

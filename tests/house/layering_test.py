@@ -8,7 +8,7 @@ from pathlib import Path
 ORDER = [
     ["shim/cli"], ["shim/exports"], ["shim", "shim/calls"], ["prefetch"], ["prefetch/order", "prefetch/engine"], ["prefetch/threads"], ["cache"],
     ["cache/report"], ["cache/names", "cache/fill"], ["cache/origin", "cache/tier"],
-    ["cache/pack", "cache/region", "cache/tier/disk"], ["cache/record"], ["cache/base"],
+    ["cache/pack", "cache/region", "cache/tier/disk", "cache/tier/cluster"], ["cache/record"], ["cache/base"],
 ]
 # These two are one layer in two folders.
 ONE_LAYER = {"shim", "shim/calls"}

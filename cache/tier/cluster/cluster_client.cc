@@ -1,0 +1,167 @@
+#include "cache/tier/cluster/cluster_client.h"
+
+#include "cache/base/clock.h"
+#include "cache/base/held.h"
+#include "cache/tier/cluster/cluster_worker.h"
+
+namespace cube::cache {
+
+namespace sys = base::sys;
+
+constinit std::atomic<StartClusterThread> g_start_cluster_thread{nullptr};
+
+ClusterClient::ClusterClient(ClusterClientOptions options)
+    : options_(std::move(options)), states_(new ServerState[options_.servers.size()]) {}
+
+ClusterClient::~ClusterClient() = default;
+
+ClusterClient::Answer::Answer() { base::Held::give_back_left(this); }
+
+void ClusterClient::Answer::give_back() {
+  ClusterRequest* const request = std::exchange(request_, nullptr);
+  if (request == nullptr || (is_noted_ && !base::Held::let_go(this, reinterpret_cast<std::uintptr_t>(request)))) return;
+  release(*request);
+}
+
+void ClusterClient::release(ClusterRequest& request) {
+  std::uint32_t state = request.state.load(std::memory_order_acquire);
+  while (true) {
+    const bool is_ours = state == ClusterRequest::done || state == ClusterRequest::taken;
+    const std::uint32_t next = is_ours ? ClusterRequest::free : ClusterRequest::left;
+    if (request.state.compare_exchange_weak(state, next, std::memory_order_acq_rel)) return;
+  }
+}
+
+ClusterRequest* ClusterClient::claim(const ClusterKey& key) {
+  const std::uint64_t hash = key.hash();
+  for (std::size_t i = 0; i < k_requests; ++i) {
+    ClusterRequest& request = requests_[(hash + i) % k_requests];
+    std::uint32_t free = ClusterRequest::free;
+    if (!request.state.compare_exchange_strong(free, ClusterRequest::taken, std::memory_order_acquire)) continue;
+    request.key = key;
+    request.server = home_of_key(options_.servers, hash);
+    request.was_late = request.is_admitted = false;
+    request.outcome = Outcome::late;
+    request.size = request.cas = request.sent_ns = 0;
+    return &request;
+  }
+  return nullptr;
+}
+
+void ClusterClient::wake() {
+  wakeups_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleeps_.load(std::memory_order_seq_cst) != 0) sys::futex_wake_all(&wakeups_);
+}
+
+void ClusterClient::queue(ClusterRequest& request) {
+  request.state.store(ClusterRequest::queued, std::memory_order_release);
+  wake();
+}
+
+bool ClusterClient::is_asked(const ClusterKey& key) const {
+  const ServerState& state = states_[home_of_key(options_.servers, key.hash())];
+  return life() != Life::over && state.trip.is_open(base::monotonic_ns());
+}
+
+bool ClusterClient::takes_offers() const {
+  if (options_.fill_per_second == 0 || life() == Life::over) return false;
+  const std::uint64_t now = base::monotonic_ns();
+  for (std::size_t i = 0; i < options_.servers.size(); ++i) {
+    const ServerState& state = states_[i];
+    if (state.trip.is_open(now) && now >= state.no_offers_until_ns.load(std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer) {
+  answer.give_back();
+  answer.outcome_ = Outcome::skipped;
+  if (life() == Life::none || !is_asked(key) || is_stopping_.load(std::memory_order_acquire)) return;
+  ClusterRequest* const request = claim(key);
+  if (request == nullptr) return;
+  answer.request_ = request;
+  answer.is_noted_ = base::Held::note(
+      &answer, [](std::uintptr_t what, std::size_t) { release(*reinterpret_cast<ClusterRequest*>(what)); },
+      reinterpret_cast<std::uintptr_t>(request), 0);
+  const std::uint64_t deadline = base::monotonic_ns() + at_most_ns;
+  request->ask = ClusterRequest::Ask::get;
+  request->lease_seconds = lease_seconds;
+  request->deadline_ns = deadline;
+  queue(*request);
+  while (true) {
+    const std::uint32_t state = request->state.load(std::memory_order_acquire);
+    if (state == ClusterRequest::done) {
+      answer.outcome_ = request->outcome;
+      return;
+    }
+    const std::uint64_t now = base::monotonic_ns();
+    if (now >= deadline) break;
+    const std::uint64_t left = deadline - now;
+    const timespec limit{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
+    sys::futex_wait(&request->state, state, &limit);
+  }
+  answer.outcome_ = Outcome::late;
+  answer.give_back();
+  wake();
+}
+
+void ClusterClient::remove(const ClusterKey& key, std::uint64_t cas) {
+  if (life() != Life::running || !is_asked(key)) return;
+  ClusterRequest* const request = claim(key);
+  if (request == nullptr) return;
+  request->ask = ClusterRequest::Ask::remove;
+  request->cas = cas;
+  request->deadline_ns = base::monotonic_ns() + options_.deadline_ns;
+  queue(*request);
+}
+
+bool ClusterClient::claim_start() {
+  auto none = static_cast<std::uint32_t>(Life::none);
+  return life_.compare_exchange_strong(none, static_cast<std::uint32_t>(Life::starting), std::memory_order_acq_rel);
+}
+
+void ClusterClient::fail_start(bool for_good) {
+  life_.store(static_cast<std::uint32_t>(for_good ? Life::over : Life::none), std::memory_order_release);
+  sys::futex_wake_all(&life_);
+}
+
+void ClusterClient::run(OfferSource& source) {
+  life_.store(static_cast<std::uint32_t>(Life::running), std::memory_order_release);
+  {
+    Worker worker(*this, source);
+    worker.run();
+  }
+  source.leave();
+  // It may be started again.
+  fail_start(/*for_good=*/false);
+}
+
+bool ClusterClient::stop(std::uint64_t at_most_ns) {
+  const std::uint64_t until = base::monotonic_ns() + at_most_ns;
+  is_stopping_.store(true, std::memory_order_seq_cst);
+  wake();
+  while (true) {
+    const auto now_is = life();
+    const std::uint64_t now = base::monotonic_ns();
+    if (now_is == Life::none || now_is == Life::over || now >= until) break;
+    const timespec limit{0, static_cast<long>(std::min<std::uint64_t>(until - now, 10'000'000))};
+    sys::futex_wait(&life_, static_cast<std::uint32_t>(now_is), &limit);
+  }
+  const bool has_ended = life() == Life::none || life() == Life::over;
+  if (has_ended) is_stopping_.store(false, std::memory_order_seq_cst);
+  return has_ended;
+}
+
+ClusterFigures ClusterClient::figures() const {
+  ClusterFigures sum;
+  for (std::size_t i = 0; i < options_.servers.size(); ++i) {
+    sum.capacity += states_[i].capacity.load(std::memory_order_relaxed);
+    sum.used += states_[i].used.load(std::memory_order_relaxed);
+    sum.entries += states_[i].entries.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+const std::vector<std::string>& ClusterClient::servers() const { return options_.servers; }
+
+}  // namespace cube::cache

@@ -1,0 +1,86 @@
+// One socket to a server: commands go out in order, answers come back in that order, nothing ever blocks.
+// Invariants: after any trouble - an error, a wrong token, a line that is not understood - it is closed, and never used again:
+// what the stream holds then belongs to nobody. Thread safety: one thread, with an fd table of its own.
+#pragma once
+
+#include <poll.h>
+
+#include <span>
+#include <string>
+
+#include "cache/base/unique_fd.h"
+#include "cache/tier/cluster/meta_protocol.h"
+#include "cache/tier/cluster/server_address.h"
+
+namespace cube::cache {
+
+class ClusterConnection {
+ public:
+  using Tag = std::uint32_t;
+  class Listener {
+   public:
+    // Room for the bytes of a value, and two more. Null: that is too much.
+    virtual std::byte* room_for(Tag tag, std::uint64_t bytes) = 0;
+    // False: the connection is to be closed. `figure` comes before the answer that it belongs to.
+    virtual bool answered(Tag tag, const MetaAnswer& answer) = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+  using Bytes = std::span<const std::byte>;
+  static constexpr std::size_t k_most_parts = 4;
+
+  bool open(const ServerAddress& address, std::string_view login, std::uint64_t now_ns);
+  void close();
+  bool is_open() const { return static_cast<bool>(socket_); }
+  // Commands may be sent: connected, and logged in.
+  bool is_ready() const { return is_ready_; }
+  bool is_busy() const { return pending_ != 0 || (is_open() && !is_ready_); }
+  bool has_room() const { return pending_ < k_most_pending && out_end_ + sizeof(MetaCommand) <= sizeof out_; }
+  // An idle one that the server has closed is closed here, too.
+  bool is_alive();
+
+  // While has_room. The parts must stay as they are until the answer; only one command with parts at a time.
+  void send(Tag tag, const MetaCommand& command, std::span<const Bytes> parts = {});
+  pollfd to_poll() const;
+  // False: closed.
+  bool pump(const pollfd& polled, Listener& listener, std::uint64_t now_ns);
+  // When it was opened, or the server's last bytes came.
+  std::uint64_t heard_ns() const { return heard_ns_; }
+  std::uint64_t opened_ns() const { return opened_ns_; }
+  std::size_t pending() const { return pending_; }
+  // An answer that is an error, as long as it was the last.
+  std::string_view complaint() const { return {complaint_, complaint_bytes_}; }
+
+ private:
+  static constexpr std::size_t k_most_pending = 64;
+  static constexpr Tag k_login = ~Tag{0};
+
+  bool connected();
+  bool write_out();
+  bool read_in(Listener& listener, std::uint64_t now_ns);
+  bool take_value(Listener& listener);
+  bool take_line(Listener& listener, std::string_view line);
+  bool has_output() const { return out_begin_ != out_end_ || part_ != part_count_; }
+  bool end_answer(Listener& listener, const MetaAnswer& answer);
+
+  base::UniqueFd socket_;
+  bool is_connected_ = false, is_ready_ = false;
+  std::uint64_t heard_ns_ = 0, opened_ns_ = 0;
+  std::string login_;
+  Tag tags_[k_most_pending];
+  std::size_t first_ = 0, pending_ = 0;
+  char out_[24 << 10];
+  std::size_t out_begin_ = 0, out_end_ = 0;
+  Bytes parts_[k_most_parts];
+  std::size_t part_ = 0, part_count_ = 0;
+  char in_[16 << 10];
+  std::size_t in_begin_ = 0, in_end_ = 0;
+  MetaAnswer value_;  // whose bytes are coming
+  std::byte* value_to_ = nullptr;
+  std::uint64_t value_left_ = 0;
+  char complaint_[128];
+  std::size_t complaint_bytes_ = 0;
+};
+
+}  // namespace cube::cache

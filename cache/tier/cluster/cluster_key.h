@@ -1,0 +1,28 @@
+// The name of a file in the cluster: "cs1:", the namespace, and 32 hex digits of the hash of the origin's id and the path below
+// the prefix. Thread safety: plain values; nothing is allocated; async-signal-safe.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace cube::cache {
+
+class ClusterKey {
+ public:
+  ClusterKey() = default;
+  // `space`: CUBESHIM_CLUSTER_NAME. `origin`: hash_of_origin of the id of the prefix. `path`: below the prefix, without a slash
+  // at its begin.
+  ClusterKey(std::string_view space, std::uint64_t origin, std::string_view path);
+  static std::uint64_t hash_of_origin(std::string_view id);
+
+  std::string_view text() const { return {text_, size_}; }
+  // For the choice of a server.
+  std::uint64_t hash() const;
+
+ private:
+  static constexpr std::size_t k_longest_space = 64, k_digits = 32;
+  char text_[4 + k_longest_space + k_digits];
+  std::uint8_t size_ = 0;
+};
+
+}  // namespace cube::cache

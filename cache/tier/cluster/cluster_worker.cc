@@ -1,0 +1,356 @@
+#include "cache/tier/cluster/cluster_worker.h"
+
+#include <sys/prctl.h>
+
+#include <charconv>
+
+#include "cache/base/clock.h"
+#include "cache/base/log.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+constexpr std::uint32_t k_offer_tag = 1000, k_figures_tag = 1001;
+constexpr std::uint64_t k_second = 1'000'000'000;
+constexpr std::uint64_t k_no_offers_ns = 60 * k_second, k_too_many_ns = 30 * k_second, k_between_figures_ns = 2 * k_second,
+                        k_offer_patience_ns = 2 * k_second, k_answer_patience_ns = 2 * k_second, k_pause_of_budget_ns = 5'000'000,
+                        k_pause_of_source_ns = 20'000'000, k_idle_ns = 250'000'000;
+// The thread does not see a wake-up while it waits for a socket, so it does not wait there for long.
+constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
+constexpr std::uint64_t k_slow_after_ns = 5'000'000;
+// Buffers above this are not kept for smaller values.
+constexpr std::size_t k_large_buffer = 2 << 20;
+
+}  // namespace
+
+ClusterClient::Worker::Worker(ClusterClient& client, OfferSource& source) : client_(client), source_(source) {
+  for (std::size_t i = 0; i < client.options_.servers.size(); ++i) {
+    auto server = std::make_unique<Server>();
+    for (Lane* const lane : {&server->demand, &server->fill}) {
+      lane->worker = this;
+      lane->server = i;
+      lane->is_fill = lane == &server->fill;
+    }
+    servers_.push_back(std::move(server));
+  }
+  polled_.reserve(2 * servers_.size());
+  lanes_.reserve(2 * servers_.size());
+}
+
+ClusterClient::Worker::~Worker() {
+  if (step_ != Step::none) end_offer();
+  for (std::size_t i = 0; i < servers_.size(); ++i) drop_requests(i, Outcome::skipped, /*also_queued=*/true);
+}
+
+void ClusterClient::Worker::find_addresses() {
+  for (std::size_t i = 0; i < servers_.size(); ++i) {
+    const std::string& text = client_.options_.servers[i];
+    const auto address = find_server_address(text);
+    servers_[i]->has_address = static_cast<bool>(address);
+    if (address) {
+      servers_[i]->address = *address;
+    } else {
+      base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} is left out: it takes an address, or a name that /etc/hosts has",
+                text);
+    }
+  }
+}
+
+void ClusterClient::Worker::run() {
+  constexpr long k_timer_slack_ns = 10'000;
+  base::sys::raw(SYS_prctl, PR_SET_TIMERSLACK, k_timer_slack_ns);
+  find_addresses();
+  now_ns_ = base::monotonic_ns();
+  for (auto& server : servers_) prepare(server->demand, now_ns_);
+  while (!client_.is_stopping_.load(std::memory_order_acquire)) {
+    const std::uint32_t seen = client_.wakeups_.load(std::memory_order_seq_cst);
+    now_ns_ = base::monotonic_ns();
+    send_queued(now_ns_);
+    look_at_deadlines(now_ns_);
+    offer(now_ns_);
+    ask_figures(now_ns_);
+    if (wait(now_ns_)) continue;
+    const std::uint64_t pause = step_ == Step::waiting ? k_pause_of_budget_ns
+                                : source_.is_leader()  ? k_pause_of_source_ns
+                                                       : k_idle_ns;
+    const timespec limit{0, static_cast<long>(pause)};
+    client_.sleeps_.store(1, std::memory_order_seq_cst);
+    base::sys::futex_wait(&client_.wakeups_, seen, &limit);
+    client_.sleeps_.store(0, std::memory_order_relaxed);
+  }
+}
+
+// Opens what is closed. True: it may be sent to.
+bool ClusterClient::Worker::prepare(Lane& lane, std::uint64_t now) {
+  Server& server = *servers_[lane.server];
+  if (!server.has_address) return false;
+  if (lane.connection.is_alive()) return lane.connection.is_ready();
+  if (!lane.connection.open(server.address, client_.options_.login, now)) lane_broke(lane, now);
+  return false;
+}
+
+void ClusterClient::Worker::send(ClusterRequest& request, std::uint64_t now) {
+  std::uint32_t queued = ClusterRequest::queued;
+  request.sent_ns = now;
+  if (!request.state.compare_exchange_strong(queued, ClusterRequest::sent, std::memory_order_acq_rel)) {
+    request.sent_ns = 0;
+    return;
+  }
+  const auto tag = static_cast<Tag>(&request - client_.requests_);
+  const bool is_get = request.ask == ClusterRequest::Ask::get;
+  servers_[request.server]->demand.connection.send(tag, is_get ? MetaCommand::get(request.key.text(), tag, request.lease_seconds)
+                                                               : MetaCommand::remove(request.key.text(), tag, request.cas));
+}
+
+void ClusterClient::Worker::send_queued(std::uint64_t now) {
+  has_demand_ = false;
+  for (ClusterRequest& request : client_.requests_) {
+    const std::uint32_t state_now = request.state.load(std::memory_order_acquire);
+    if (state_now == ClusterRequest::sent) has_demand_ = true;
+    if (state_now != ClusterRequest::queued) continue;
+    Server& server = *servers_[request.server];
+    const bool may_ask = server.has_address && (request.is_admitted || state(request.server).trip.may_ask(now));
+    if (!may_ask) {
+      finish(request, Outcome::skipped);
+      continue;
+    }
+    request.is_admitted = true;
+    has_demand_ = true;
+    if (prepare(server.demand, now) && server.demand.connection.has_room()) send(request, now);
+  }
+}
+
+void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
+  request.outcome = outcome;
+  request.is_admitted = false;
+  const bool is_awaited = request.ask == ClusterRequest::Ask::get;
+  std::uint32_t now_is = request.state.load(std::memory_order_acquire);
+  while (true) {
+    const bool is_left = now_is == ClusterRequest::left || !is_awaited;
+    const std::uint32_t next = is_left ? ClusterRequest::free : ClusterRequest::done;
+    if (request.state.compare_exchange_weak(now_is, next, std::memory_order_acq_rel)) break;
+  }
+  base::sys::futex_wake_all(&request.state);
+}
+
+void ClusterClient::Worker::drop_requests(std::size_t server, Outcome outcome, bool also_queued) {
+  for (ClusterRequest& request : client_.requests_) {
+    const std::uint32_t now_is = request.state.load(std::memory_order_acquire);
+    const bool is_under_way = now_is == ClusterRequest::sent || now_is == ClusterRequest::left;
+    if (request.server == server && (is_under_way || (also_queued && now_is == ClusterRequest::queued))) finish(request, outcome);
+  }
+}
+
+void ClusterClient::Worker::rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns) {
+  state(server).trip.rest(now, at_least_ns);
+  client_.options_.stats->count(Counter::cluster_trips);
+  servers_[server]->demand.connection.close();
+  drop_requests(server, Outcome::late, /*also_queued=*/true);
+}
+
+void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
+  const std::string_view complaint = lane.connection.complaint();
+  const bool are_too_many = complaint.find("Too many open connections") != std::string_view::npos;
+  const bool was_refused = complaint.find("unauthenticated") != std::string_view::npos ||
+                           complaint.find("authentication failure") != std::string_view::npos;
+  const std::string& name = client_.options_.servers[lane.server];
+  if (are_too_many) {
+    base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has too many connections (memcached -c); it is left alone for 30 s",
+              name);
+  } else if (was_refused) {
+    base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} wants another login (CUBESHIM_CLUSTER_LOGIN_FILE)", name);
+  } else {
+    base::log(base::LogLevel::info, "the connection to {} has ended: {}", name, complaint);
+  }
+  lane.connection.close();
+  if (lane.is_fill) {
+    if (step_ > Step::waiting && offer_server_ == lane.server) end_offer();
+    state(lane.server).no_offers_until_ns.store(now + (are_too_many ? k_too_many_ns : k_second), std::memory_order_relaxed);
+  } else {
+    rest(lane.server, now, are_too_many || was_refused ? k_too_many_ns : 0);
+  }
+}
+
+void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
+  for (ClusterRequest& request : client_.requests_) {
+    const std::uint32_t now_is = request.state.load(std::memory_order_acquire);
+    const bool is_under_way =
+        now_is == ClusterRequest::queued || now_is == ClusterRequest::sent || now_is == ClusterRequest::left;
+    if (!is_under_way || now < request.deadline_ns) continue;
+    const std::size_t server = request.server;
+    const ClusterConnection& connection = servers_[server]->demand.connection;
+    const std::uint64_t sent = request.sent_ns;
+    const bool is_first_look = !std::exchange(request.was_late, true);
+    // Nothing at all has come for so long: it hangs, and so does a connect that takes as long.
+    const bool is_silent = sent == 0 ? is_first_look && !connection.is_ready()
+                                     : connection.heard_ns() < sent && now - sent >= client_.options_.deadline_ns;
+    const bool is_endless = sent != 0 && now - sent >= k_answer_patience_ns;
+    const bool is_too_late = is_first_look && sent != 0 && state(server).trip.note_answer(/*is_late=*/true);
+    if (is_silent || is_endless || is_too_late) {
+      rest(server, now);
+    } else if (sent == 0) {
+      finish(request, Outcome::late);
+    }
+  }
+}
+
+std::byte* ClusterClient::Worker::Lane::room_for(Tag tag, std::uint64_t bytes) {
+  if (tag >= k_requests || bytes > worker->client_.options_.most_bytes) return nullptr;
+  ClusterRequest& request = worker->client_.requests_[tag];
+  const std::size_t needed = bytes + 2;
+  const bool is_wasteful = request.buffer.size() > k_large_buffer && needed <= k_large_buffer / 2;
+  if (request.buffer.size() < needed || is_wasteful) {
+    constexpr std::size_t k_grain = 64 << 10;
+    auto buffer = base::Mapping::anonymous((needed + k_grain - 1) / k_grain * k_grain);
+    if (!buffer) return nullptr;
+    base::sys::madvise(buffer->data(), buffer->size(), MADV_DONTFORK);
+    request.buffer = std::move(*buffer);
+  }
+  return request.buffer.data();
+}
+
+bool ClusterClient::Worker::Lane::answered(Tag tag, const MetaAnswer& answer) {
+  if (tag < k_requests) return worker->answer_request(worker->client_.requests_[tag], answer);
+  if (tag == k_offer_tag) return worker->answer_offer(server, answer);
+  if (answer.kind != Kind::figure) {
+    worker->source_.note_figures(worker->client_.figures());
+    return answer.kind == Kind::end;
+  }
+  std::uint64_t number = 0;
+  std::from_chars(answer.text.data(), answer.text.data() + answer.text.size(), number);
+  ServerState& of = worker->state(server);
+  if (answer.name == "limit_maxbytes") of.capacity.store(number, std::memory_order_relaxed);
+  if (answer.name == "bytes") of.used.store(number, std::memory_order_relaxed);
+  if (answer.name == "curr_items") of.entries.store(number, std::memory_order_relaxed);
+  return true;
+}
+
+bool ClusterClient::Worker::answer_request(ClusterRequest& request, const MetaAnswer& answer) {
+  const auto outcome = [&] {
+    if (answer.kind != Kind::value) return Outcome::none;
+    if (answer.size != 0) return Outcome::hit;
+    return answer.is_won ? Outcome::won : Outcome::taken;
+  }();
+  if (!request.was_late) state(request.server).trip.note_answer(/*is_late=*/false);
+  request.size = answer.kind == Kind::value ? answer.size : 0;
+  if (request.ask == ClusterRequest::Ask::get) request.cas = answer.cas;
+  finish(request, outcome);
+  return answer.kind != Kind::error;
+}
+
+void ClusterClient::Worker::end_offer() {
+  step_ = Step::none;
+  source_.end_offer(offer_);
+}
+
+void ClusterClient::Worker::send_offer(const MetaCommand& command, bool with_bytes) {
+  static constexpr char k_end[] = "\r\n";
+  const ClusterConnection::Bytes parts[] = {offer_.parts[0], offer_.parts[1], offer_.parts[2],
+                                            std::as_bytes(std::span(k_end, 2))};
+  using Parts = std::span<const ClusterConnection::Bytes>;
+  servers_[offer_server_]->fill.connection.send(k_offer_tag, command, with_bytes ? Parts(parts) : Parts());
+}
+
+void ClusterClient::Worker::offer(std::uint64_t now) {
+  if (client_.options_.fill_per_second == 0) return;
+  if (step_ > Step::waiting) {
+    if (now - offer_began_ns_ >= k_offer_patience_ns) lane_broke(servers_[offer_server_]->fill, now);
+    return;
+  }
+  if (has_demand_) return;
+  if (step_ == Step::none) {
+    if (now < next_offer_ns_) return;
+    if (!source_.next(offer_, now)) return;
+    step_ = Step::waiting;
+    offer_server_ = home_of_key(client_.options_.servers, offer_.key.hash());
+    offer_began_ns_ = now;
+  }
+  Lane& lane = servers_[offer_server_]->fill;
+  ServerState& of = state(offer_server_);
+  const bool is_wanted = servers_[offer_server_]->has_address && of.trip.is_open(now) &&
+                         now >= of.no_offers_until_ns.load(std::memory_order_relaxed) && offer_.bytes() < of.too_large;
+  if (!is_wanted || now - offer_began_ns_ >= k_offer_patience_ns) return end_offer();
+  if (!prepare(lane, now) || lane.connection.pending() != 0) return;
+  if (!FillBudget::take(client_.options_.budgets[offer_server_], now, offer_.bytes(), client_.options_.fill_per_second)) return;
+  offer_began_ns_ = now;
+  if (offer_.lease_cas != 0) {
+    step_ = Step::replace;
+    send_offer(MetaCommand::replace(offer_.key.text(), k_offer_tag, offer_.bytes(), offer_.lease_cas), /*with_bytes=*/true);
+  } else {
+    step_ = Step::add;
+    send_offer(MetaCommand::add(offer_.key.text(), k_offer_tag, offer_.bytes()), /*with_bytes=*/true);
+  }
+}
+
+bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& answer) {
+  ServerState& of = state(server);
+  base::Stats& stats = *client_.options_.stats;
+  switch (answer.kind) {
+    case Kind::done:
+      if (step_ == Step::look) {
+        // A lease without bytes is no record: it is replaced. Its holder may be dead, or too slow.
+        if (!answer.has_size || answer.size != 0 || !answer.has_cas) break;
+        step_ = Step::replace;
+        send_offer(MetaCommand::replace(offer_.key.text(), k_offer_tag, offer_.bytes(), answer.cas), /*with_bytes=*/true);
+        return true;
+      }
+      stats.count(Counter::cluster_offered);
+      break;
+    case Kind::refused:
+      if (step_ != Step::add) break;
+      step_ = Step::look;
+      send_offer(MetaCommand::look(offer_.key.text(), k_offer_tag), /*with_bytes=*/false);
+      return true;
+    case Kind::none: break;
+    case Kind::too_large:
+      of.too_large = std::min(of.too_large, offer_.bytes());
+      stats.count(Counter::cluster_refused);
+      break;
+    case Kind::full:
+      of.no_offers_until_ns.store(now_ns_ + k_no_offers_ns, std::memory_order_relaxed);
+      stats.count(Counter::cluster_refused);
+      break;
+    default: return false;
+  }
+  end_offer();
+  return true;
+}
+
+void ClusterClient::Worker::ask_figures(std::uint64_t now) {
+  if (!source_.is_leader() || has_demand_ || step_ != Step::none) return;
+  for (auto& server : servers_) {
+    if (now < server->next_figures_ns || !state(server->fill.server).trip.is_open(now)) continue;
+    if (!prepare(server->fill, now) || server->fill.connection.pending() != 0) continue;
+    server->next_figures_ns = now + k_between_figures_ns;
+    server->fill.connection.send(k_figures_tag, MetaCommand::figures());
+  }
+}
+
+// Until a socket has something, but not for long. False: there is nothing to wait for.
+bool ClusterClient::Worker::wait(std::uint64_t now) {
+  polled_.clear();
+  lanes_.clear();
+  bool is_slow = true;
+  for (auto& server : servers_) {
+    for (Lane* const lane : {&server->demand, &server->fill}) {
+      if (!lane->connection.is_busy()) continue;
+      polled_.push_back(lane->connection.to_poll());
+      lanes_.push_back(lane);
+      if (now - std::max(lane->connection.heard_ns(), lane->connection.opened_ns()) < k_slow_after_ns) is_slow = false;
+    }
+  }
+  if (lanes_.empty()) return false;
+  timespec limit{0, is_slow && !has_demand_ ? k_slow_poll_ns : k_poll_ns};
+  base::sys::poll(polled_.data(), polled_.size(), &limit);
+  now_ns_ = base::monotonic_ns();
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    // Another lane's trouble may have closed it.
+    if (!lanes_[i]->connection.is_open() || polled_[i].fd != lanes_[i]->connection.to_poll().fd) continue;
+    if (!lanes_[i]->connection.pump(polled_[i], *lanes_[i], now_ns_)) lane_broke(*lanes_[i], now_ns_);
+  }
+  return true;
+}
+
+}  // namespace cube::cache

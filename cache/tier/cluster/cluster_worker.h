@@ -1,0 +1,78 @@
+// The thread of a ClusterClient: it sends what is queued, hands answers over, keeps deadlines and trips, and offers records.
+// Thread safety: one thread; what it shares with others is in the requests and in ServerState.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "cache/tier/cluster/cluster_client.h"
+#include "cache/tier/cluster/cluster_connection.h"
+
+namespace cube::cache {
+
+struct ClusterClient::ServerState {
+  Trip trip;
+  std::atomic<std::uint64_t> no_offers_until_ns{0};
+  std::atomic<std::uint64_t> capacity{0}, used{0}, entries{0};  // as the server has said
+  std::uint64_t too_large = UINT64_MAX;                         // bytes of a value that it did not take
+};
+
+class ClusterClient::Worker {
+ public:
+  Worker(ClusterClient& client, OfferSource& source);
+  ~Worker();
+  void run();
+
+ private:
+  using Kind = MetaAnswer::Kind;
+  using Tag = ClusterConnection::Tag;
+  // A lane is one connection: of demand, or of what is offered.
+  struct Lane final : ClusterConnection::Listener {
+    Worker* worker = nullptr;
+    std::size_t server = 0;
+    bool is_fill = false;
+    ClusterConnection connection;
+    std::byte* room_for(Tag tag, std::uint64_t bytes) override;
+    bool answered(Tag tag, const MetaAnswer& answer) override;
+  };
+  struct Server {
+    ServerAddress address;
+    bool has_address = false;
+    Lane demand, fill;
+    std::uint64_t next_figures_ns = 0;
+  };
+  enum class Step : std::uint8_t { none, waiting, add, look, replace };
+
+  void find_addresses();
+  ServerState& state(std::size_t server) { return client_.states_[server]; }
+  bool prepare(Lane& lane, std::uint64_t now);
+  void send_queued(std::uint64_t now);
+  void send(ClusterRequest& request, std::uint64_t now);
+  void finish(ClusterRequest& request, Outcome outcome);
+  bool answer_request(ClusterRequest& request, const MetaAnswer& answer);
+  void look_at_deadlines(std::uint64_t now);
+  void rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns = 0);
+  void lane_broke(Lane& lane, std::uint64_t now);
+  // Requests of this server that have been sent are answered with this; with `queued`, the others too.
+  void drop_requests(std::size_t server, Outcome outcome, bool also_queued);
+  void offer(std::uint64_t now);
+  void send_offer(const MetaCommand& command, bool with_bytes);
+  bool answer_offer(std::size_t server, const MetaAnswer& answer);
+  void end_offer();
+  void ask_figures(std::uint64_t now);
+  bool wait(std::uint64_t now);
+
+  ClusterClient& client_;
+  OfferSource& source_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<pollfd> polled_;
+  std::vector<Lane*> lanes_;
+  std::uint64_t now_ns_ = 0;
+  bool has_demand_ = false;
+  ClusterOffer offer_;
+  Step step_ = Step::none;
+  std::size_t offer_server_ = 0;
+  std::uint64_t offer_began_ns_ = 0, next_offer_ns_ = 0;
+};
+
+}  // namespace cube::cache

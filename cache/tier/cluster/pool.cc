@@ -1,0 +1,76 @@
+#include "cache/tier/cluster/pool.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "cache/base/hash.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_second_ns = 1'000'000'000, k_longest_rest_ns = 30 * k_second_ns;
+constexpr int k_most_late = 3;
+
+}  // namespace
+
+std::size_t home_of_key(std::span<const std::string> servers, std::uint64_t key_hash) {
+  std::size_t home = 0;
+  std::uint64_t best = 0;
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    const std::uint64_t score = XXH3_64bits_withSeed(servers[i].data(), servers[i].size(), key_hash);
+    const bool is_better = score > best || (score == best && servers[i] < servers[home]);
+    if (i != 0 && !is_better) continue;
+    home = i;
+    best = score;
+  }
+  return home;
+}
+
+bool Trip::may_ask(std::uint64_t now_ns) {
+  if (rests_ == 0) return true;
+  if (!is_open(now_ns) || is_trial_) return false;
+  is_trial_ = true;
+  return true;
+}
+
+bool Trip::note_answer(bool is_late) {
+  late_ = late_ << 1 | (is_late ? 1 : 0);
+  if (!is_late) {
+    rests_ = 0;
+    is_trial_ = false;
+  }
+  return is_late && (is_trial_ || std::popcount(late_) >= k_most_late);
+}
+
+void Trip::rest(std::uint64_t now_ns, std::uint64_t at_least_ns) {
+  const std::uint64_t usual = std::min(k_second_ns << std::min(rests_, 5U), k_longest_rest_ns);
+  rest_until_ns_.store(now_ns + std::max(usual, at_least_ns), std::memory_order_relaxed);
+  ++rests_;
+  late_ = 0;
+  is_trial_ = false;
+}
+
+bool FillBudget::take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns, std::uint64_t bytes, std::uint64_t per_second) {
+  if (per_second == 0) return false;
+  constexpr std::uint64_t k_burst_ns = k_second_ns / 5;
+  const auto cost = static_cast<std::uint64_t>(static_cast<double>(bytes) * 1e9 / static_cast<double>(per_second));
+  std::uint64_t free = free_ns.load(std::memory_order_relaxed);
+  do {
+    // A word of a clock that has begun anew is not waited for.
+    const std::uint64_t begin = free > now_ns + 60 * k_second_ns ? now_ns : std::max(free, now_ns);
+    if (begin > now_ns + k_burst_ns) return false;
+    if (free_ns.compare_exchange_weak(free, begin + cost, std::memory_order_relaxed)) return true;
+  } while (true);
+}
+
+void ColdPool::note(bool is_hit) {
+  if (is_hit) hits_.fetch_add(1, std::memory_order_relaxed);
+  // Cold, it is looked at again after 16 answers, for which 256 opens have passed.
+  const std::uint32_t needed = is_cold_.load(std::memory_order_relaxed) ? k_looks / k_one_in : k_looks;
+  if (looks_.fetch_add(1, std::memory_order_relaxed) + 1 < needed) return;
+  const std::uint32_t hits = hits_.exchange(0, std::memory_order_relaxed);
+  looks_.store(0, std::memory_order_relaxed);
+  is_cold_.store(hits * k_looks < k_least_hits * needed, std::memory_order_relaxed);
+}
+
+}  // namespace cube::cache

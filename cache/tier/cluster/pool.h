@@ -1,0 +1,57 @@
+// Which server a key belongs to, whether that one is to be asked, and how much it may be sent.
+// Invariants: the server of a key does not depend on the order of the list; one server more or less moves only its own share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace cube::cache {
+
+// The place in the list of the key's home: rendezvous hashing. Pure; async-signal-safe.
+std::size_t home_of_key(std::span<const std::string> servers, std::uint64_t key_hash);
+
+// A server that does not answer well is left alone for 1 s, then for 2, 4 ... 30 s. After each rest it gets one trial.
+// Thread safety: one thread changes it; is_open is for all.
+class Trip {
+ public:
+  // Is the server to be asked at all? It says yes to each during a trial; may_ask decides.
+  bool is_open(std::uint64_t now_ns) const { return now_ns >= rest_until_ns_.load(std::memory_order_relaxed); }
+  // False: it rests, or its trial is under way.
+  bool may_ask(std::uint64_t now_ns);
+  // An answer came in time, or late. True: the server is to be left alone (3 of the last 64 were late).
+  bool note_answer(bool is_late);
+  // Leaves it alone, for longer each time; at least so long.
+  void rest(std::uint64_t now_ns, std::uint64_t at_least_ns = 0);
+  bool is_trial() const { return is_trial_; }
+
+ private:
+  std::atomic<std::uint64_t> rest_until_ns_{0};
+  std::uint64_t late_ = 0;  // a bit for each of the last answers
+  unsigned rests_ = 0;      // without a good answer in between
+  bool is_trial_ = false;
+};
+
+// So many bytes a second, at most a fifth of a second of them at once. The word is shared by the processes of a node.
+// Thread safety: all of it.
+class FillBudget {
+ public:
+  static bool take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns, std::uint64_t bytes, std::uint64_t per_second);
+};
+
+// With hardly any hits, one in 16 asks. Thread safety: all of it; the counts may be a little off.
+class ColdPool {
+ public:
+  bool is_to_ask() {
+    return !is_cold_.load(std::memory_order_relaxed) || skips_.fetch_add(1, std::memory_order_relaxed) % k_one_in == 0;
+  }
+  void note(bool is_hit);
+
+ private:
+  static constexpr std::uint32_t k_looks = 256, k_least_hits = 13, k_one_in = 16;  // 5 %
+  std::atomic<std::uint32_t> looks_{0}, hits_{0}, skips_{0};
+  std::atomic<bool> is_cold_{false};
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,43 @@
+#include "cache/tier/cluster_mounts.h"
+
+namespace cube::cache {
+
+std::uint64_t ClusterMounts::row_of(std::uint64_t tag) {
+  tag |= 1;
+  for (std::size_t i = 0; i < k_rows; ++i) {
+    std::uint64_t found = rows_[i].tag.load(std::memory_order_relaxed);
+    if (found == 0 && rows_[i].tag.compare_exchange_strong(found, tag, std::memory_order_relaxed)) return i + 1;
+    if (found == tag) return i + 1;
+  }
+  return 0;
+}
+
+// Acquire: the device that `note` has stored before.
+bool ClusterMounts::is_stable(std::uint64_t row) const {
+  if (row == 0) return false;
+  const std::uint32_t agreed = rows_[row - 1].agreed.load(std::memory_order_acquire);
+  return agreed >= k_needed && agreed < k_unstable;
+}
+
+void ClusterMounts::localise(std::uint64_t row, FileStat& stat) const {
+  const std::uint64_t device = rows_[row - 1].device.load(std::memory_order_relaxed);
+  stat.device_major = static_cast<std::uint32_t>(device >> 32);
+  stat.device_minor = static_cast<std::uint32_t>(device);
+  stat.mount_id = rows_[row - 1].mount_id.load(std::memory_order_relaxed);
+}
+
+void ClusterMounts::note(std::uint64_t row, const FileStat& remote, const FileStat& here) {
+  if (row == 0) return;
+  Row& of = rows_[row - 1];
+  if (remote.inode != here.inode) {
+    of.agreed.fetch_or(k_unstable, std::memory_order_release);
+    return;
+  }
+  // Two mounts here are one there: which of them a file lies on, only its stat tells.
+  const std::uint64_t before = of.device.exchange(here.device(), std::memory_order_relaxed);
+  if (before != 0 && before != here.device()) of.agreed.fetch_or(k_unstable, std::memory_order_release);
+  of.mount_id.store(here.mount_id, std::memory_order_relaxed);
+  if (of.agreed.load(std::memory_order_relaxed) < k_needed) of.agreed.fetch_add(1, std::memory_order_release);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,35 @@
+// What this process has learned of the mounts that other nodes have read: the number of the device that is mounted here, and
+// whether a file has the same inode number there and here. The first files of a mount are compared with a stat of the origin.
+// Invariants: a mount is stable after 16 files whose inodes agree, and never again after one that does not. Thread safety: all of
+// it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "cache/record/file_stat.h"
+
+namespace cube::cache {
+
+class ClusterMounts {
+ public:
+  // The row of a mount, by the hash of who has read it and of its number there; 0: there is none left.
+  std::uint64_t row_of(std::uint64_t tag);
+  bool is_stable(std::uint64_t row) const;
+  // The stat as it would be here. Only of a stable one.
+  void localise(std::uint64_t row, FileStat& stat) const;
+  // The origin's stat of a file that is the same version.
+  void note(std::uint64_t row, const FileStat& remote, const FileStat& here);
+
+ private:
+  static constexpr std::uint32_t k_needed = 16, k_unstable = 1U << 31;
+  struct Row {
+    std::atomic<std::uint64_t> tag;     // 0 is free
+    std::atomic<std::uint32_t> agreed;  // files in a row
+    std::atomic<std::uint64_t> device, mount_id;
+  };
+  static constexpr std::size_t k_rows = 32;
+  Row rows_[k_rows]{};
+};
+
+}  // namespace cube::cache

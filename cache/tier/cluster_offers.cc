@@ -1,0 +1,177 @@
+#include "cache/tier/cluster_offers.h"
+
+#include <algorithm>
+
+#include "cache/base/clock.h"
+#include "cache/region/segments.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_between_tries_ns = 250 * base::k_ns_per_ms, k_look_again_ns = 100 * base::k_ns_per_ms,
+                        k_directory_holds_ns = 60'000 * base::k_ns_per_ms;
+constexpr std::size_t k_known_directories = 256;
+
+}  // namespace
+
+ClusterOffers::ClusterOffers(RamTier& ram, const ClusterPaths& paths, Options options)
+    : ram_(ram), paths_(paths), options_(std::move(options)) {}
+
+bool ClusterOffers::push(const Pin& pin, std::uint64_t lease_cas) {
+  for (Pushed& place : pushed_) {
+    std::uint32_t free = Pushed::free;
+    if (!place.state.compare_exchange_strong(free, Pushed::busy, std::memory_order_acquire)) continue;
+    place.pin = pin.duplicate().keep();
+    place.cas = lease_cas;
+    place.state.store(Pushed::full, std::memory_order_release);
+    return true;
+  }
+  return false;
+}
+
+void ClusterOffers::forget() {
+  for (Pushed& place : pushed_) place.state.store(Pushed::free, std::memory_order_relaxed);
+  pin_.forget();
+}
+
+bool ClusterOffers::prepare(ClusterOffer& offer, Pin&& pin, const Record& record, std::uint64_t cas) {
+  const auto place = paths_.place_of(record.path());
+  if (!place || !may_be_shared(record, options_.with_private)) return false;
+  if (!options_.with_private && !is_public(record.path().substr(0, record.path().rfind('/')), base::coarse_monotonic_ns()))
+    return false;
+  static constexpr std::byte k_zeros[k_record_alignment]{};
+  pin_ = std::move(pin);
+  write_cluster_head(record, place->below, options_.tags, head_);
+  offer.key = ClusterKey(options_.space, place->origin, place->below);
+  offer.parts[0] = {head_.bytes, head_.size};
+  offer.parts[1] = {record.data(), record.data_size};
+  offer.parts[2] = {k_zeros, head_.padding};
+  offer.lease_cas = cas;
+  return true;
+}
+
+bool ClusterOffers::next_pushed(ClusterOffer& offer) {
+  for (std::size_t i = 0; i < k_most_pushed; ++i) {
+    Pushed& place = pushed_[next_pushed_++ % k_most_pushed];
+    if (place.state.load(std::memory_order_acquire) != Pushed::full) continue;
+    Pin pin(place.pin);
+    const std::uint64_t cas = place.cas;
+    place.state.store(Pushed::free, std::memory_order_release);
+    const Record& record = *pin;
+    if (prepare(offer, std::move(pin), record, cas)) return true;
+  }
+  return false;
+}
+
+// Which records of the segment are to be offered. Whether there are any.
+bool ClusterOffers::look_at(std::uint32_t segment, std::uint64_t now_ns) {
+  const SegmentRow& row = ram_.region().segment_row(segment);
+  Note& note = notes_[segment];
+  const std::uint32_t records = row.records.load(std::memory_order_acquire);
+  if (records == 0 || now_ns < note.next_look_ns) return false;
+  const SegmentWord word = word_of(row);
+  if (word.state == SegmentState::chunks || (word.generation == note.generation && records == note.seen)) return false;
+  Pin claim;
+  std::uint32_t generation = 0;
+  if (!ram_.hold(segment, generation, claim)) return false;
+  if (note.generation != generation) note = {.generation = generation, .seen = 0, .next_look_ns = 0, .offered = {}};
+  bool are_all_confirmed = true;
+  offsets_.clear();
+  ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
+    if (record.stale.load(std::memory_order_acquire) == Record::k_unconfirmed) are_all_confirmed = false;
+    // A path of another view may be of another mount.
+    if (!record.is_seen_by(ram_.region().own_view()) || !may_be_shared(record, options_.with_private)) return;
+    if (!std::ranges::binary_search(note.offered, offset)) offsets_.push_back(offset);
+  });
+  if (are_all_confirmed) note.seen = records;
+  note.next_look_ns = are_all_confirmed ? 0 : now_ns + k_look_again_ns;
+  const std::size_t before = note.offered.size();
+  note.offered.insert(note.offered.end(), offsets_.begin(), offsets_.end());
+  std::ranges::inplace_merge(note.offered, note.offered.begin() + static_cast<std::ptrdiff_t>(before));
+  std::ranges::reverse(offsets_);
+  segment_ = segment;
+  generation_ = generation;
+  return !offsets_.empty();
+}
+
+bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
+  for (std::uint32_t looked = 0; looked <= notes_.size();) {
+    while (!offsets_.empty()) {
+      const std::uint64_t offset = offsets_.back();
+      offsets_.pop_back();
+      Pin claim;
+      std::uint32_t generation = 0;
+      // A segment that has got another life has other records.
+      if (!ram_.hold(segment_, generation, claim) || generation != generation_) {
+        offsets_.clear();
+        break;
+      }
+      const auto& record = *reinterpret_cast<const Record*>(ram_.region().segment(segment_) + offset);
+      if (ram_.is_within_region(record) && prepare(offer, std::move(claim), record, 0)) return true;
+    }
+    const auto next = static_cast<std::uint32_t>((segment_ + 1) % notes_.size());
+    segment_ = next;
+    ++looked;
+    look_at(next, now_ns);
+  }
+  return false;
+}
+
+void ClusterOffers::try_to_lead(std::uint64_t now_ns) {
+  if (lock_ || now_ns < next_try_ns_) return;
+  next_try_ns_ = now_ns + k_between_tries_ns;
+  lock_.emplace(&ram_.region().header().cluster_writer, 0);
+  if (!*lock_) return lock_.reset();
+  notes_.assign(ram_.region().layout().segment_count, {});
+  segment_ = 0;
+  offsets_.clear();
+}
+
+bool ClusterOffers::next(ClusterOffer& offer, std::uint64_t now_ns) {
+  if (next_pushed(offer)) return true;
+  try_to_lead(now_ns);
+  return lock_.has_value() && next_of_region(offer, now_ns);
+}
+
+void ClusterOffers::end_offer(ClusterOffer&) { pin_.release(); }
+
+void ClusterOffers::note_figures(const ClusterFigures& figures) {
+  TierRow& row = ram_.region().header().tiers[options_.tier];
+  row.capacity.store(figures.capacity, std::memory_order_relaxed);
+  row.used.store(figures.used, std::memory_order_relaxed);
+  row.entries.store(figures.entries, std::memory_order_relaxed);
+}
+
+void ClusterOffers::leave() {
+  pin_.release();
+  for (Pushed& place : pushed_) {
+    std::uint32_t full = Pushed::full;
+    if (place.state.compare_exchange_strong(full, Pushed::busy, std::memory_order_acquire)) {
+      Pin(place.pin).release();
+      place.state.store(Pushed::free, std::memory_order_release);
+    }
+  }
+  lock_.reset();
+}
+
+// May everybody go through the directory, and through all on the way to it? Each is asked once in a while.
+bool ClusterOffers::is_public(std::string_view directory, std::uint64_t now_ns) {
+  if (directory.empty()) return true;
+  for (const Known& known : directories_) {
+    if (now_ns < known.until_ns && known.directory == directory) return known.is_public;
+  }
+  Known known{.directory = std::string(directory), .until_ns = now_ns + k_directory_holds_ns, .is_public = false};
+  struct ::stat st {};
+  const bool is_open =
+      !base::sys::failed(base::sys::fstatat(AT_FDCWD, known.directory.c_str(), &st, 0)) && (st.st_mode & S_IXOTH) != 0;
+  known.is_public = is_open && is_public(directory.substr(0, directory.rfind('/')), now_ns);
+  const bool is_public = known.is_public;
+  if (directories_.size() < k_known_directories) {
+    directories_.push_back(std::move(known));
+  } else {
+    directories_[next_directory_++ % k_known_directories] = std::move(known);
+  }
+  return is_public;
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,84 @@
+// What this node has read and other nodes may want. First come the files that this process has a lease on, as soon as they are
+// fetched, for other nodes may wait for them. Then the one process of the node that leads walks the segments of the region for
+// records that it has not offered yet.
+// Invariants: a record is pinned while it is offered, and offered once for each life of its segment; one from the cluster never.
+// Thread safety: push by any thread; the rest by the client's thread.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <vector>
+
+#include "cache/region/ram_tier.h"
+#include "cache/region/robust_lock.h"
+#include "cache/tier/cluster/cluster_client.h"
+#include "cache/tier/cluster_paths.h"
+#include "cache/tier/cluster_record.h"
+
+namespace cube::cache {
+
+class ClusterOffers final : public OfferSource {
+ public:
+  struct Options {
+    std::string space;  // CUBESHIM_CLUSTER_NAME
+    ClusterTags tags;
+    bool with_private = false;
+    std::size_t tier = 0;  // of base::k_tier_kinds
+  };
+  ClusterOffers(RamTier& ram, const ClusterPaths& paths, Options options);
+
+  // False: there are too many already, and whoever leads finds it.
+  bool push(const Pin& pin, std::uint64_t lease_cas);
+  // In a forked child.
+  void forget();
+
+  bool next(ClusterOffer& offer, std::uint64_t now_ns) override;
+  void end_offer(ClusterOffer& offer) override;
+  bool is_leader() const override { return lock_.has_value(); }
+  void note_figures(const ClusterFigures& figures) override;
+  void leave() override;
+
+ private:
+  struct Pushed {
+    enum State : std::uint32_t { free, busy, full };
+    std::atomic<std::uint32_t> state{free};  // release when full, acquire by who takes it
+    Pin::Kept pin;
+    std::uint64_t cas = 0;
+  };
+  struct Note {
+    std::uint32_t generation = 0;        // of the segment; another one is another life
+    std::uint32_t seen = 0;              // SegmentRow::records, when all of them were looked at
+    std::uint64_t next_look_ns = 0;      // of one with records that were not confirmed yet
+    std::vector<std::uint64_t> offered;  // offsets, sorted
+  };
+
+  bool prepare(ClusterOffer& offer, Pin&& pin, const Record& record, std::uint64_t cas);
+  bool next_pushed(ClusterOffer& offer);
+  bool next_of_region(ClusterOffer& offer, std::uint64_t now_ns);
+  bool look_at(std::uint32_t segment, std::uint64_t now_ns);
+  void try_to_lead(std::uint64_t now_ns);
+  bool is_public(std::string_view directory, std::uint64_t now_ns);
+
+  RamTier& ram_;
+  const ClusterPaths& paths_;
+  const Options options_;
+  static constexpr std::size_t k_most_pushed = 32;
+  Pushed pushed_[k_most_pushed];
+  std::size_t next_pushed_ = 0;
+  Pin pin_;  // of what is being offered
+  ClusterHead head_;
+  std::optional<RobustLock> lock_;
+  std::uint64_t next_try_ns_ = 0;
+  std::vector<Note> notes_;  // by segment; while it leads
+  std::uint32_t segment_ = 0, generation_ = 0;
+  std::vector<std::uint64_t> offsets_;  // of this segment, still to be offered; the last one first
+  struct Known {
+    std::string directory;
+    std::uint64_t until_ns = 0;
+    bool is_public = false;
+  };
+  std::vector<Known> directories_;  // a few, of late
+  std::size_t next_directory_ = 0;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,34 @@
+// A file's record as other nodes get it: compact, by its path below the prefix, with the tags of the job and the node that have
+// read it, and without marks. Thread safety: pure functions; nothing is allocated.
+#pragma once
+
+#include <climits>
+#include <span>
+
+#include "cache/record/record.h"
+
+namespace cube::cache {
+
+// What precedes the bytes of the file, and the zeros behind them.
+struct ClusterHead {
+  alignas(Record) std::byte bytes[sizeof(Record) + PATH_MAX + k_record_alignment];
+  std::size_t size = 0, padding = 0;
+};
+struct ClusterTags {
+  std::uint64_t job = 0;  // 0: of no job
+  std::uint64_t node = 0;
+};
+void write_cluster_head(const Record& record, std::string_view below_prefix, const ClusterTags& tags, ClusterHead& head);
+
+// May the record be shared at all? Not if the file changes, or may have changed within the grain of its times; nor what not
+// everybody may read, unless `with_private`.
+bool may_be_shared(const Record& record, bool with_private);
+
+// The record in these bytes, if it is whole: of this path, in the form that write_cluster_head gives, with both hashes right.
+// Null: it is damaged, or another's.
+Record* check_cluster_value(std::span<std::byte> bytes, std::string_view below_prefix);
+
+// The same version of a file, as far as nodes can tell that see other inode numbers.
+bool is_same_but_inode(const FileStat& a, const FileStat& b);
+
+}  // namespace cube::cache

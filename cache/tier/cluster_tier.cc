@@ -1,0 +1,216 @@
+#include "cache/tier/cluster_tier.h"
+
+#include <cerrno>
+#include <new>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+#include "cache/record/recent_change.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+constexpr unsigned k_lease_seconds = 2;
+constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms, k_shortest_deadline_ns = 2 * base::k_ns_per_ms,
+                        k_first_pause_ns = 500'000, k_longest_pause_ns = 4 * base::k_ns_per_ms;
+constexpr std::uint64_t k_enough_fetches = 16;
+
+// The machine, as long as it runs: numbers of devices are its own.
+std::uint64_t node_tag() {
+  char text[64];
+  const long n = base::sys::read_small_file("/proc/sys/kernel/random/boot_id", text, sizeof text);
+  return base::sys::failed(n) ? 0 : base::hash_bytes(text, static_cast<std::size_t>(n));
+}
+
+// Another user's records are compared with a stat, which says what this one may see.
+std::uint64_t job_tag(const std::string& job) {
+  if (job.empty()) return 0;
+  const std::uint64_t parts[] = {base::hash_path(job), base::sys::geteuid()};
+  return base::hash_bytes(parts, sizeof parts) | 1;
+}
+
+// "USER:PASSWORD" -> "USER PASSWORD".
+bool read_login(const std::string& path, std::string& login, std::string& why) {
+  if (path.empty()) return true;
+  char text[512];
+  const long n = base::sys::read_small_file(path.c_str(), text, sizeof text);
+  login.assign(text, base::sys::failed(n) ? 0 : static_cast<std::size_t>(n));
+  login.resize(std::min(login.find_first_of("\r\n"), login.size()));
+  const std::size_t colon = login.find(':');
+  if (colon == std::string::npos || colon == 0) {
+    why = fmt::format("CUBESHIM_CLUSTER_LOGIN_FILE=\"{}\": it cannot be read, or its first line is not USER:PASSWORD", path);
+    return false;
+  }
+  login[colon] = ' ';
+  return true;
+}
+
+void pause_for(std::uint64_t ns) {
+  std::uint32_t word = 0;
+  const timespec limit{0, static_cast<long>(ns)};
+  base::sys::futex_wait(&word, 0, &limit);
+}
+
+}  // namespace
+
+base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier& ram, base::Stats& stats, std::string& why) {
+  ClusterClientOptions options;
+  options.servers = config.cluster.texts;
+  options.deadline_ns = config.cluster_deadline.ms * base::k_ns_per_ms;
+  options.fill_per_second = config.cluster_fill;
+  options.most_bytes = config.max_file + sizeof(ClusterHead) + k_record_alignment;
+  options.budgets = ram.region().header().cluster_free_ns;
+  options.stats = &stats;
+  if (!read_login(config.cluster_login, options.login, why)) return base::fail(EINVAL);
+  auto* const tier = new (std::nothrow) ClusterTier(config, ram, stats, std::move(options));
+  if (tier == nullptr) return base::fail(ENOMEM);
+  return tier;
+}
+
+ClusterTier::ClusterTier(const base::Config& config, RamTier& ram, base::Stats& stats, ClusterClientOptions options)
+    : Tier(k_kind),
+      ram_(ram),
+      stats_(stats),
+      paths_(config),
+      space_(config.cluster_name),
+      is_immutable_(config.consistency.kind == base::ConsistencyKind::immutable),
+      deadline_ns_(options.deadline_ns),
+      tags_{.job = job_tag(config.cluster_job), .node = node_tag()},
+      client_(std::move(options)),
+      offers_(ram, paths_, {.space = space_, .tags = tags_, .with_private = config.cluster_trust, .tier = k_kind}) {}
+
+void ClusterTier::start_thread() {
+  if (client_.life() != ClusterClient::Life::none) return;
+  const StartClusterThread start = g_start_cluster_thread.load(std::memory_order_acquire);
+  if (start != nullptr) start(client_, offers_);
+}
+
+std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
+  std::array<std::uint64_t, base::Histogram::k_buckets> counts{};
+  std::uint64_t fetches = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    fetches += counts[i] = stats_.miss_latency.counts[i].load(std::memory_order_relaxed);
+  if (fetches < k_enough_fetches) return most_ns;
+  return std::min(most_ns, std::max(2 * base::quantile_ns(counts, 0.95), k_shortest_deadline_ns));
+}
+
+void ClusterTier::ask(std::string_view key, const ClusterKey& place, ClusterClient::Answer& answer) {
+  // Whoever offers nothing must not make others wait for it.
+  const unsigned lease = client_.takes_offers() ? k_lease_seconds : 0;
+  const std::uint64_t deadline = at_most(deadline_ns_), began = base::monotonic_ns();
+  std::uint64_t pause = k_first_pause_ns, limit = 0;
+  while (true) {
+    stats_.count(Counter::cluster_gets);
+    client_.get(place, lease, deadline, answer);
+    if (answer.outcome() != Outcome::taken || lease == 0) break;
+    if (limit == 0) {
+      limit = at_most(k_longest_wait_ns);
+      stats_.count(Counter::cluster_waits);
+    }
+    if (base::monotonic_ns() - began + pause >= limit) break;
+    pause_for(pause);
+    pause = std::min(2 * pause, k_longest_pause_ns);
+  }
+  if (answer.outcome() != Outcome::won) return;
+  Lease& own = leases_[base::hash_path(key) % k_leases];
+  own.cas.store(answer.cas(), std::memory_order_relaxed);
+  own.hash.store(base::hash_path(key), std::memory_order_release);
+}
+
+bool ClusterTier::visit(std::string_view key, Judge& judge) {
+  const auto place = paths_.place_of(key);
+  if (!place) return false;
+  start_thread();
+  const ClusterKey name(space_, place->origin, place->below);
+  if (!client_.is_asked(name) || !cold_.is_to_ask()) {
+    stats_.count(Counter::cluster_skipped);
+    return false;
+  }
+  ClusterClient::Answer answer;
+  ask(key, name, answer);
+  switch (answer.outcome()) {
+    case Outcome::hit: break;
+    case Outcome::late: stats_.count(Counter::cluster_late); return false;
+    case Outcome::skipped: stats_.count(Counter::cluster_skipped); return false;
+    default:
+      stats_.count(Counter::cluster_misses);
+      cold_.note(/*is_hit=*/false);
+      return false;
+  }
+  return show(key, *place, answer, judge);
+}
+
+bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer, Judge& judge) {
+  const ClusterKey name(space_, place.origin, place.below);
+  Record* const record = check_cluster_value(answer.bytes(), place.below);
+  if (record == nullptr) {
+    stats_.count(Counter::cluster_damaged);
+    client_.remove(name, answer.cas());
+    return false;
+  }
+  stats_.count(Counter::cluster_hits);
+  cold_.note(/*is_hit=*/true);
+  // From here on the tags are this process's: the row of the mount, and whether no look is needed.
+  const std::uint64_t parts[] = {record->node_tag, record->stat.device(), place.origin};
+  const std::uint64_t row = mounts_.row_of(base::hash_bytes(parts, sizeof parts));
+  bool needs_no_look =
+      is_immutable_ && tags_.job != 0 && record->job_tag == tags_.job && mounts_.is_stable(row) && !may_be_racy(*record);
+  if (needs_no_look) {
+    mounts_.localise(row, record->stat);
+    const bool is_changed =
+        may_be_changed(base::hash_path(key)) || may_be_changed(base::hash_inode(record->stat.device(), record->stat.inode));
+    needs_no_look = !is_changed;
+  }
+  record->job_tag = needs_no_look ? tags_.job : 0;
+  record->node_tag = row;
+  const Verdict verdict = judge.judge(*record);
+  if (verdict == Verdict::outdated) {
+    stats_.count(Counter::cluster_outdated);
+    client_.remove(name, answer.cas());
+  }
+  return verdict == Verdict::taken;
+}
+
+Tier::Verdict ClusterTier::judge_by_stat(const Record& record, const FileStat& stat) {
+  const bool is_same = is_same_but_inode(record.stat, stat) && record.data_size == stat.size;
+  if (!is_same || (record.stat.inode != stat.inode && mounts_.is_stable(record.node_tag))) return Verdict::outdated;
+  if (may_be_racy(record)) return Verdict::refused;
+  mounts_.note(record.node_tag, record.stat, stat);
+  return Verdict::taken;
+}
+
+void ClusterTier::note_fetched(std::string_view key, const Pin& pin) {
+  const std::uint64_t hash = base::hash_path(key);
+  Lease& own = leases_[hash % k_leases];
+  std::uint64_t expected = hash;
+  const std::uint64_t cas = own.cas.load(std::memory_order_relaxed);
+  if (!own.hash.compare_exchange_strong(expected, 0, std::memory_order_acquire)) return;
+  if (offers_.push(pin, cas)) client_.wake();
+}
+
+bool ClusterTier::may_be_changed(std::uint64_t hash) const {
+  const RegionHeader& header = ram_.region().header();
+  const std::uint64_t word = header.cluster_changed[hash / 64 % k_changed_words].load(std::memory_order_seq_cst);
+  return (word >> (hash % 64) & 1) != 0 || header.cluster_distrusted.load(std::memory_order_seq_cst) != 0;
+}
+
+void ClusterTier::note_change(std::uint64_t hash) {
+  ram_.region().header().cluster_changed[hash / 64 % k_changed_words].fetch_or(std::uint64_t{1} << (hash % 64),
+                                                                               std::memory_order_seq_cst);
+}
+
+void ClusterTier::content_changed(std::string_view key, const FileStat* stat) {
+  if (!key.empty()) note_change(base::hash_path(key));
+  if (stat != nullptr) note_change(base::hash_inode(stat->device(), stat->inode));
+}
+
+void ClusterTier::tree_changed() { ram_.region().header().cluster_distrusted.store(1, std::memory_order_seq_cst); }
+
+base::TierStatus ClusterTier::status() const {
+  const ClusterFigures figures = client_.figures();
+  return {.capacity = figures.capacity, .used = figures.used, .entries = figures.entries, .unwritten = 0, .is_there = true};
+}
+
+}  // namespace cube::cache

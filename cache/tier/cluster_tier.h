@@ -1,0 +1,71 @@
+// The tier of the memcached servers that nodes share (doc/CLUSTER.md). A program's miss asks the server of the file; what a
+// program has fetched from the origin is offered in the background (cluster_offers.h). Invariants: a record is shown only if it
+// is whole and of this path. It is served without a look at the origin only if another process of this job has read it, the mode
+// is immutable, the mount's inode numbers are the same on both nodes, and this node has not changed it. An open waits for an
+// answer no longer than CUBESHIM_CLUSTER_DEADLINE, and no longer than 50 ms for another node that reads the file. Thread safety:
+// as Tier. A tier whose thread cannot be started answers nothing.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "cache/tier/cluster_mounts.h"
+#include "cache/tier/cluster_offers.h"
+#include "cache/tier/tier.h"
+
+namespace cube::cache {
+
+class ClusterTier final : public Tier {
+ public:
+  // Never freed. On failure, `why` is one line for the user.
+  static base::Result<ClusterTier*> open(const base::Config& config, RamTier& ram, base::Stats& stats, std::string& why);
+
+  bool visit(std::string_view key, Judge& judge) override;
+  bool needs_no_look(const Record& record) const override { return record.job_tag != 0; }
+  Verdict judge_by_stat(const Record& record, const FileStat& stat) override;
+  void note_fetched(std::string_view key, const Pin& pin) override;
+  bool takes_offers() const override { return client_.takes_offers(); }
+  // By the client's thread instead.
+  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override { return {}; }
+  void end_offers() override {}
+  void content_changed(std::string_view key, const FileStat* stat) override;
+  void tree_changed() override;
+  base::TierStatus status() const override;
+  void abandon() override { offers_.forget(); }
+
+  ClusterClient& client() { return client_; }
+
+ private:
+  static constexpr std::size_t k_kind = 1;
+  ClusterTier(const base::Config& config, RamTier& ram, base::Stats& stats, ClusterClientOptions options);
+
+  using Outcome = ClusterClient::Outcome;
+  // Waits as well for a node that has the lease.
+  void ask(std::string_view key, const ClusterKey& place, ClusterClient::Answer& answer);
+  bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer, Judge& judge);
+  void start_thread();
+  // A limit of time: so often the time that 95 % of the fetches from the origin take, as far as is known.
+  std::uint64_t at_most(std::uint64_t most_ns) const;
+  bool may_be_changed(std::uint64_t hash) const;
+  void note_change(std::uint64_t hash);
+
+  RamTier& ram_;
+  base::Stats& stats_;
+  const ClusterPaths paths_;
+  const std::string space_;
+  const bool is_immutable_;
+  const std::uint64_t deadline_ns_;
+  const ClusterTags tags_;
+  ColdPool cold_;
+  ClusterMounts mounts_;
+  ClusterClient client_;
+  ClusterOffers offers_;
+  // Leases of this process. One that another has written over is as good as lost.
+  struct Lease {
+    std::atomic<std::uint64_t> hash{0}, cas{0};
+  };
+  static constexpr std::size_t k_leases = 64;
+  Lease leases_[k_leases];
+};
+
+}  // namespace cube::cache

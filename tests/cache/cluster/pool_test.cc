@@ -1,0 +1,135 @@
+#include "cache/tier/cluster/pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "cache/tier/cluster/cluster_key.h"
+#include "cache/tier/cluster_paths.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_s = 1'000'000'000;
+
+std::vector<std::string> servers(int n) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < n; ++i) texts.push_back("10.0.0." + std::to_string(i) + ":11211");
+  return texts;
+}
+
+TEST(ClusterPool, AKeyHasOneHomeWhateverTheOrderOfTheList) {
+  auto list = servers(5);
+  auto turned = list;
+  std::ranges::reverse(turned);
+  for (std::uint64_t key = 1; key < 1000; ++key)
+    EXPECT_EQ(list[home_of_key(list, key * 0x9e3779b97f4a7c15)], turned[home_of_key(turned, key * 0x9e3779b97f4a7c15)]);
+}
+
+TEST(ClusterPool, AServerThatLeavesMovesOnlyItsOwnShare) {
+  const auto all = servers(5), fewer = servers(4);
+  std::map<std::string, int> share;
+  constexpr int k_keys = 10000;
+  for (int i = 0; i < k_keys; ++i) {
+    const std::uint64_t key = ClusterKey("space", 1, std::to_string(i)).hash();
+    const std::string& before = all[home_of_key(all, key)];
+    ++share[before];
+    const std::string& after = fewer[home_of_key(fewer, key)];
+    EXPECT_TRUE(before == all[4] || before == after);
+  }
+  for (const auto& [server, keys] : share) EXPECT_NEAR(keys, k_keys / 5, k_keys / 25) << server;
+}
+
+TEST(ClusterKey, SaysTheNamespaceTheOriginAndThePath) {
+  const ClusterKey key("team-a", ClusterKey::hash_of_origin("/mnt/data"), "train/0/a.jpg");
+  EXPECT_EQ(key.text().size(), 4 + 6 + 32U);
+  EXPECT_TRUE(key.text().starts_with("cs1:team-a"));
+  std::set<std::string> all{std::string(key.text())};
+  all.emplace(ClusterKey("team-b", ClusterKey::hash_of_origin("/mnt/data"), "train/0/a.jpg").text());
+  all.emplace(ClusterKey("team-a", ClusterKey::hash_of_origin("/mnt/other"), "train/0/a.jpg").text());
+  all.emplace(ClusterKey("team-a", ClusterKey::hash_of_origin("/mnt/data"), "train/0/b.jpg").text());
+  EXPECT_EQ(all.size(), 4U);
+  EXPECT_EQ(ClusterKey(std::string(64, 'n'), 0, "").text().size(), 100U);
+}
+
+TEST(ClusterPaths, ThePlaceIsTheSameWhereverANodeMountsIt) {
+  const auto place = [](const char* prefixes, const char* origins, const char* path) {
+    const auto parsed = base::parse_config([&](std::string_view name) -> const char* {
+      return name == "CUBESHIM_PREFIXES" ? prefixes : name == "CUBESHIM_CLUSTER_ORIGIN" ? origins : nullptr;
+    });
+    EXPECT_TRUE(parsed.errors.empty());
+    const ClusterPaths paths(parsed.config);
+    const auto found = paths.place_of(path);
+    return found ? std::to_string(found->origin) + " " + std::string(found->below) : "none";
+  };
+  EXPECT_EQ(place("/mnt/a", "/mnt/a=set", "/mnt/a/x/y"), place("/data/b", "/data/b=set", "/data/b/x/y"));
+  EXPECT_NE(place("/mnt/a", "", "/mnt/a/x"), place("/mnt/b", "", "/mnt/b/x"));
+  EXPECT_EQ(place("/mnt", "/mnt/a=one:/mnt/a/b=two", "/mnt/a/b/x"), place("/n", "/n=two", "/n/x")) << "the innermost names it";
+  EXPECT_EQ(place("/mnt", "", "/elsewhere/x"), "none");
+  EXPECT_EQ(place("/mnt", "", "/mnt"), "none");
+}
+
+TEST(Trip, RestsLongerEachTimeAndGetsOneTrial) {
+  Trip trip;
+  EXPECT_TRUE(trip.may_ask(0));
+  std::uint64_t now = k_s;
+  for (const std::uint64_t seconds : {1, 2, 4, 8, 16, 30, 30}) {
+    trip.rest(now);
+    EXPECT_FALSE(trip.is_open(now + seconds * k_s - 1)) << seconds;
+    EXPECT_FALSE(trip.may_ask(now + seconds * k_s - 1));
+    now += seconds * k_s;
+    EXPECT_TRUE(trip.is_open(now));
+    EXPECT_TRUE(trip.may_ask(now));
+    EXPECT_FALSE(trip.may_ask(now)) << "one trial";
+  }
+  EXPECT_FALSE(trip.note_answer(/*is_late=*/false));
+  EXPECT_TRUE(trip.may_ask(now) && trip.may_ask(now));
+  trip.rest(now);
+  EXPECT_TRUE(trip.is_open(now + k_s)) << "a good answer makes it begin anew";
+  trip.rest(now, 30 * k_s);
+  EXPECT_FALSE(trip.is_open(now + 29 * k_s));
+}
+
+TEST(Trip, ThreeOfTheLast64LateAreTooMany) {
+  Trip trip;
+  EXPECT_FALSE(trip.note_answer(true));
+  for (int i = 0; i < 40; ++i) EXPECT_FALSE(trip.note_answer(false));
+  EXPECT_FALSE(trip.note_answer(true));
+  for (int i = 0; i < 30; ++i) EXPECT_FALSE(trip.note_answer(false));
+  EXPECT_FALSE(trip.note_answer(true)) << "the first is long ago";
+  EXPECT_TRUE(trip.note_answer(true));
+}
+
+TEST(FillBudget, KeepsToItsRateAndAllowsALittleAtOnce) {
+  std::atomic<std::uint64_t> word{0};
+  constexpr std::uint64_t k_rate = 64 << 20, k_size = 1 << 20;
+  std::uint64_t sent = 0;
+  for (std::uint64_t now = k_s; now < 3 * k_s; now += k_s / 1000) {
+    while (FillBudget::take(word, now, k_size, k_rate)) sent += k_size;
+  }
+  EXPECT_NEAR(static_cast<double>(sent), 2.0 * k_rate, 0.25 * k_rate);
+  EXPECT_FALSE(FillBudget::take(word, 3 * k_s, 1, 0));
+  word = 1000 * k_s;
+  EXPECT_TRUE(FillBudget::take(word, 4 * k_s, 1, k_rate)) << "a word of an earlier boot";
+}
+
+TEST(ColdPool, AsksOneIn16UntilThereAreHits) {
+  ColdPool pool;
+  const auto asked = [&](int of) {
+    int n = 0;
+    for (int i = 0; i < of; ++i) n += pool.is_to_ask() ? 1 : 0;
+    return n;
+  };
+  EXPECT_EQ(asked(100), 100);
+  for (int i = 0; i < 256; ++i) pool.note(i % 32 == 0);
+  EXPECT_EQ(asked(160), 10);
+  for (int i = 0; i < 16; ++i) pool.note(true);
+  EXPECT_EQ(asked(100), 100);
+  for (int i = 0; i < 256; ++i) pool.note(i % 16 == 0);
+  EXPECT_EQ(asked(100), 100) << "6 % are enough";
+}
+
+}  // namespace
+}  // namespace cube::cache

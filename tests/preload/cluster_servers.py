@@ -1,0 +1,105 @@
+"""Real memcached servers on loopback for the tests, and what a test asks them. Each is ended by the test that started it."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+DEADLINE_S = 60
+
+
+def wait_until(condition, what: str, deadline_s: float = DEADLINE_S):
+    until = time.monotonic() + deadline_s
+    while not (found := condition()):
+        if time.monotonic() > until:
+            raise AssertionError(f"{what}: not within {deadline_s} s")
+        time.sleep(0.02)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Memcached:
+    """One server. `with Memcached() as server:` ends it."""
+
+    def __init__(self, *options: str, memory_mb: int = 64):
+        self.port, self.options, self.memory_mb = free_port(), options, memory_mb
+        self.process: subprocess.Popen | None = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    @property
+    def name(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self):
+        words = [shutil.which("memcached") or "/usr/bin/memcached", "-M", "-m", str(self.memory_mb), "-I", "17m", "-t", "2", "-l", "127.0.0.1",
+                 "-p", str(self.port), "-o", "slab_chunk_max=16384", *(["-u", "root"] if os.geteuid() == 0 else []), *self.options]
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        wait_until(self.answers, "memcached starts")
+
+    def answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def kill(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def ask(self, command: bytes, is_whole=lambda text: text.endswith(b"\r\n")) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+            connection.sendall(command)
+            text = b""
+            while not is_whole(text):
+                more = connection.recv(1 << 20)
+                if not more:
+                    break
+                text += more
+            return text
+
+    def figures(self) -> dict[str, str]:
+        lines = self.ask(b"stats\r\n", lambda text: text.endswith(b"END\r\n")).decode().splitlines()
+        return {words[1]: words[2] for words in (line.split(" ", 2) for line in lines) if words[0] == "STAT"}
+
+    def items(self) -> int:
+        return int(self.figures()["curr_items"])
+
+    def keys(self) -> list[str]:
+        text = self.ask(b"lru_crawler metadump all\r\n", lambda text: text.endswith(b"END\r\n")).decode()
+        return sorted(line.split()[0].removeprefix("key=") for line in text.splitlines() if line.startswith("key="))
+
+    def get(self, key: str) -> bytes | None:
+        """None: there is none, or nothing but a lease."""
+        def is_whole(text: bytes) -> bool:
+            head, end, rest = text.partition(b"\r\n")
+            return bool(end) and (not head.startswith(b"VA ") or len(rest) == int(head.split()[1]) + 2)
+        head, _, rest = self.ask(f"mg {key} v\r\n".encode(), is_whole).partition(b"\r\n")
+        return rest[:-2] or None if head.startswith(b"VA ") else None
+
+    def put(self, key: str, value: bytes):
+        answer = self.ask(f"ms {key} {len(value)}\r\n".encode() + value + b"\r\n")
+        assert answer == b"HD\r\n", answer
+
+    def flush(self):
+        assert self.ask(b"flush_all\r\n") == b"OK\r\n"
