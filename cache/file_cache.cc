@@ -80,7 +80,7 @@ void FileCache::attach_cluster(const base::Config& config) {
   cluster_ = *cluster;
   parts_.remote.add(**cluster);
   parts_.region.header().tiers[(*cluster)->kind()].is_there.store(1, std::memory_order_relaxed);
-  // What has no room in memory passes through the ring, from the cluster or on its way there.
+  // A file without room in memory passes through the ring, from the cluster or on its way there.
   ahead_.make_ring(config.ring);
 }
 

@@ -1,5 +1,5 @@
-// What this process has learned of the mounts that other nodes have read: the number of the device that is mounted here, and
-// whether a file has the same inode number there and here. The first files of a mount are compared with a stat of the origin.
+// Knows what this process has learned of the mounts that other nodes have read: the number of the device that is mounted here,
+// and whether a file has the same inode number there and here. The first files of a mount are compared with a stat of the origin.
 // Invariants: a mount is stable after 16 files whose inodes agree, and never again after one that does not. Thread safety: all of
 // it.
 #pragma once

@@ -1,8 +1,7 @@
-// What this node has read and other nodes may want. First come the files that this process has a lease on, as soon as they are
-// fetched, for other nodes may wait for them. Then the one process of the node that leads walks the segments of the region for
-// records that it has not offered yet.
-// Invariants: a record is pinned while it is offered, and offered once for each life of its segment; one from the cluster never.
-// Thread safety: push by any thread; the rest by the client's thread.
+// Finds the records that this node has read and other nodes may want. First come the files that this process has a lease on, as
+// soon as they are fetched, for other nodes may wait for them. Then the one process of the node that leads walks the segments of
+// the region for records that it has not offered yet. Invariants: a record is pinned while it is offered, and offered once for
+// each life of its segment; one from the cluster never. Thread safety: push by any thread; the rest by the client's thread.
 #pragma once
 
 #include <atomic>

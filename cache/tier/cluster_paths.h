@@ -1,4 +1,4 @@
-// What a path is called on all nodes: the id of its origin (CUBESHIM_CLUSTER_ORIGIN, or the prefix itself) and the path below
+// The name of a path on all nodes: the id of its origin (CUBESHIM_CLUSTER_ORIGIN, or the prefix itself) and the path below
 // that. Thread safety: nothing changes after it is made.
 #pragma once
 

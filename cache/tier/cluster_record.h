@@ -9,7 +9,7 @@
 
 namespace cube::cache {
 
-// What precedes the bytes of the file, and the zeros behind them.
+// The bytes before those of the file, and the zeros behind them.
 struct ClusterHead {
   alignas(Record) std::byte bytes[sizeof(Record) + PATH_MAX + k_record_alignment];
   std::size_t size = 0, padding = 0;

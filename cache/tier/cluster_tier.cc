@@ -97,7 +97,7 @@ std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
 }
 
 void ClusterTier::ask(std::string_view key, const ClusterKey& place, ClusterClient::Answer& answer) {
-  // Whoever offers nothing must not make others wait for it.
+  // A process that offers nothing must not make others wait for it.
   const unsigned lease = client_.takes_offers() ? k_lease_seconds : 0;
   const std::uint64_t deadline = at_most(deadline_ns_), began = base::monotonic_ns();
   std::uint64_t pause = k_first_pause_ns, limit = 0;

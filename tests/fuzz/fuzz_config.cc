@@ -126,7 +126,8 @@ void run(std::string_view text) {
     const bool has_packs = row.variable == "CUBESHIM_PREFIXES" && !parsed.config.origins.empty();
     // A job of a launcher has a name without ours.
     const bool has_launcher = row.variable == "CUBESHIM_CLUSTER_JOB" && !is_wrong;
-    const bool is_default = has_packs || has_launcher || texts.at(std::string(row.variable)) == defaults->at(std::string(row.variable));
+    const bool is_default =
+        has_packs || has_launcher || texts.at(std::string(row.variable)) == defaults->at(std::string(row.variable));
     wrong += is_wrong ? 1 : 0;
     FUZZ_CHECK(!is_wrong || (is_default && given != variables.end()), "%s", row.variable.data());
     FUZZ_CHECK(is_default || given != variables.end(), "%s", row.variable.data());

@@ -40,7 +40,7 @@ class OfferSource {
   virtual void end_offer(ClusterOffer& offer) = 0;
   // Does this process offer what the whole node has, so that something may come up without a wake-up?
   virtual bool is_leader() const = 0;
-  // What the servers say of themselves, all together; asked while it leads.
+  // The figures of all servers together; asked while it leads.
   virtual void note_figures(const ClusterFigures& figures) = 0;
   // The thread ends.
   virtual void leave() = 0;
@@ -92,7 +92,7 @@ class ClusterClient {
   bool takes_offers() const;
   void wake();
 
-  // Of a thread with signals blocked and an fd table of its own. `source` must outlive it.
+  // The body of a thread with signals blocked and an fd table of its own. `source` must outlive it.
   void run(OfferSource& source);
   // Ends run(), which answers all that waits. False: not within this time.
   bool stop(std::uint64_t at_most_ns);

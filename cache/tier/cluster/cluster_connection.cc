@@ -136,7 +136,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
   return value_to_ != nullptr;
 }
 
-// What has come of a value, behind its line.
+// Takes the bytes of a value that came behind its line.
 bool ClusterConnection::take_value(Listener& listener) {
   const std::size_t n = std::min<std::uint64_t>(value_left_, in_end_ - in_begin_);
   std::memcpy(value_to_, in_ + in_begin_, n);

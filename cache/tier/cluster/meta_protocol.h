@@ -41,7 +41,7 @@ std::size_t meta_line_bytes(std::string_view bytes);
 // A command's line. The token comes back in the answer.
 class MetaCommand {
  public:
-  // Of at most so many bytes, and fit for a key: no blank, no control character.
+  // A key has at most so many bytes, and is fit for a key: no blank, no control character.
   static constexpr std::size_t k_longest_key = 250;
 
   // `lease_seconds`: 0: no lease is asked for.

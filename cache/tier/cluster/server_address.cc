@@ -12,7 +12,7 @@
 namespace cube::cache {
 namespace {
 
-// Of an address without a port.
+// Reads an address without a port.
 bool parse_literal(std::string_view host, ServerAddress& address) {
   char text[INET6_ADDRSTRLEN + 1] = {};
   if (host.size() >= sizeof text) return false;

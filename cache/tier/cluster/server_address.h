@@ -1,4 +1,4 @@
-// Where a server listens. Addresses are read from their text, and names are looked up in /etc/hosts: nothing else can be done
+// The address of a server. Addresses are read from their text, and names are looked up in /etc/hosts: nothing else can be done
 // safely inside a host. libc's resolver loads libraries that call our own hooks, allocates, and may take seconds.
 // A name that is not there is told of once, and its server is left out.
 // Thread safety: pure, but for the read of a file; no libc call that the library interposes.

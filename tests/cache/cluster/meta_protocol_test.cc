@@ -24,6 +24,7 @@ TEST(MetaProtocol, AnswersOfARealServerAreUnderstood) {
   EXPECT_EQ(parse_meta_answer("NS O1").kind, Kind::refused);
   EXPECT_EQ(parse_meta_answer("EX O1").kind, Kind::refused);
   EXPECT_EQ(parse_meta_answer("SERVER_ERROR out of memory storing object").kind, Kind::full);
+  EXPECT_EQ(parse_meta_answer("SERVER_ERROR Out of memory during read").kind, Kind::full);
   EXPECT_EQ(parse_meta_answer("SERVER_ERROR object too large for cache").kind, Kind::too_large);
   EXPECT_EQ(parse_meta_answer("CLIENT_ERROR bad command line format").kind, Kind::error);
   EXPECT_EQ(parse_meta_answer("ERROR Too many open connections").kind, Kind::error);

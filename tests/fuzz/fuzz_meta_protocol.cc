@@ -1,0 +1,44 @@
+// Any bytes of a server: lines are found and understood, or not, without a byte read beyond them; and any bytes as the value of a
+// record: what is taken for one is whole. Input: the answer of a server, and the value.
+#include <cstring>
+#include <vector>
+
+#include "cache/tier/cluster/meta_protocol.h"
+#include "cache/tier/cluster_record.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace cube::cache {
+namespace {
+
+void check_lines(std::string_view text) {
+  while (const std::size_t bytes = meta_line_bytes(text)) {
+    FUZZ_CHECK(bytes >= 2 && bytes <= text.size(), "%zu of %zu bytes", bytes, text.size());
+    // In memory of its own, where the sanitizer sees a read beyond its end.
+    const std::vector<char> line(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes - 2));
+    const MetaAnswer answer = parse_meta_answer({line.data(), line.size()});
+    const bool has_value = answer.kind == MetaAnswer::Kind::value;
+    FUZZ_CHECK(!has_value || answer.has_size, "a value of no size");
+    FUZZ_CHECK(answer.kind != MetaAnswer::Kind::figure || answer.name.size() + answer.text.size() < line.size(),
+               "a figure beyond its line");
+    text.remove_prefix(bytes);
+  }
+}
+
+void check_value(std::string_view text) {
+  alignas(64) static std::byte room[1 << 16];
+  const std::size_t n = std::min(text.size(), sizeof room);
+  std::memcpy(room, text.data(), n);
+  const Record* const record = check_cluster_value({room, n}, "f");
+  FUZZ_CHECK(record == nullptr || (record->data_offset + record->data_size <= n && record->path() == "f"),
+             "a record beyond its bytes");
+}
+
+}  // namespace
+}  // namespace cube::cache
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  cube::cache::check_lines(text);
+  cube::cache::check_value(text);
+  return 0;
+}
