@@ -7,7 +7,7 @@ import subprocess
 import time
 import urllib.parse
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 def wait_until(condition, what: str, deadline_s: float = DEADLINE_S):

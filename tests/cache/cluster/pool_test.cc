@@ -71,6 +71,37 @@ TEST(ClusterPaths, ThePlaceIsTheSameWhereverANodeMountsIt) {
   EXPECT_EQ(place("/mnt", "", "/mnt"), "none");
 }
 
+TEST(ClusterSettings, ServersAreReadOrRefusedAsAWhole) {
+  const auto servers_of = [](const char* text) {
+    const auto parsed = base::parse_config([&](std::string_view name) { return name == "CUBESHIM_CLUSTER" ? text : nullptr; });
+    std::string said = parsed.errors.empty() ? "" : "wrong";
+    for (const std::string& server : parsed.config.cluster.texts) said += (said.empty() ? "" : " ") + server;
+    return said;
+  };
+  EXPECT_EQ(servers_of("memcached://10.0.0.1,cache-2:7,[fd00::1],[::1]:9"), "10.0.0.1:11211 cache-2:7 [fd00::1]:11211 [::1]:9");
+  EXPECT_EQ(servers_of(""), "");
+  for (const char* const wrong : {"10.0.0.1", "redis://a", "memcached://", "memcached://a,,b", "memcached://a,a:11211",
+                                  "memcached://a:0", "memcached://a:65536", "memcached://a:x", "memcached://[::1",
+                                  "memcached://[]", "memcached://::1", "memcached://a b", "memcached://a/b"})
+    EXPECT_EQ(servers_of(wrong), "wrong") << wrong;
+}
+
+TEST(ClusterSettings, TheLauncherNamesTheJobUnlessTheUserDoes) {
+  const auto job_of = [](const char* own, const char* torch, const char* slurm) {
+    return base::parse_config([&](std::string_view name) -> const char* {
+             return name == "CUBESHIM_CLUSTER_JOB"  ? own
+                    : name == "TORCHELASTIC_RUN_ID" ? torch
+                    : name == "SLURM_JOB_ID"        ? slurm
+                                                    : nullptr;
+           })
+        .config.cluster_job;
+  };
+  EXPECT_EQ(job_of("mine", "a", "7"), "mine");
+  EXPECT_NE(job_of(nullptr, "a", nullptr), job_of(nullptr, nullptr, "a"));
+  EXPECT_EQ(job_of(nullptr, "none", nullptr), "") << "the default of torchrun";
+  EXPECT_EQ(job_of(nullptr, nullptr, nullptr), "");
+}
+
 TEST(Trip, RestsLongerEachTimeAndGetsOneTrial) {
   Trip trip;
   EXPECT_TRUE(trip.may_ask(0));
