@@ -1,0 +1,17 @@
+"""cubeshim on a Ray cluster: the environment of its workers, and torch's loader with its workers spread over the nodes.
+
+    ray.init(runtime_env=cubeshim.ray.env("/mnt/data", ram="32G"))
+    loader = cubeshim.ray.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=16)
+
+doc/RAY.md has the rules. Neither ray nor torch is imported before DataLoader is asked for.
+"""
+from cubeshim.ray._env import env
+
+__all__ = ["DataLoader", "env"]
+
+
+def __getattr__(name):
+    if name == "DataLoader":
+        from cubeshim.ray._loader import DataLoader
+        return DataLoader
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))

@@ -1,0 +1,121 @@
+"""The actors of a loader: spread evenly over the nodes, and replaced when they are lost."""
+import itertools
+import time
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cubeshim.ray._homes import hash_of
+from cubeshim.ray._worker import Worker
+
+PAUSE = 2  # seconds between two attempts to start the same one
+PATIENCE = 300  # seconds in which some node must have started an actor
+
+
+def alive_nodes():
+    """Id -> name of those that take work. The name is the same after a restart of the node, where addresses tell the nodes apart."""
+    rows = [row for row in ray.nodes() if row["Alive"]]
+    rows = [row for row in rows if row["Resources"].get("CPU")] or rows
+    addresses = [row["NodeManagerAddress"] for row in rows]
+    return {row["NodeID"]: row["NodeManagerAddress"] if addresses.count(row["NodeManagerAddress"]) == 1 else row["NodeID"]
+            for row in sorted(rows, key=lambda row: (row["NodeManagerAddress"], row["NodeID"]))}
+
+
+def session():
+    """Another one after each ray.init()."""
+    return ray.get_runtime_context().get_worker_id()
+
+
+class Member:
+    def __init__(self, number, node, options, is_new):
+        self.number, self.node = number, node
+        self.load = 0  # indices that it was given and that have not come back
+        strategy = NodeAffinitySchedulingStrategy(node, soft=True)
+        self.actor = ray.remote(Worker).options(**{"num_cpus": 0, "scheduling_strategy": strategy, **options}).remote()
+        self.answer, self.since = self.actor.node.remote(), time.monotonic()
+        # The first ones have work from the start. One that takes another's place may have been put on a node that is gone.
+        self.is_starting = not is_new
+
+    def look(self, timeout=0):
+        """False: it was lost before it ever answered."""
+        if self.answer is None or not ray.wait([self.answer], timeout=timeout)[0]:
+            return True
+        try:
+            self.node, self.answer, self.is_starting = ray.get(self.answer), None, False
+            return True
+        except ray.exceptions.RayActorError:
+            return False
+
+    def end(self):
+        try:
+            ray.kill(self.actor)
+        except Exception:
+            pass  # it has ended
+
+
+class Crew:
+    def __init__(self, count, options):
+        self.options, self.session = options, session()
+        self.names = alive_nodes()
+        places = list(itertools.islice(itertools.cycle(self.names), count))
+        self.members = [Member(number, node, options, True) for number, node in enumerate(places)]
+        self.joiners = []
+        self.began = None  # what a new member is told first
+
+    def nodes(self):
+        return {member.node for member in self.members}
+
+    def begin(self, tell, joiners=0):
+        """`tell` starts a member on its work; those that come later are told, too."""
+        self.began = tell
+        here = ray.get_runtime_context().get_node_id()
+        while len(self.joiners) < joiners:
+            self.joiners.append(Member(len(self.joiners), here, self.options, True))
+        for member in self.members + self.joiners:
+            member.load = 0
+            tell(member)
+
+    def ready(self):
+        """Waits until each member has answered."""
+        for member in self.members + self.joiners:
+            member.look(None)
+
+    def replace(self, member, elsewhere=False):
+        """Another one in the place of a lost one: on its node, unless that is gone, or on the one with the fewest members."""
+        member.end()
+        self.names = alive_nodes()
+        counts = {node: 0 for node in self.names}
+        for other in self.members:
+            if other is not member and other.node in counts:
+                counts[other.node] += 1
+        others = [node for node in counts if node != member.node] if elsewhere else []
+        node = member.node if not others and member.node in counts else min(others or counts, key=counts.get)
+        is_joiner = member in self.joiners
+        found = Member(member.number, node, self.options, is_joiner or elsewhere)
+        rank = self.joiners if is_joiner else self.members
+        rank[rank.index(member)] = found
+        self.began(found)
+        return found
+
+    def usable(self):
+        """Members that have not been lost, as far as is known; waits where there is none."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            for member in [member for member in self.members if member.is_starting]:
+                if not member.look() and time.monotonic() > member.since + PAUSE:
+                    self.replace(member)
+            found = [member for member in self.members if not member.is_starting]
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                raise RuntimeError("no node has started a worker of the DataLoader within %d s" % PATIENCE)
+            # One that has failed is an answer, too, and is left out.
+            asked = [member.answer for member in self.members if member.look() and member.answer is not None]
+            ray.wait(asked, timeout=1) if asked else time.sleep(PAUSE)
+
+    def homes(self):
+        """Hash of each node that has a usable member -> its members."""
+        by_node = {}
+        for member in self.usable():
+            by_node.setdefault(member.node, []).append(member)
+        return {hash_of(self.names.get(node, node).encode()): members for node, members in by_node.items()}

@@ -1,0 +1,77 @@
+"""Whole batches, each to the worker that torch would give it to, with its random numbers: on one node, and for IterableDataset.
+
+A lost worker's successor begins with the state of its generators behind the last batch that was delivered. That of an
+IterableDataset reads its copy from the start, and drops what was delivered.
+"""
+import itertools
+
+from torch.utils.data import _DatasetKind
+
+from cubeshim.ray._taken import Ended, get
+
+
+class Streams:
+    def __init__(self, crew, work, iterator):
+        self.crew, self.work, self.base = crew, work, iterator._base_seed
+        self.is_iterable = iterator._dataset_kind == _DatasetKind.Iterable
+        self.batches = {}  # number: [member's number, indices, refs], as long as it is not delivered
+        self.states = [None] * len(crew.members)  # behind the last batch delivered, or of the last epoch
+        self.latest = list(self.states)
+        self.delivered = [0] * len(crew.members)
+        crew.begin(lambda member: member.actor.begin.remote(work, member.number, self.base))
+
+    def begin_epoch(self, is_first):
+        self.batches.clear()
+        if not is_first:
+            for member in self.crew.members:
+                member.actor.resume.remote()
+        self.states = list(self.latest)
+        self.delivered = [0] * len(self.crew.members)
+        self.is_over = [False] * len(self.crew.members)
+        self.turn = itertools.cycle(range(len(self.crew.members)))
+
+    def submit(self, batch, indices):
+        """False: all workers have come to the end of their copies."""
+        if all(self.is_over):
+            return False
+        number = next(turn for turn in self.turn if not self.is_over[turn])
+        self.batches[batch] = [number, indices, self.send(number, indices)]
+        return True
+
+    def send(self, number, indices):
+        return self.crew.members[number].actor.fetch.options(num_returns=2).remote(indices)
+
+    def is_void(self, batch):
+        """It was given to a worker that had nothing more."""
+        if self.is_over[self.batches[batch][0]]:
+            del self.batches[batch]
+            return True
+        return False
+
+    def take(self, batch, timeout):
+        number, _, _ = self.batches[batch]
+        answer, state = get(lambda: self.batches[batch][2], lambda error: self.again(number), batch, timeout)
+        del self.batches[batch]
+        if state is not None:
+            self.latest[number] = state
+            if not self.is_iterable:
+                self.states[number] = state
+        if answer[0] == "ended":
+            self.is_over[number] = True
+            return Ended
+        self.delivered[number] += 1
+        return answer
+
+    def again(self, number):
+        """All that the lost worker has in hand, by another, in the same order."""
+        skipped = self.delivered[number] if self.is_iterable else 0
+        before, self.crew.began = self.crew.began, lambda member: member.actor.begin.remote(
+            self.work, number, self.base, self.states[number], skipped)
+        self.crew.replace(self.crew.members[number], elsewhere=True)
+        self.crew.began = before
+        for row in self.batches.values():
+            if row[0] == number:
+                row[2] = self.send(number, row[1])
+
+    def refs(self):
+        return [ref for row in self.batches.values() for ref in row[2]]

@@ -1,0 +1,59 @@
+"""Items and batches on their way through Ray's object store: bytes of tensors and arrays lie beside the pickle, and are copied once.
+
+Ray by itself would put the bytes of each tensor through torch.save. What comes out is writable and the receiver's own, as from torch's workers.
+"""
+import io
+import pickle
+
+LEAST = 4096  # bytes; smaller ones go into the pickle
+
+
+def of_tensor(kind, shape, buffer):
+    """The other side of Pickler.reducer_override."""
+    import torch
+    return torch.frombuffer(buffer, dtype=kind).reshape(shape)
+
+
+def pickler():
+    import torch
+    from ray import cloudpickle
+
+    class Pickler(cloudpickle.CloudPickler):
+        """As cloudpickle, for classes of a program's main file; plain tensors go by their bytes."""
+
+        def reducer_override(self, value):
+            if type(value) is torch.Tensor and is_plain(value):
+                data = value.contiguous().flatten().view(torch.uint8).numpy()
+                return of_tensor, (value.dtype, tuple(value.shape), pickle.PickleBuffer(data))
+            return super().reducer_override(value)
+
+    def is_plain(value):
+        return (value.device.type == "cpu" and value.layout is torch.strided and not value.requires_grad and value.numel()
+                and not (value.is_quantized or value.is_conj() or value.is_neg()))
+    return Pickler
+
+
+_made = []  # the class, once torch and ray are there
+
+
+def pack(value):
+    """(pickle, [arrays]): Ray puts the arrays into its store as they are."""
+    import numpy
+    if not _made:
+        _made.append(pickler())
+    beside, file = [], io.BytesIO()
+
+    def keep(buffer):
+        raw = buffer.raw()
+        if raw.nbytes < LEAST:
+            return True
+        beside.append(numpy.frombuffer(raw, numpy.uint8))
+        return False
+
+    _made[0](file, protocol=5, buffer_callback=keep).dump(value)
+    return file.getvalue(), beside
+
+
+def unpack(packed):
+    data, beside = packed
+    return pickle.loads(data, buffers=[array.copy() for array in beside])

@@ -1,0 +1,80 @@
+"""An actor or a raylet of cubeshim.ray.DataLoader is killed: each batch comes once, in order, and the epoch ends whole."""
+from ray_support import Case, Gate, Items, Stream, ray, unittest, until
+
+
+class Lost(Case):
+    def killed(self, make, which, epochs=2):
+        """Torch's loop, and ours in which somebody is killed in the first epoch."""
+        gate = Gate(self)
+
+        def loop(loader):
+            if (gate.path / "open").exists():
+                return list(loader)
+            iterator = iter(loader)
+            first = next(iterator)
+            gate.kill(which)
+            return [first, *iterator]
+        expected = self.torchs(lambda kind: make(kind, None), epochs=epochs)
+        found = self.ours(lambda kind: make(kind, gate.path), loop, epochs)
+        self.assertTrue(found == expected, f"not as without a loss:\n{str(found)[:600]}\nbut\n{str(expected)[:600]}")
+
+
+class Whole(Lost):
+    split = False
+
+    def test_an_actor_and_its_random_numbers(self):
+        for persistent in (False, True):
+            self.killed(lambda kind, gate: kind(Items(60, draws=True, gate=gate, at=gate and 13), batch_size=6, num_workers=3,
+                                                persistent_workers=persistent), 0)
+
+    def test_an_actor_of_an_iterable(self):
+        for persistent in (False, True):
+            self.killed(lambda kind, gate: kind(Stream(41, gate), batch_size=4, num_workers=3, persistent_workers=persistent), 0)
+
+
+class Split(Lost):
+    def test_an_actor(self):
+        self.killed(lambda kind, gate: kind(Items(60, gate=gate, at=gate and 13), batch_size=6, num_workers=4), 0)
+        self.killed(lambda kind, gate: kind(Items(60, gate=gate, at=gate and 3), batch_size=None, num_workers=4), 0)
+
+    def test_the_one_that_joins(self):
+        class Stopping:
+            def __init__(self, gate):
+                self.gate = gate
+
+            def __call__(self, items):
+                from ray_support import stop_at
+                if self.gate and items[0]["index"] == 12:
+                    stop_at(self.gate)
+                return items
+        self.killed(lambda kind, gate: kind(Items(60), batch_size=6, num_workers=4, collate_fn=Stopping(gate)), 0)
+
+    def test_an_item_that_kills_its_process(self):
+        loader = self.loader(Items(20, dies=[13]), batch_size=4, num_workers=3)
+        iterator = iter(loader)
+        self.assertEqual([next(iterator)["index"].tolist() for _ in range(3)], [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]])
+        with self.assertRaisesRegex(RuntimeError, "^DataLoader worker was lost 4 times over batch 3"):
+            next(iterator)
+
+
+class Raylet(Lost):
+    """Last, because the cluster has one node less behind it."""
+
+    def test_a_raylet(self):
+        second = next(node["NodeID"] for node in ray.nodes() if node["NodeManagerAddress"] == "127.0.0.3")
+
+        class OnSecond(Items):
+            """Whoever fetches one of these on the second node stops there."""
+
+            def __getitem__(self, index):
+                if self.gate and index >= 18 and ray.get_runtime_context().get_node_id() == second:
+                    from ray_support import stop_at
+                    stop_at(self.gate)
+                return super().__getitem__(index)
+        self.killed(lambda kind, gate: kind(OnSecond(90, gate=gate), batch_size=6, num_workers=4), 1)
+        until(lambda: sum(node["Alive"] for node in ray.nodes()) == 1, "Ray misses the node")
+        self.same(lambda kind: kind(Items(30), batch_size=6, num_workers=3))
+
+
+if __name__ == "__main__":
+    unittest.main()
