@@ -1,9 +1,11 @@
 #!/bin/sh
 # check.sh VENV: looks at the examples as their readers do, by the schemas of Kubernetes and Compose and by the shells.
-# VENV is made if it is not there. Needs PyPI, and docker-compose (Debian's package of that name).
+# VENV is made if it is not there. Needs PyPI, systemd, and docker-compose (Debian's package of that name).
 set -eu
 cd "$(dirname "$0")"
 [ -x "$1/bin/kubernetes-validate" ] || { python3 -m venv "$1" && "$1/bin/pip" install -q kubernetes-validate; }
-"$1/bin/kubernetes-validate" --strict kubernetes.yaml
+"$1/bin/kubernetes-validate" --strict kubernetes.yaml ../../doc/deploy/kubernetes.yaml
+systemd-analyze verify ../../doc/deploy/memcached-cubeshim.service && echo "INFO memcached-cubeshim.service passed"
+docker-compose -f ../../doc/deploy/compose.yaml config --quiet && echo "INFO doc/deploy/compose.yaml passed"
 DATA=/mnt/data docker-compose -f compose.yaml config --quiet && echo "INFO compose.yaml passed"
 bash -n slurm.sh && sh -n mpirun.sh && echo "INFO shell scripts passed"  # check_slurm.sh runs the first

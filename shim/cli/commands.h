@@ -19,6 +19,7 @@ void add_top(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_doctor(CLI::App& app, int& status);
 void add_clear(CLI::App& app, int& status);
+void add_pool(CLI::App& app, int& status);
 void add_pack(CLI::App& app, int& status);
 void add_pack_look(CLI::App& app, int& status);  // ls, cat, verify
 void add_extract(CLI::App& app, int& status);

@@ -25,6 +25,7 @@ int run_command(int argc, char** argv) {
   cube::cli::add_doctor(app, status);
   cube::cli::add_bench(app, status);
   cube::cli::add_clear(app, status);
+  cube::cli::add_pool(app, status);
   cube::cli::add_pack(app, status);
   cube::cli::add_pack_look(app, status);
   cube::cli::add_extract(app, status);

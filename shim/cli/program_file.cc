@@ -12,21 +12,6 @@
 namespace cube::cli {
 namespace {
 
-// As execvp finds it; empty: it does not.
-std::string find_program(const std::string& name) {
-  const auto is_program = [](const std::string& path) {
-    struct ::stat st {};
-    return stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && access(path.c_str(), X_OK) == 0;
-  };
-  if (name.find('/') != std::string::npos) return is_program(name) ? name : "";
-  const char* const path = std::getenv("PATH");
-  for (const auto& directory : split_words(path != nullptr ? path : "/bin:/usr/bin", ":")) {
-    std::string candidate = fmt::format("{}/{}", directory, name);
-    if (is_program(candidate)) return candidate;
-  }
-  return {};
-}
-
 // The words of "#!/usr/bin/env python3".
 std::vector<std::string> interpreter_of_script(const std::string& path) {
   char head[256];
@@ -46,6 +31,20 @@ std::vector<std::string> split_words(std::string_view text, std::string_view sep
     at = end + 1;
   }
   return words;
+}
+
+std::string find_program(const std::string& name) {
+  const auto is_program = [](const std::string& path) {
+    struct ::stat st {};
+    return stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != std::string::npos) return is_program(name) ? name : "";
+  const char* const path = std::getenv("PATH");
+  for (const auto& directory : split_words(path != nullptr ? path : "/bin:/usr/bin", ":")) {
+    std::string candidate = fmt::format("{}/{}", directory, name);
+    if (is_program(candidate)) return candidate;
+  }
+  return {};
 }
 
 std::string executable_of(const std::string& name) {
