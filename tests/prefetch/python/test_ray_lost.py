@@ -23,8 +23,9 @@ class Whole(Lost):
     split = False
 
     def test_an_actor_and_its_random_numbers(self):
+        """In its second batch, so that its generators have moved."""
         for persistent in (False, True):
-            self.killed(lambda kind, gate: kind(Items(60, draws=True, gate=gate, at=gate and 13), batch_size=6, num_workers=3,
+            self.killed(lambda kind, gate: kind(Items(60, draws=True, gate=gate, at=gate and 31), batch_size=6, num_workers=3,
                                                 persistent_workers=persistent), 0)
 
     def test_an_actor_of_an_iterable(self):

@@ -6,6 +6,7 @@ import sys
 from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from ray_support import Case, DataLoader, Dataset, Items, Stream, cubeshim, flat, get_worker_info, numpy, os, random, ray, torch, unittest, without
+from cubeshim.ray._crew import Crew, Member  # behind ray_support, which says where the package lies
 
 
 def collate(items):
@@ -196,6 +197,18 @@ class Split(Common, Case):
         counts = [list(first.values()).count(node) for node in {node["NodeID"] for node in ray.nodes()}]
         self.assertEqual(sum(counts), 200)
         self.assertGreater(min(counts), 60)
+
+    def test_no_node_stays_without_a_worker(self):
+        """Also where Ray has put all of them on one."""
+        first = ray.get_runtime_context().get_node_id()
+        crew = Crew(2, {})
+        crew.members[:] = [Member(number, first, {}, True) for number in range(2)]
+        told = []
+        crew.begin(told.append)
+        self.assertEqual(crew.nodes(), {first})
+        crew.spread()
+        self.assertEqual(len(crew.nodes()), 2)
+        self.assertEqual(told[-1:], [member for member in crew.members if member.node != first])
 
     def test_too_few_items_for_a_part(self):
         with self.assertRaisesRegex(RuntimeError, r"__getitems__ gave 1 items for \d+ indices.*split=False"):

@@ -80,6 +80,18 @@ class Crew:
         for member in self.members + self.joiners:
             member.look(None)
 
+    def spread(self):
+        """Waits for all. A cluster that has just begun may put actors elsewhere than it was asked to, and leave a node without one."""
+        for _ in range(len(self.members) + 2):
+            self.ready()
+            by_node = {node: [member for member in self.members if member.node == node] for node in self.names}
+            empty, crowded = min(by_node, key=lambda node: len(by_node[node])), max(by_node.values(), key=len)
+            if by_node[empty] or len(crowded) < 2 or "scheduling_strategy" in self.options:
+                return
+            crowded[-1].end()
+            found = self.members[self.members.index(crowded[-1])] = Member(crowded[-1].number, empty, self.options, True)
+            self.began(found)
+
     def replace(self, member, elsewhere=False):
         """Another one in the place of a lost one: on its node, unless that is gone, or on the one with the fewest members."""
         member.end()

@@ -26,7 +26,7 @@ class Parts:
         base = iterator._base_seed
         crew.begin(lambda member: member.actor.begin.remote(work, member.number, base),
                    1 + len(crew.members) // WORKERS_PER_JOINER if self.makes_batches else 0)
-        crew.ready()  # a cluster that has just begun may put an actor elsewhere than it was asked to
+        crew.spread()
 
     def begin_epoch(self, is_first):
         self.epoch += 1
