@@ -89,7 +89,7 @@ class Common:
 
             def __iter__(self):
                 return iter(torch.randperm(20).tolist())
-        self.same(lambda kind: kind(Items(), batch_size=3, sampler=Eager(), num_workers=3))
+        self.same(lambda kind: kind(Items(), batch_size=None, sampler=Eager(), num_workers=3))
 
     def test_errors(self):
         fails = {7: ValueError("seven"), 8: KeyError("eight"), 21: OSError(2, "no file", "/data/x"), 30: StopIteration("end")}
