@@ -18,10 +18,10 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 
 #include "cache/base/error_text.h"
+#include "cache/base/memory_limits.h"
 #include "cache/base/unique_fd.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/pool.h"
@@ -58,17 +58,6 @@ bool is_new_enough(const std::string& line) {
   for (std::size_t i = 0; i < version.size() && i < parts.size(); ++i)
     std::from_chars(parts[i].data(), parts[i].data() + parts[i].size(), version[i]);
   return version >= k_least_version;
-}
-
-std::uint64_t available_memory() {
-  std::ifstream lines("/proc/meminfo");
-  for (std::string name, unit; lines >> name;) {
-    std::uint64_t kib = 0;
-    if (!(lines >> kib)) break;
-    std::getline(lines, unit);
-    if (name == "MemAvailable:") return kib * 1024;
-  }
-  return 0;
 }
 
 bool is_address(const std::string& text) {
@@ -116,7 +105,7 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
   if (wish.memory.empty()) return "--memory is missing: it says how much memory memcached takes, such as 64G";
   if (!base::parse_bytes(wish.memory, memory)) return fmt::format("--memory '{}': it takes a size such as 64G", wish.memory);
   if (memory < k_least_memory) return fmt::format("--memory {}: at least {}", wish.memory, in_units(k_least_memory));
-  if (const std::uint64_t available = available_memory(); available != 0 && memory > available)
+  if (const std::uint64_t available = base::available_memory(); memory > available)
     return fmt::format("--memory {}: {} are free on this node", wish.memory, in_units(available));
   const std::string address = wish.listen.empty() ? k_loopback : wish.listen;
   if (!is_address(address)) return fmt::format("--listen '{}': it takes an address of this node, such as 10.0.0.5", wish.listen);
