@@ -33,6 +33,12 @@ constinit WorkingDirectory g_directories[2]{};
 constinit std::atomic<const WorkingDirectory*> g_directory{nullptr};
 constinit std::atomic<unsigned> g_turn{0};
 
+// The kernel copies the set before it refuses the way to apply it.
+bool can_be_read(std::uintptr_t address) {
+  constexpr std::uintptr_t k_set = 8;  // of the kernel's signals
+  return sys::raw(SYS_rt_sigprocmask, -1, static_cast<long>(address & ~(k_set - 1)), 0, static_cast<long>(k_set)) != -EFAULT;
+}
+
 bool covered_by_prefix(std::string_view path) {
   for (const auto& prefix : process::config().prefixes) {
     if (base::is_below(path, prefix)) return true;
@@ -179,6 +185,19 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
 }
 
 }  // namespace
+
+bool is_unmapped(const char* path) {
+  if (!process::is_active() || !is_readable_pointer(path)) return false;
+  constexpr std::size_t k_piece = 4096;
+  for (std::size_t done = 0; done < PATH_MAX;) {
+    const std::uintptr_t address = address_of(path + done);
+    if (!can_be_read(address)) return true;
+    const std::size_t n = std::min<std::size_t>(k_piece - address % k_piece, PATH_MAX - done);
+    if (std::memchr(path + done, 0, n) != nullptr) return false;
+    done += n;
+  }
+  return false;
+}
 
 bool covers(int dir, const char* path, CoveredPath& covered, Care care) {
   const std::string_view text = text_of(path);

@@ -31,6 +31,9 @@ inline bool is_readable_pointer(const char* path) {
   const std::uintptr_t address = address_of(path);
   return address >= 4096 && address < k_user_end;
 }
+// Would the kernel say EFAULT, though the pointer looks like one? A system call for each page of the path: for calls that go to
+// the origin in any case. Where nobody reads the path, nothing is asked.
+bool is_unmapped(const char* path);
 // Takes any pointer that a program may give.
 inline bool is_absolute(const char* path) { return is_readable_pointer(path) && *path == '/'; }
 // covers() for a directory: the prefix itself, and what ends in a slash or a dot. For our own names (names.h).

@@ -168,7 +168,8 @@ Passage passage_of(int dir, const char* path) {
 }
 
 Passage passage_by_attribute(int dir, const char* path, const char* name) {
-  const bool is_list = reinterpret_cast<std::uintptr_t>(name) >= 4096 && std::strncmp(name, "system.", 7) == 0;
+  const bool is_readable = path_filter::is_readable_pointer(name) && !path_filter::is_unmapped(name);
+  const bool is_list = is_readable && std::strncmp(name, "system.", 7) == 0;
   Passage passage = is_list ? passage_of(dir, path) : Passage();
   passage.is_lost = true;
   return passage;

@@ -191,7 +191,7 @@ int error_of_new(int dir, const char* path) {
 }
 
 bool is_read_only(int dir, const char* path) {
-  if (process::names() == nullptr) return false;
+  if (process::names() == nullptr || path_filter::is_unmapped(path)) return false;
   return base::use_aside<CoveredPath>([&](CoveredPath& covered) { return of(dir, path, covered) != nullptr; });
 }
 

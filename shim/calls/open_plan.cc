@@ -47,7 +47,7 @@ void count(Counter counter) {
 bool OpenPlan::may_write() const { return (flags_ & O_ACCMODE) != O_RDONLY || (flags_ & k_may_change) != 0; }
 
 OpenPlan::OpenPlan(int dir, const char* path, int flags) : dir_(dir), program_path_(path), flags_(flags) {
-  if (!process::is_active()) return;
+  if (!process::is_active() || (may_write() && path_filter::is_unmapped(path))) return;
   materialize_named(path, dir);
   names_ = names::of(dir, path, path_);
   plan(classify());

@@ -1,5 +1,6 @@
 // Pointers that the kernel would answer with EFAULT and that can be told by their value: null and beyond the end of a
-// program's addresses. One that points into unmapped memory cannot be told (doc/SEMANTICS.md).
+// program's addresses. One that points into unmapped memory cannot be told by it: path_filter::is_unmapped asks, where there
+// is time for it (doc/SEMANTICS.md).
 // Thread safety: pure functions.
 #pragma once
 

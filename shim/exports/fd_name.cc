@@ -77,14 +77,16 @@ char* export___realpath_chk(const char* path, char* to, size_t room) {
   return real::__realpath_chk(path, to, room);
 }
 char* export_canonicalize_file_name(const char* path) { return export_realpath(path, nullptr); }
-#define CUBE_FOLLOWS(result, name, dir, path, declaration, ...) \
-  result export_##name declaration {                            \
-    follow(path, dir);                                          \
-    return real::name(__VA_ARGS__);                             \
+#define CUBE_FOLLOWS(result, name, dir, path, declaration, ...)               \
+  result export_##name declaration {                                          \
+    if (shim::path_filter::is_unmapped(path)) return real::name(__VA_ARGS__); \
+    follow(path, dir);                                                        \
+    return real::name(__VA_ARGS__);                                           \
   }
 // The file system that our names make up.
 #define CUBE_FILE_SYSTEM(name, type)                                                            \
   int export_##name(const char* path, struct ::type* s) {                                       \
+    if (shim::path_filter::is_unmapped(path)) return real::name(path, s);                       \
     follow(path);                                                                               \
     if (!shim::is_bad_pointer(s, sizeof *s) && shim::names::type(AT_FDCWD, path, *s)) return 0; \
     return real::name(path, s);                                                                 \
@@ -102,6 +104,7 @@ CUBE_FOLLOWS(long, pathconf, AT_FDCWD, path, (const char* path, int name), path,
 // Our names have none: there is no such attribute, and the list of all is empty.
 #define CUBE_XATTR(name, no_follow, if_ours, declaration, ...)                          \
   ssize_t export_##name declaration {                                                   \
+    if (shim::path_filter::is_unmapped(path)) return real::name(__VA_ARGS__);           \
     follow(path);                                                                       \
     cube::cache::FileStat stat;                                                         \
     if (shim::names::stat(AT_FDCWD, path, no_follow, stat)) return if_ours;             \
@@ -117,13 +120,13 @@ CUBE_FOLLOWS(int, name_to_handle_at, dir, path, (int dir, const char* path, stru
 // A watch on the placeholder's file would never tell anything.
 int export_inotify_add_watch(int fd, const char* path, std::uint32_t mask) {
   shim::materialize(fd);
-  follow(path);
+  if (!shim::path_filter::is_unmapped(path)) follow(path);
   return real::inotify_add_watch(fd, path, mask);
 }
 int export_fanotify_mark(int fd, unsigned flags, std::uint64_t mask, int dir, const char* path) {
   shim::materialize(fd);
   if (path == nullptr) shim::materialize(dir);
-  follow(path, dir);
+  if (!shim::path_filter::is_unmapped(path)) follow(path, dir);
   return real::fanotify_mark(fd, flags, mask, dir, path);
 }
 

@@ -49,15 +49,16 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, Call
 
 }  // namespace
 
-#define CUBE_CHANGES(name, passage, dir, path, of, declaration, ...) \
-  int export_##name declaration {                                    \
-    shim::placeholder::unpark_if(dir);                               \
-    if (shim::names::is_read_only(dir, path)) return refuse();       \
-    NameChange change(dir, path, of);                                \
-    const shim::Passage before = passage;                            \
-    const int result = real::name(__VA_ARGS__);                      \
-    if (result == 0) change.commit(before);                          \
-    return result;                                                   \
+#define CUBE_CHANGES(name, passage, dir, path, of, declaration, ...)          \
+  int export_##name declaration {                                             \
+    shim::placeholder::unpark_if(dir);                                        \
+    if (shim::path_filter::is_unmapped(path)) return real::name(__VA_ARGS__); \
+    if (shim::names::is_read_only(dir, path)) return refuse();                \
+    NameChange change(dir, path, of);                                         \
+    const shim::Passage before = passage;                                     \
+    const int result = real::name(__VA_ARGS__);                               \
+    if (result == 0) change.commit(before);                                   \
+    return result;                                                            \
   }
 #define CUBE_CHANGES_ONE(name, ...) CUBE_CHANGES(name, shim::Passage(), __VA_ARGS__)
 #define CUBE_CHANGES_RIGHTS(name, dir, ...) CUBE_CHANGES(name, shim::passage_of(dir, path), dir, __VA_ARGS__)
@@ -91,16 +92,17 @@ CUBE_CHANGES_LIST(lsetxattr, AT_FDCWD, path, NameChange::Of::file_or_link,
 CUBE_CHANGES_LIST(removexattr, AT_FDCWD, path, NameChange::Of::file, (const char* path, const char* name), path, name)
 CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, NameChange::Of::file_or_link, (const char* path, const char* name), path, name)
 // A new name changes the link count of the old one.
-#define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                              \
-  int export_##name declaration {                                                                  \
-    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                    \
-    if (const int error = shim::names::error_of_new(to_dir, to); error != 0) return refuse(error); \
-    if (shim::names::is_read_only(from_dir, from)) return refuse();                                \
-    NameChange change(from_dir, from, NameChange::file_by(follows));                               \
-    const int result = real::name(__VA_ARGS__);                                                    \
-    if (result == 0) change.commit();                                                              \
-    if (result == 0) NameChange::note_entry(to_dir, to);                                           \
-    return result;                                                                                 \
+#define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                                               \
+  int export_##name declaration {                                                                                   \
+    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                                     \
+    if (shim::path_filter::is_unmapped(from) || shim::path_filter::is_unmapped(to)) return real::name(__VA_ARGS__); \
+    if (const int error = shim::names::error_of_new(to_dir, to); error != 0) return refuse(error);                  \
+    if (shim::names::is_read_only(from_dir, from)) return refuse();                                                 \
+    NameChange change(from_dir, from, NameChange::file_by(follows));                                                \
+    const int result = real::name(__VA_ARGS__);                                                                     \
+    if (result == 0) change.commit();                                                                               \
+    if (result == 0) NameChange::note_entry(to_dir, to);                                                            \
+    return result;                                                                                                  \
   }
 CUBE_LINKS(link, AT_FDCWD, AT_FDCWD, false, (const char* from, const char* to), from, to)
 CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
@@ -156,11 +158,12 @@ CUBE_CHANGES_ONE(mount, AT_FDCWD, target, NameChange::Of::mount_point,
 CUBE_CHANGES_ONE(umount, AT_FDCWD, target, NameChange::Of::mount_point, (const char* target), target)
 CUBE_CHANGES_ONE(umount2, AT_FDCWD, target, NameChange::Of::mount_point, (const char* target, int flags), target, flags)
 
-#define CUBE_RENAMES(name, from_dir, to_dir, declaration, ...)                                               \
-  int export_##name declaration {                                                                            \
-    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                              \
-    if (shim::names::is_read_only(from_dir, from) || shim::names::is_read_only(to_dir, to)) return refuse(); \
-    return change_both(from_dir, from, to_dir, to, [&] { return real::name(__VA_ARGS__); });                 \
+#define CUBE_RENAMES(name, from_dir, to_dir, declaration, ...)                                                      \
+  int export_##name declaration {                                                                                   \
+    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                                     \
+    if (shim::path_filter::is_unmapped(from) || shim::path_filter::is_unmapped(to)) return real::name(__VA_ARGS__); \
+    if (shim::names::is_read_only(from_dir, from) || shim::names::is_read_only(to_dir, to)) return refuse();        \
+    return change_both(from_dir, from, to_dir, to, [&] { return real::name(__VA_ARGS__); });                        \
   }
 CUBE_RENAMES(rename, AT_FDCWD, AT_FDCWD, (const char* from, const char* to), from, to)
 CUBE_RENAMES(renameat, from_dir, to_dir, (int from_dir, const char* from, int to_dir, const char* to), from_dir, from, to_dir, to)

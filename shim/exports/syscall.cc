@@ -118,6 +118,7 @@ long open_by_how(const long (&a)[6]) {
 // A change of what (dir, path) names, by a call that libc has no function for.
 long change(long number, const long (&a)[6], int dir, long path, shim::NameChange::Of of) {
   const auto* const name = reinterpret_cast<const char*>(path);
+  if (shim::path_filter::is_unmapped(name)) return real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   if (shim::names::is_read_only(dir, name)) return shim::to_c(-EROFS);
   shim::NameChange change(dir, name, of);
   const shim::Passage before = shim::passage_of(dir, name);

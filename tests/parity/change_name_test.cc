@@ -1,4 +1,10 @@
 // Names that come, go or become another file's: who has the old file open keeps it, and who opens the name gets the new.
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/xattr.h>
+
 #include "tests/parity/seen_file.h"
 
 using cube::parity::show;
@@ -243,4 +249,68 @@ PARITY(Change, LockedReplaceByLink) {
   CALL(link(t / "b", t / "a"));
   show_path(t, t / "a");
   show_path(t, t / "b");
+}
+
+namespace {
+
+// Two pages, of which nobody may read the second. The first ends in a path's first bytes, without its end.
+const char* path_without_end() {
+  constexpr std::size_t k_page = 4096;
+  auto* const pages = static_cast<char*>(mmap(nullptr, 2 * k_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  EXPECT_NE(pages, MAP_FAILED);
+  EXPECT_EQ(mprotect(pages + k_page, k_page, PROT_NONE), 0);
+  pages[k_page - 2] = '/';
+  pages[k_page - 1] = 'a';
+  return pages + k_page - 2;
+}
+
+}  // namespace
+
+PARITY(Change, PathsInUnmappedMemoryAreRefused) {
+  const char* const path = t.file("a");
+  const int dir = CALL(open(t / ".", O_RDONLY | O_DIRECTORY));
+  const char* const endless = path_without_end();
+  for (const char* const bad : {endless, endless + 2}) {
+    CALL(unlink(bad));
+    EXPECT_EQ(errno, EFAULT);
+    CALL(unlinkat(dir, bad, 0));
+    CALL(unlinkat(-1, bad, 0));
+    CALL(remove(bad));
+    CALL(rmdir(bad));
+    CALL(rename(bad, t / "b"));
+    CALL(rename(path, bad));
+    CALL(renameat(dir, "a", dir, bad));
+    CALL(link(bad, t / "b"));
+    CALL(link(path, bad));
+    CALL(linkat(dir, "a", dir, bad, 0));
+    CALL(symlink("a", bad));
+    CALL(symlink(bad, t / "b"));
+    CALL(mkdir(bad, 0755));
+    CALL(mknod(bad, S_IFIFO | 0644, 0));
+    CALL(mkfifo(bad, 0644));
+    CALL(truncate(bad, 0));
+    CALL(chmod(bad, 0600));
+    CALL(fchmodat(dir, bad, 0600, 0));
+    CALL(chown(bad, 0, 0));
+    CALL(lchown(bad, 0, 0));
+    CALL(fchownat(dir, bad, 0, 0, 0));
+    CALL(utimes(bad, nullptr));
+    CALL(utimensat(dir, bad, nullptr, 0));
+    CALL(removexattr(bad, "user.tag"));
+    CALL(removexattr(path, bad));
+    CALL(setxattr(path, bad, "x", 1, 0));
+    struct statfs volume {};
+    CALL(statfs(bad, &volume));
+    struct statvfs same {};
+    CALL(statvfs(bad, &same));
+    CALL(getxattr(bad, "user.tag", nullptr, 0));
+    CALL(listxattr(bad, nullptr, 0));
+    CALL(creat(bad, 0644));
+    CALL(open(bad, O_WRONLY));
+    CALL(openat(dir, bad, O_CREAT | O_RDWR, 0644));
+    EXPECT_EQ(errno, EFAULT);
+    CALL(syscall(SYS_unlinkat, dir, bad, 0));
+  }
+  show_path(t, path);
+  CALL(munmap(const_cast<char*>(endless) + 2 - 4096, 2 * 4096));
 }
