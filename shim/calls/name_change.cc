@@ -168,6 +168,7 @@ Passage passage_of(int dir, const char* path) {
 }
 
 Passage passage_by_attribute(int dir, const char* path, const char* name) {
+  if (!process::is_active()) return {};
   const bool is_readable = path_filter::is_readable_pointer(name) && !path_filter::is_unmapped(name);
   const bool is_list = is_readable && std::strncmp(name, "system.", 7) == 0;
   Passage passage = is_list ? passage_of(dir, path) : Passage();

@@ -77,8 +77,9 @@ bool statx_flags_are_known(int flags) {
 // fd itself; so it does from Linux 6.11 on where the path is null.
 bool names_the_fd(int fd, const char* path, int flags, bool known, const char* call) {
   shim::placeholder::unpark_if(fd);
+  if ((flags & AT_EMPTY_PATH) == 0) return false;
   const bool is_named = path != nullptr && (!shim::path_filter::is_readable_pointer(path) || *path != '\0');
-  if ((flags & AT_EMPTY_PATH) == 0 || is_named) return false;
+  if (is_named) return false;
   if (known && path != nullptr) return true;
   shim::materialize(fd, call);
   return false;
@@ -111,7 +112,7 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
   if (names_the_fd(dir, path, flags, statx_flags_are_known(flags), "statx")) {
     CUBE_ANSWER_OR(int, calls::statx(dir, mask, x), real::statx(dir, path, flags, mask, x));
   }
-  shim::materialize_named(path, dir);
+  if (shim::process::is_active()) shim::materialize_named(path, dir);
   cube::cache::FileStat found;
   const bool known =
       cube::cache::FileStat::answers(mask) && !shim::is_bad_pointer(x, sizeof *x) && flags_are_known(flags & ~AT_STATX_DONT_SYNC);
