@@ -14,13 +14,11 @@
 #include "cache/base/hash.h"
 #include "cache/base/log.h"
 #include "cache/base/sandbox.h"
+#include "cache/base/sanitizers.h"
 #include "cache/names/next_directories.h"
 #include "cache/names/stat_gather.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/event_count.h"
-
-extern "C" __attribute__((weak)) void __tsan_init();           // NOLINT(bugprone-reserved-identifier)
-extern "C" __attribute__((weak)) void __lsan_do_leak_check();  // NOLINT(bugprone-reserved-identifier)
 
 namespace cube::prefetch {
 namespace {

@@ -1,4 +1,4 @@
-// Is this built for ThreadSanitizer? By gcc or by clang.
+// Is this built for ThreadSanitizer? By gcc or by clang. And which sanitizers does the host have?
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)
@@ -11,3 +11,7 @@
 #ifndef CUBE_TSAN
 #define CUBE_TSAN 0
 #endif
+
+// There where the host has that sanitizer.
+extern "C" __attribute__((weak)) void __tsan_init();           // NOLINT(bugprone-reserved-identifier)
+extern "C" __attribute__((weak)) void __lsan_do_leak_check();  // NOLINT(bugprone-reserved-identifier)

@@ -11,9 +11,7 @@
 #include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
 #include "cache/base/newer_libc.h"
-
-// For a program that is built with ThreadSanitizer, which does not know pthread_mutex_clocklock.
-extern "C" __attribute__((weak)) void __tsan_init();  // NOLINT(bugprone-reserved-identifier)
+#include "cache/base/sanitizers.h"
 
 namespace cube::cache {
 
@@ -42,6 +40,7 @@ class RobustLock {
  public:
   explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {
     // Not by the wall clock where it can be helped: somebody may set it meanwhile.
+    // ThreadSanitizer does not know pthread_mutex_clocklock.
     const bool by_wall_clock = &__tsan_init != nullptr || &pthread_mutex_clocklock == nullptr;
     timespec deadline = base::read_clock(by_wall_clock ? CLOCK_REALTIME : CLOCK_MONOTONIC);
     deadline.tv_sec += at_most_ms / 1000;

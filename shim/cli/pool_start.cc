@@ -144,7 +144,7 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
   plan.state.port = wish.port;
   if (wish.nvme.empty()) return {};
   std::uint64_t size = 0;
-  if (const std::string why = storage_of(config, wish, plan.state.storage, size); !why.empty()) return why;
+  if (std::string why = storage_of(config, wish, plan.state.storage, size); !why.empty()) return why;
   plan.words.insert(plan.words.end(), {"-o", fmt::format("ext_path={}:{}M,ext_wbuf_size=32", plan.state.storage, size / k_mib)});
   return {};
 }
@@ -169,6 +169,7 @@ pid_t launch(const std::vector<std::string>& words, base::UniqueFd& trouble) {
   trouble = base::UniqueFd(ends[0]);
   const base::UniqueFd tell(ends[1]);
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   std::fflush(nullptr);
