@@ -41,6 +41,8 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file, int fd) {
   };
   if (!stat.is_regular()) return refused(Counter::bypassed_kind);
   if (stat.size > rules_.max_file) return refused(Counter::bypassed_size);
+  // Before the look for writers: one that opens the file later by another path tells nobody of a device that is not known.
+  tier_->note_device(stat.device());
   if (!watch_.watch(stat, fd)) return refused(Counter::bypassed_busy);
   content_.stat = stat;
   content_.physical = file.is_physical;

@@ -103,6 +103,8 @@ Pin MountNames::read(std::string_view key, const char* path, std::uint64_t most_
   if (!stat) return {};
   content.stat = *stat;
   content.physical = links == LinksOnWay::none;
+  // Before the entries are read: who changes them tells nobody of a device that is not known.
+  ram_->note_device(stat->device());
   watch.watch(*stat);
   // Another change in the same step of the clock would not be seen later.
   if (is_within_step(stat->modified, content.fetched_ns) || may_hide_change(*stat, content.fetched_ns)) return {};

@@ -231,6 +231,16 @@ TEST_F(MountNamesTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {
   EXPECT_FALSE(second.is_unchanged());
 }
 
+// Who changes a directory tells nobody where the device is not known.
+TEST_F(MountNamesTest, DeviceIsKnownBeforeItsFirstListing) {
+  const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
+  ASSERT_TRUE(real);
+  EXPECT_FALSE(cache->changes().knows_device(real->device()));
+  dir.write("new", "new");
+  EXPECT_EQ(list(), -1) << "it is read, and not kept";
+  EXPECT_TRUE(cache->changes().knows_device(real->device()));
+}
+
 TEST_F(MountNamesTest, DirectoryThatWasChangedAMomentAgoIsNotKept) {
   dir.write("new", "");
   EXPECT_EQ(list(), -1);

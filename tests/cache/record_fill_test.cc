@@ -47,6 +47,14 @@ struct FetchTest : testing::Test {
   }
 };
 
+// Who opens a file for writing by a path that no prefix covers tells nobody where the device is not known.
+TEST_F(FetchTest, DeviceIsKnownBeforeItsFirstFileIsRead) {
+  const FileStat stat = stat_of(100, k_year, k_year);
+  EXPECT_FALSE(tier.knows_device(stat.device()));
+  EXPECT_EQ(accept(stat), RecordFill::Next::read);
+  EXPECT_TRUE(tier.knows_device(stat.device()));
+}
+
 TEST_F(FetchTest, WhatSeveralRequestsBringIsLookedAtTwiceHoweverOldItIs) {
   EXPECT_FALSE(looks_again(stat_of(128 << 10, k_year, k_year)));
   EXPECT_TRUE(looks_again(stat_of((128 << 10) + 1, k_year, k_year)));
