@@ -48,10 +48,12 @@ std::uint64_t bytes_of(const base::RamSize& size, const RegionLayout& layout) {
   return std::min(size.is_percent ? all / 100 * size.value : size.value, all / 2);
 }
 
+bool is_later(const FileTime& a, const FileTime& b) {
+  return a.seconds != b.seconds ? a.seconds > b.seconds : a.nanoseconds > b.nanoseconds;
+}
+
 std::uint64_t age_ns(const FileStat& stat) {
-  const FileTime& last = std::max(stat.modified, stat.changed, [](const FileTime& a, const FileTime& b) {
-    return a.seconds != b.seconds ? a.seconds < b.seconds : a.nanoseconds < b.nanoseconds;
-  });
+  const FileTime& last = is_later(stat.changed, stat.modified) ? stat.changed : stat.modified;
   const auto now = static_cast<std::int64_t>(base::wall_ns() / k_second_ns);
   const std::int64_t age = now - std::clamp<std::int64_t>(last.seconds, 0, now);
   return static_cast<std::uint64_t>(age) * k_second_ns;
@@ -260,12 +262,14 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
 
 bool MountNames::is_absent(std::string_view key) { return is_on_ && key.size() > 1 && entry_of(key).says == Says::absent; }
 
-bool MountNames::was_listed(std::string_view key, std::uint64_t inode) const {
+bool MountNames::was_listed(std::string_view key, const FileStat& file) const {
   const auto [parent, name] = split(key);
   const Pin found = directory(parent);
   const auto data = found ? DirectoryData::of(*found) : std::nullopt;
   const auto entry = data ? data->find(name) : std::nullopt;
-  return entry && entry->inode == inode;
+  // A new file often has the inode of the one that had its name before. The ctime of the directory is that of its last name, or
+  // later. No birth time is 0.
+  return entry && entry->inode == file.inode && !is_later(file.born, found->stat.changed);
 }
 
 bool MountNames::note_miss(std::string_view key) {

@@ -38,8 +38,8 @@ class MountNames {
 
   // Has any process of the node kept a listing? Says yes rather too often, as soon as one has begun to read a directory.
   bool are_any() const { return region_->header().has_names.load(std::memory_order_seq_cst) != 0; }
-  // The listing of its directory, by this path, has the name, and for this inode. It may be too old to be shown.
-  bool was_listed(std::string_view key, std::uint64_t inode) const;
+  // The listing of its directory, by this path, has the name, and for this file. It may be too old to be shown.
+  bool was_listed(std::string_view key, const FileStat& file) const;
 
   // Keys are absolute and normalised. `no_follow`: the stat of a link itself. `with_mount`: the mount id is wanted, too.
   // A link at the end is not followed: where `no_follow` is not set, it is unknown (real_path).

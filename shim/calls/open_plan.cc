@@ -283,16 +283,16 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
 bool OpenPlan::is_listed(const cache::FileCache& cache, int fd) const {
   const KeepErrno keep;
   const auto stat = cache::stat_path(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
-  return stat && cache.names().was_listed(path_.key(), stat->inode);
+  return stat && cache.names().was_listed(path_.key(), *stat);
 }
 
 // Has the open made a name? If the listing of the directory had it, it was there before.
 void OpenPlan::note_new_name(int fd) {
   constexpr int k_nameless = O_TMPFILE & ~O_DIRECTORY;
   if ((flags_ & O_CREAT) == 0 || (flags_ & k_nameless) != 0) return;
-  const bool has_key = follow_ == Follow::writer;
+  const bool has_key = follow_ == Follow::writer, may_be_old = (flags_ & O_EXCL) == 0;
   const auto* const cache = attachment::attached_cache();
-  if (has_key && cache != nullptr && is_listed(*cache, fd)) return;
+  if (has_key && may_be_old && cache != nullptr && is_listed(*cache, fd)) return;
   NameChange::note_entry_of(fd, dir_, program_path_);
 }
 

@@ -241,6 +241,22 @@ TEST_F(MountNamesTest, DeviceIsKnownBeforeItsFirstListing) {
   EXPECT_TRUE(cache->changes().knows_device(real->device()));
 }
 
+TEST_F(MountNamesTest, NewFileWithTheInodeOfTheOneBeforeWasNotListed) {
+  EXPECT_EQ(list(), 5);
+  const std::string path = place + "/one";
+  auto file = stat_path(AT_FDCWD, path.c_str(), 0);
+  const auto directory = stat_path(AT_FDCWD, place.c_str(), 0);
+  ASSERT_TRUE(file && directory);
+  EXPECT_TRUE(names().was_listed(path, *file));
+  file->born = directory->changed;
+  ++file->born.seconds;
+  EXPECT_FALSE(names().was_listed(path, *file));
+  file->born = {};
+  EXPECT_TRUE(names().was_listed(path, *file)) << "the file system does not tell";
+  ++file->inode;
+  EXPECT_FALSE(names().was_listed(path, *file));
+}
+
 TEST_F(MountNamesTest, DirectoryThatWasChangedAMomentAgoIsNotKept) {
   dir.write("new", "");
   EXPECT_EQ(list(), -1);
