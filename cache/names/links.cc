@@ -52,6 +52,12 @@ bool go_by(MountNames::FoundPath& path, std::string_view target) {
   return path.length > 1;
 }
 
+// Linux refuses to follow a link of a stranger in a directory where everybody may make one (fs.protected_symlinks).
+bool may_be_refused(const FileStat& link, const FileStat& directory) {
+  constexpr std::uint32_t k_for_all = S_ISVTX | S_IWOTH;
+  return (directory.mode & k_for_all) == k_for_all && link.user != directory.user;
+}
+
 bool is_link_mode(std::uint32_t mode) { return (mode & S_IFMT) == S_IFLNK; }
 
 }  // namespace
@@ -97,6 +103,8 @@ MountNames::Says MountNames::go_on(FoundPath& path, Leads leads, bool& is_link) 
   if (!is_link) return leads == Leads::by_link || holds(*entry.directory, /*again=*/false) ? Says::present : Says::unknown;
   const std::string_view target = StatTable::target_of(*known.table, *known.entry);
   if (target.empty() || !is_shown(*known.entry, entry)) return Says::unknown;
+  // To read it is allowed, and that is what realpath does.
+  if (leads == Leads::by_link && may_be_refused(known.entry->stat, entry.directory->stat)) return Says::unknown;
   return go_by(path, target) ? Says::present : Says::unknown;
 }
 

@@ -1,5 +1,7 @@
 #include "cache/names/stat_gather.h"
 
+#include <sys/vfs.h>
+
 #include <cerrno>
 #include <climits>
 
@@ -64,6 +66,20 @@ StatGather::StatGather(MountNames& names, const std::string& directory, Pin&& li
   watch_.watch(listing_->stat);
 }
 
+// Asks the origin once.
+bool StatGather::are_links_followed(int directory) {
+  Followed known = followed_.load(std::memory_order_relaxed);
+  if (known == Followed::unknown) {
+    constexpr long k_no_follow = 0x2000;  // ST_NOSYMFOLLOW
+    struct ::statfs fs {};
+    const bool are =
+        !base::sys::failed(base::sys::raw(SYS_fstatfs, directory, base::sys::arg(&fs))) && (fs.f_flags & k_no_follow) == 0;
+    known = are ? Followed::yes : Followed::no;
+    followed_.store(known, std::memory_order_relaxed);
+  }
+  return known == Followed::yes;
+}
+
 base::UniqueFd StatGather::open() const {
   const long fd = base::sys::open(directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   base::UniqueFd own(base::sys::failed(fd) ? -1 : static_cast<int>(fd));
@@ -77,6 +93,7 @@ std::uint32_t StatGather::keep_target(int directory, const char* name, const Fil
   const long n = base::sys::raw(SYS_readlinkat, directory, base::sys::arg(name), base::sys::arg(target), sizeof target);
   // A link that was put there since, or one of a file system that makes up its links as it is asked (proc).
   if (n <= 0 || static_cast<std::uint64_t>(n) != link.size || n == sizeof target) return 0;
+  if (!are_links_followed(directory)) return 0;
   try {
     const std::scoped_lock lock(mutex_);
     const std::size_t begin = targets_.size();

@@ -37,6 +37,8 @@ class StatGather {
   StatGather(MountNames& names, const std::string& directory, Pin&& listing, const DirectoryData& data,
              SingleFlight::Ticket&& turn);
   StatTable::Entry look(int directory, std::string_view name);
+  // Those of a mount may be there to be read alone (mount -o nosymfollow).
+  bool are_links_followed(int directory);
   std::uint32_t keep_target(int directory, const char* name, const FileStat& link);
   void show();
 
@@ -52,6 +54,8 @@ class StatGather {
   std::string targets_;  // a zero behind each; guarded by mutex_
   std::atomic<std::uint32_t> next_{0}, done_{0};
   std::atomic<bool> is_told_{false};
+  enum class Followed : std::uint8_t { unknown, yes, no };
+  std::atomic<Followed> followed_{Followed::unknown};
 };
 
 }  // namespace cube::cache

@@ -142,6 +142,42 @@ TEST_F(MountNamesTest, LinksAreThoseOfTheOriginUntilOneIsReplaced) {
   EXPECT_EQ(real("near"), Says::unknown);
 }
 
+// The kernel refuses to follow it, if fs.protected_symlinks is set, and lets everybody read it.
+TEST_F(MountNamesTest, LinkOfAStrangerInADirectoryForAllIsReadAndNotFollowed) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  for (const char* const name : {"/own", "/strange"}) ASSERT_EQ(symlink("one", (place + name).c_str()), 0);
+  ASSERT_EQ(lchown((place + "/strange").c_str(), 12345, 12345), 0);
+  ASSERT_EQ(chmod(place.c_str(), 01777), 0);
+  age();
+  EXPECT_EQ(list(), 7);
+  gather();
+  char room[PATH_MAX];
+  MountNames::FoundPath found{.text = room};
+  const auto real = [&](const char* name, MountNames::Leads leads) { return names().real_path(place + name, leads, found); };
+  EXPECT_EQ(real("/own", MountNames::Leads::by_link), Says::present);
+  EXPECT_EQ(real("/strange", MountNames::Leads::by_link), Says::unknown);
+  EXPECT_EQ(real("/strange", MountNames::Leads::anywhere), Says::present);
+  EXPECT_EQ(names().read_link(place + "/strange", found), Says::present);
+}
+
+TEST_F(MountNamesTest, LinksOfAMountThatFollowsNoneAreNotFollowed) {
+  constexpr unsigned long k_no_follow = 256;  // MS_NOSYMFOLLOW
+  place += "/mounted";
+  ASSERT_EQ(mkdir(place.c_str(), 0700), 0);
+  if (::mount("none", place.c_str(), "tmpfs", k_no_follow, nullptr) != 0) GTEST_SKIP() << "needs to mount";
+  ASSERT_EQ(close(creat((place + "/one").c_str(), 0600)), 0);
+  ASSERT_EQ(symlink("one", (place + "/link").c_str()), 0);
+  age();
+  EXPECT_EQ(list(), 4);
+  gather();
+  char room[PATH_MAX];
+  MountNames::FoundPath found{.text = room};
+  FileStat stat_of_link;
+  EXPECT_EQ(stat("link", stat_of_link), Says::present);
+  EXPECT_EQ(names().real_path(place + "/link", MountNames::Leads::by_link, found), Says::unknown);
+  EXPECT_EQ(umount2(place.c_str(), MNT_DETACH), 0);
+}
+
 // Moved away with all that it holds, and a link is left in its place: nothing in it changes, nor its times.
 TEST_F(MountNamesTest, DirectoryThatALinkLeadsToSinceIsNoRealPath) {
   const std::string top = place + "/top", inner = top + "/inner";
