@@ -17,6 +17,8 @@ class MountNames::StoredListing final : public Tier::Judge {
   Tier::Verdict judge(const Record& record) override {
     const auto data = DirectoryData::of(record);
     if (!data || !data->has_true_times()) return Tier::Verdict::refused;
+    // Others may have written to the tier.
+    if (DirectoryData::count_of(data->entries()) != data->count()) return Tier::Verdict::refused;
     if (!has_asked_) ask(record.is_physical());
     if (!stat_ || record.is_physical() != is_physical_ || !may_be_listed(*stat_)) return Tier::Verdict::refused;
     // This process has read a listing of this mount before.

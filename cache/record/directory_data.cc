@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
 static_assert(k_name_at == 19);
+// Places are 31 bits, and begins 32.
+constexpr std::uint32_t k_most = 1U << 26;
 
 // An entry at the begin of these bytes; `length` is set to its own. Nothing: there is no whole one.
 std::optional<DirectoryData::Entry> entry_in(std::span<const std::byte> bytes, std::size_t& length) {
@@ -20,6 +22,8 @@ std::optional<DirectoryData::Entry> entry_in(std::span<const std::byte> bytes, s
   std::uint16_t own = 0;
   std::memcpy(&own, bytes.data() + offsetof(struct ::dirent, d_reclen), sizeof own);
   if (own <= k_name_at || own % 8 != 0 || own > bytes.size()) return std::nullopt;
+  // A program's structure for readdir_r has room for NAME_MAX bytes. Some file systems have longer names (FUSE: 1024).
+  if (own > sizeof(struct ::dirent)) return std::nullopt;
   std::memcpy(&entry.inode, bytes.data() + offsetof(struct ::dirent, d_ino), sizeof entry.inode);
   std::memcpy(&entry.type, bytes.data() + offsetof(struct ::dirent, d_type), sizeof entry.type);
   const auto* const name = reinterpret_cast<const char*>(bytes.data()) + k_name_at;
@@ -50,8 +54,6 @@ bool DirectoryData::Reader::next(Entry& entry) {
 }
 
 std::optional<std::uint32_t> DirectoryData::count_of(std::span<const std::byte> entries) {
-  // Places are 31 bits, and begins 32.
-  constexpr std::uint32_t k_most = 1U << 26;
   if (entries.size() > UINT32_MAX) return std::nullopt;
   std::uint32_t count = 0;
   for (std::size_t at = 0, length = 0; at < entries.size(); at += length) {
@@ -86,9 +88,8 @@ std::optional<DirectoryData> DirectoryData::of(const Record& record) {
   if (record.kind != RecordKind::directory || record.data_size < sizeof(Head)) return std::nullopt;
   Head head;
   std::memcpy(&head, record.data(), sizeof head);
-  const bool is_sound = std::has_single_bit(head.slot_count) && head.slot_count > head.count &&
-                        head.slot_count == slots_for(head.count) && head.entries_bytes <= record.data_size &&
-                        bytes_for(head.count, head.entries_bytes) == record.data_size;
+  const bool is_sound = head.count <= k_most && head.slot_count == slots_for(head.count) &&
+                        head.entries_bytes <= record.data_size && bytes_for(head.count, head.entries_bytes) == record.data_size;
   if (!is_sound) return std::nullopt;
   DirectoryData data;
   data.count_ = head.count;

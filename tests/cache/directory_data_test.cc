@@ -101,6 +101,25 @@ TEST(DirectoryData, RefusesBytesThatAreNoEntries) {
   EXPECT_FALSE(DirectoryData::count_of(entries));
 }
 
+// As a file system in user space may have: a program's structure for readdir_r holds 255 bytes.
+TEST(DirectoryData, RefusesNamesThatAProgramHasNoRoomFor) {
+  EXPECT_TRUE(DirectoryData::count_of(entries_of({std::string(255, 'x')})));
+  EXPECT_FALSE(DirectoryData::count_of(entries_of({"a", std::string(261, 'x')})));
+  auto long_entry = entries_of({"a"});
+  long_entry.resize(512);
+  const std::uint16_t length = 512;
+  std::memcpy(long_entry.data() + offsetof(struct ::dirent, d_reclen), &length, sizeof length);
+  EXPECT_FALSE(DirectoryData::count_of(long_entry));
+}
+
+TEST(DirectoryData, RefusesACountThatIsNone) {
+  DirectoryRecord record(RecordKind::directory, listing_of({".", ".."}));
+  for (const std::uint32_t count : {0x55555556U, 0x80000000U, 0xaaaaaaaaU, 0xffffffffU}) {
+    std::memcpy(record.data(), &count, sizeof count);
+    EXPECT_FALSE(DirectoryData::of(*record)) << count;
+  }
+}
+
 TEST(DirectoryData, ReadsNothingOutsideADamagedRecord) {
   const auto sound = listing_of({".", "..", "abc", "def", "ghi"});
   for (std::size_t at = 0; at < sound.size(); ++at) {
