@@ -85,7 +85,11 @@ void FileCache::attach_cluster(const base::Config& config) {
 }
 
 FileCache::FileCache(Region& region, const base::Config& config)
-    : parts_(region, config), changes_(parts_), ahead_(parts_), large_(parts_), names_(region, parts_.ram, parts_.tiers, config) {}
+    : parts_(region, config),
+      changes_(parts_),
+      ahead_(parts_),
+      large_(parts_),
+      names_(region, parts_.ram, parts_.tiers, config) {}
 
 Pin FileCache::find(const OpenRequest& request) {
   Pin pin = parts_.ram.find(request.key, base::hash_path(request.key));

@@ -201,10 +201,10 @@ TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   ASSERT_TRUE(json.is_object());
   const auto n = [&](Counter counter) { return job.totals[counter]; };
-  EXPECT_EQ(json["opens"], n(Counter::hits_ram) + n(Counter::hits_disk) + n(Counter::misses) + n(Counter::bypassed_flags) +
-                               n(Counter::bypassed_write) + n(Counter::bypassed_kind) + n(Counter::bypassed_size) +
-                               n(Counter::bypassed_full) + n(Counter::bypassed_names) + n(Counter::bypassed_busy) +
-                               n(Counter::bypassed_error) + n(Counter::large_opens));
+  EXPECT_EQ(json["opens"], n(Counter::hits_ram) + n(Counter::hits_disk) + n(Counter::hits_cluster) + n(Counter::misses) +
+                               n(Counter::bypassed_flags) + n(Counter::bypassed_write) + n(Counter::bypassed_kind) +
+                               n(Counter::bypassed_size) + n(Counter::bypassed_full) + n(Counter::bypassed_names) +
+                               n(Counter::bypassed_busy) + n(Counter::bypassed_error) + n(Counter::large_opens));
   EXPECT_EQ(json["blocks"]["files"], n(Counter::large_opens));
   EXPECT_EQ(json["hits"]["ram"], n(Counter::hits_ram));
   EXPECT_EQ(json["misses"], n(Counter::misses));
