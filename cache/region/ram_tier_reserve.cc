@@ -235,7 +235,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_leng
                                 [&](const Filling& full) { return ring_.next_filling(full); });
 }
 
-// More than half of it is dead, or nothing in it is in use.
+// Nothing is in it, more than half of it is dead, or nothing in it is in use.
 bool RamTier::may_drop_names(std::uint32_t segment, std::uint64_t used_since_ns) const {
   Pin claim;
   std::uint32_t generation = 0;
@@ -246,7 +246,8 @@ bool RamTier::may_drop_names(std::uint32_t segment, std::uint64_t used_since_ns)
     living += record.record_size;
     last_used = std::max(last_used, record.verified_ns.load(std::memory_order_relaxed));
   });
-  return living * 2 < region_->segment_row(segment).fill.load(std::memory_order_relaxed) || last_used < used_since_ns;
+  return living == 0 || living * 2 < region_->segment_row(segment).fill.load(std::memory_order_relaxed) ||
+         last_used < used_since_ns;
 }
 
 base::Result<RamTier::Reservation> RamTier::reserve_for_names(std::size_t path_length, std::uint64_t data_size,

@@ -84,6 +84,19 @@ TEST_F(NamesRoomTest, SegmentWhoseRecordsAreMostlyDeadIsUsedAnew) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
+// A process was killed before it wrote to its segment; the machine has run for less than the time after which names are out of
+// use.
+TEST_F(NamesRoomTest, SegmentWithNothingInItIsUsedAnewAtOnce) {
+  RamTier::NamesLimits young = limits;
+  young.used_since_ns = 0;
+  fill();
+  const std::uint32_t first = segment_of(path_of(0));
+  ASSERT_FALSE(put("/data/more", 0, young));
+  region->segment_row(first).fill.store(0);
+  ASSERT_TRUE(put("/data/more", 0, young));
+  EXPECT_EQ(segment_of("/data/more"), first);
+}
+
 TEST_F(NamesRoomTest, SegmentThatNobodyHasLookedAtIsUsedAnew) {
   const int count = fill();
   ASSERT_TRUE(put("/data/more", 0, {.segments = 2, .used_since_ns = k_looked_at + 1}));
