@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cache/base/aside.h"
+#include "cache/base/can_read.h"
 #include "cache/base/clock.h"
 #include "shim/background.h"
 #include "shim/calls/file_calls.h"
@@ -128,16 +129,48 @@ CUBE_MAKES(__xmknodat, dir, (int version, int dir, const char* path, mode_t mode
            device)
 CUBE_MAKES(mkfifo, AT_FDCWD, (const char* path, mode_t mode), path, mode)
 CUBE_MAKES(mkfifoat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
-// A socket of this family has a name in a directory, unless that is abstract (a zero first) or the kernel makes one up.
+namespace {
+
+// The path of a socket: its name in a directory, unless that is abstract (a zero first) or the kernel makes one up.
+struct SocketPath {
+  // A zero may be missing.
+  char text[sizeof(::sockaddr_un::sun_path) + 1] = {};
+
+  // The address can be read.
+  SocketPath(const struct ::sockaddr* a, socklen_t n) {
+    constexpr std::size_t k_path_at = offsetof(struct ::sockaddr_un, sun_path);
+    if (n <= k_path_at || a->sa_family != AF_UNIX) return;
+    std::memcpy(text, reinterpret_cast<const char*>(a) + k_path_at, std::min<std::size_t>(n - k_path_at, sizeof text - 1));
+  }
+  bool is_any() const { return text[0] != '\0'; }
+};
+
+bool is_socket(int fd) {
+  namespace sys = cube::base::sys;
+  int type = 0;
+  socklen_t size = sizeof type;
+  return !sys::failed(sys::raw(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, sys::arg(&type), sys::arg(&size)));
+}
+
+bool is_readable_address(const struct ::sockaddr* a, socklen_t n) {
+  if (n == 0 || n > sizeof(::sockaddr_un) || shim::is_bad_pointer(a, n)) return false;
+  const auto word_of = [](std::uintptr_t at) { return reinterpret_cast<const void*>(at & ~std::uintptr_t{7}); };
+  const std::uintptr_t begin = shim::address_of(a);
+  return cube::base::can_read(word_of(begin)) && cube::base::can_read(word_of(begin + n - 1));
+}
+
+}  // namespace
+
 int export_bind(int fd, const struct ::sockaddr* a, socklen_t n) {
   shim::materialize(fd);
+  if (shim::process::names() != nullptr && is_readable_address(a, n) && is_socket(fd)) {
+    const SocketPath path(a, n);
+    const int error = path.is_any() ? shim::names::error_of_new(AT_FDCWD, path.text) : 0;
+    if (error != 0) return refuse(error == EEXIST ? EADDRINUSE : error);
+  }
   const int result = real::bind(fd, a, n);
-  constexpr std::size_t k_path_at = offsetof(struct ::sockaddr_un, sun_path);
-  if (result != 0 || a->sa_family != AF_UNIX || n <= k_path_at) return result;
-  // A zero may be missing.
-  char path[sizeof(::sockaddr_un::sun_path) + 1] = {};
-  std::memcpy(path, reinterpret_cast<const char*>(a) + k_path_at, std::min<std::size_t>(n - k_path_at, sizeof path - 1));
-  if (path[0] != '\0') NameChange::note_entry(AT_FDCWD, path);
+  if (result != 0) return result;
+  if (const SocketPath path(a, n); path.is_any()) NameChange::note_entry(AT_FDCWD, path.text);
   return result;
 }
 char* export_mkdtemp(char* pattern) {

@@ -21,7 +21,7 @@ CHANGES = {
     "lsetxattr": "F, b'user.a', b'b', 1, 0", "removexattr": "F, b'user.a'", "lremovexattr": "F, b'user.a'", "mkdir": "N, 0o700", "mkdirat": "d, n, 0o700",
     "rmdir": "D", "symlink": "b'x', N", "symlinkat": "b'x', d, n", "mknod": "N, 0o10600, 0", "mknodat": "d, n, 0o10600, 0",
     "__xmknod": "0, N, 0o10600, zero", "__xmknodat": "0, d, n, 0o10600, zero", "mkfifo": "N, 0o600", "mkfifoat": "d, n, 0o600", "mkdtemp": "T",
-    "mkstemp": "T", "mkstemp64": "T", "mkostemp": "T, 0", "mkostemp64": "T, 0", "mkstemps": "T, 0", "mkstemps64": "T, 0", "mkostemps": "T, 0, 0", "mkostemps64": "T, 0, 0",
+    "bind": "u.fileno(), A(N), len(A(N))", "mkstemp": "T", "mkstemp64": "T", "mkostemp": "T, 0", "mkostemp64": "T, 0", "mkstemps": "T, 0", "mkstemps64": "T, 0", "mkostemps": "T, 0, 0", "mkostemps64": "T, 0, 0",
 }
 # The rows of hooks.def that do not stand under "names that change" or "temporary files".
 BY_FD = {"fchmod": "d, 0o700", "fchown": "d, -1, -1", "futimens": "d, None", "futimes": "d, None", "fsetxattr": "d, b'user.a', b'b', 1, 0",
@@ -52,7 +52,7 @@ class Changes(unittest.TestCase):
     def run_python(self, code, expected_stderr=""):
         environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"packs-changes-{os.getpid()}", "CUBESHIM_RAM": "64M",
                        "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS": "off"}
-        text = f"import ctypes, errno, os\nP, D = {str(self.prefix)!r}, {str(self.data)!r}\nC = ctypes.CDLL(None, use_errno=True)\n" + code
+        text = f"import ctypes, errno, os, socket\nP, D = {str(self.prefix)!r}, {str(self.data)!r}\nC = ctypes.CDLL(None, use_errno=True)\n" + code
         done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120, cwd=self.work)
         self.assertEqual((done.returncode, done.stderr), (0, expected_stderr))
 
@@ -66,6 +66,7 @@ class Changes(unittest.TestCase):
 F, D, N, O, f, n, AT = (P + "/a/x").encode(), (P + "/a").encode(), (P + "/a/new").encode(), (D + "/a/x").encode(), b"x", b"new", -100
 d, h, zero, wrong = os.open(P + "/a", os.O_RDONLY), os.open(F, os.O_RDONLY), ctypes.byref(ctypes.c_uint64(0)), []
 T = ctypes.create_string_buffer((P + "/a/tXXXXXX").encode())
+u, A = socket.socket(socket.AF_UNIX), lambda path: socket.AF_UNIX.to_bytes(2, "little") + path + bytes(1)
 for name, arguments in {table!r}.items():
     ctypes.set_errno(0)
     call = getattr(C, name)

@@ -26,7 +26,8 @@ constexpr std::uint64_t k_ms = 1'000'000, k_patience = 20'000 * k_ms;
 class FakeServer {
  public:
   using Script = std::function<std::string(const std::string& line)>;
-  explicit FakeServer(Script script) : script_(std::move(script)) {
+  // `greeting`: said at once to whoever connects.
+  explicit FakeServer(Script script, std::string greeting = {}) : script_(std::move(script)), greeting_(std::move(greeting)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -46,8 +47,6 @@ class FakeServer {
   }
   std::string name() const { return "127.0.0.1:" + std::to_string(port_); }
   int connections() const { return connections_; }
-  // Said at once to whoever connects.
-  std::string greeting;
 
  private:
   void serve() {
@@ -61,7 +60,7 @@ class FakeServer {
   void talk(int fd) {
     const timeval often{.tv_sec = 0, .tv_usec = 20'000};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &often, sizeof often);
-    if (!greeting.empty()) send(fd, greeting.data(), greeting.size(), MSG_NOSIGNAL);
+    if (!greeting_.empty()) send(fd, greeting_.data(), greeting_.size(), MSG_NOSIGNAL);
     std::string text;
     char buffer[4096];
     while (!is_over_) {
@@ -81,6 +80,7 @@ class FakeServer {
   }
 
   Script script_;
+  std::string greeting_;
   int listener_ = -1, port_ = 0;
   std::atomic<bool> is_over_{false};
   std::atomic<int> connections_{0};
@@ -265,8 +265,7 @@ TEST(ClusterClient, AnAnswerThatNobodyAskedForIsNotTakenForTheNext) {
 }
 
 TEST(ClusterClient, TooManyConnectionsLeaveTheServerAlone) {
-  FakeServer server([](const std::string&) { return std::string("close"); });
-  server.greeting = "ERROR Too many open connections\r\n";
+  FakeServer server([](const std::string&) { return std::string("close"); }, "ERROR Too many open connections\r\n");
   Running running({server.name()});
   EXPECT_NE(running.get("a"), Outcome::hit);
   EXPECT_TRUE(running.rests("a"));
