@@ -260,6 +260,8 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
   return Says::present;
 }
 
+bool MountNames::has_listing_beside(std::string_view key) const { return static_cast<bool>(directory(split(key).directory)); }
+
 bool MountNames::is_absent(std::string_view key) { return is_on_ && key.size() > 1 && entry_of(key).says == Says::absent; }
 
 bool MountNames::was_listed(std::string_view key, const FileStat& file) const {

@@ -56,6 +56,8 @@ class MountNames {
   // to is not looked at. Unknown: memory knew no more at `real`.
   enum class Leads : std::uint8_t { anywhere, by_link };
   Says real_path(std::string_view key, Leads leads, FoundPath& real);
+  // Is there a listing of its directory? Then no directory above that has told of its absence.
+  bool has_listing_beside(std::string_view key) const;
   // A directory on the way to it lacks the name. The origin is asked at most where it would say so, and never about what is
   // there.
   bool is_absent(std::string_view key);

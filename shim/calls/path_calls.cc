@@ -79,11 +79,18 @@ Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
   return is_ours || known == Known::absent ? known : Known::unknown;
 }
 
+// The directory that a relative path begins at is there, since the program has it, under whatever name by now. A listing above it
+// that is a second old may lack that name.
+bool is_absence_from_above(const cache::FileCache& cache, const char* path, const CoveredPath& covered) {
+  return !path_filter::is_absolute(path) && !cache.names().has_listing_beside(covered.key());
+}
+
 Known stat_of_cached(int dir, const char* path, const StatWish& wish, cache::FileStat& stat, bool& may_be_read) {
   CoveredPath covered;
   auto* const cache = cache_of(dir, path, covered);
   if (cache == nullptr) return stat_of_prefix(path, wish, stat);
   Known known = stat_of_key(*cache, covered, wish, stat, may_be_read);
+  if (known == Known::absent && is_absence_from_above(*cache, path, covered)) return Known::unknown;
   if (known == Known::unknown && !wish.no_follow) {
     known = go_by_links(*cache, covered);
     if (known == Known::present) known = stat_of_key(*cache, covered, {true, wish.with_mount}, stat, may_be_read);
@@ -120,6 +127,7 @@ std::optional<long> readlink_from_record(int dir, const char* path, char* to, st
     note_miss(*cache, covered.key());
     return std::nullopt;
   }
+  if (known == Known::absent && is_absence_from_above(*cache, path, covered)) return std::nullopt;
   if (known == Known::absent) return -ENOENT;
   if (target.length == 0) return -EINVAL;
   const std::size_t length = std::min(n, target.length);
