@@ -23,9 +23,7 @@ void Changes::content_changed(std::string_view key, const FileStat* stat) {
   parts_.stats().count(base::Counter::stale_marked, marked);
   // The marks before the look into the tiers' indices; pairs with the fence in DiskStore::publish.
   look_after_telling();
-  for (const Tiers* const tiers : {&parts_.tiers, &parts_.remote}) {
-    for (Tier* const tier : *tiers) tier->content_changed(key, stat);
-  }
+  parts_.for_each_tier([&](Tier& tier) { tier.content_changed(key, stat); });
 }
 
 void Changes::entries_changed(const FileStat& directory) {
@@ -38,9 +36,7 @@ void Changes::tree_changed(std::string_view directory) {
   parts_.region.header().tree_changes.fetch_add(1, std::memory_order_seq_cst);
   look_after_telling();
   if (!is_empty()) parts_.stats().count(base::Counter::stale_marked, parts_.ram.mark_stale_tree(directory));
-  for (const Tiers* const tiers : {&parts_.tiers, &parts_.remote}) {
-    for (Tier* const tier : *tiers) tier->tree_changed();
-  }
+  parts_.for_each_tier([](Tier& tier) { tier.tree_changed(); });
 }
 
 void Changes::writing_begins(std::string_view key, const FileStat& stat) {

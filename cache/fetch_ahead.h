@@ -56,7 +56,7 @@ class FetchAhead {
   void make_ring(const base::RamSize& size);
   // Leaves room in it for what programs fetch, before it is used for what is prefetched.
   void prepare_ring() {
-    if (!parts_.tiers.is_empty() || !parts_.remote.is_empty()) parts_.ram.prepare_shared();
+    if (parts_.has_tiers()) parts_.ram.prepare_shared();
   }
   // Bytes that the ring has room for.
   std::uint64_t ring_room() { return parts_.ram.ring_room(); }

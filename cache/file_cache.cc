@@ -169,9 +169,7 @@ void FileCache::detach() {
 }
 
 void FileCache::abandon() {
-  for (const Tiers* const tiers : {&parts_.tiers, &parts_.remote}) {
-    for (Tier* const tier : *tiers) tier->abandon();
-  }
+  parts_.for_each_tier([](Tier& tier) { tier.abandon(); });
   parts_.ram.abandon();
   // A handler that forked may return into a read of our thread, which is of what is mapped.
   if (base::t_held_count == 0 || !base::may_be_in_handler()) parts_.region.unmap();

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cache/base/aside.h"
+#include "cache/base/can_read.h"
 #include "cache/base/path.h"
 #include "shim/directory_paths.h"
 #include "shim/fd_table.h"
@@ -32,12 +33,6 @@ struct WorkingDirectory {
 constinit WorkingDirectory g_directories[2]{};
 constinit std::atomic<const WorkingDirectory*> g_directory{nullptr};
 constinit std::atomic<unsigned> g_turn{0};
-
-// The kernel copies the set before it refuses the way to apply it.
-bool can_be_read(std::uintptr_t address) {
-  constexpr std::uintptr_t k_set = 8;  // of the kernel's signals
-  return sys::raw(SYS_rt_sigprocmask, -1, static_cast<long>(address & ~(k_set - 1)), 0, static_cast<long>(k_set)) != -EFAULT;
-}
 
 bool covered_by_prefix(std::string_view path) {
   for (const auto& prefix : process::config().prefixes) {
@@ -191,7 +186,7 @@ bool is_unmapped(const char* path) {
   constexpr std::size_t k_piece = 4096;
   for (std::size_t done = 0; done < PATH_MAX;) {
     const std::uintptr_t address = address_of(path + done);
-    if (!can_be_read(address)) return true;
+    if (!base::can_read_around(address)) return true;
     const std::size_t n = std::min<std::size_t>(k_piece - address % k_piece, PATH_MAX - done);
     if (std::memchr(path + done, 0, n) != nullptr) return false;
     done += n;

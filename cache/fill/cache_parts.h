@@ -27,6 +27,12 @@ struct CacheParts {
   base::Stats& stats() const { return region.stats(); }
   // A program has opened a record that was prefetched.
   void note_opened(const Record& record, bool waited_for_prefetch);
+  bool has_tiers() const { return !tiers.is_empty() || !remote.is_empty(); }
+  template <typename Visit>
+  void for_each_tier(Visit&& visit) const {
+    for (Tier* const tier : tiers) visit(*tier);
+    for (Tier* const tier : remote) visit(*tier);
+  }
   // The bytes of the file with this stat, from a tier.
   struct FromTier {
     const Tier* tier;
@@ -38,7 +44,7 @@ struct CacheParts {
   RamTier ram;
   SingleFlight flights;
   Tiers tiers;
-  // Over the network: asked after the others, by opens of programs alone. Whoever fills them does so without TierWriter.
+  // Tiers over the network. Opens of programs alone ask them, after the others. They are filled without TierWriter.
   Tiers remote;
   Freshness freshness;
   FillRules rules;

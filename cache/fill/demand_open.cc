@@ -23,7 +23,7 @@ constexpr std::uint64_t k_in_parts_from = 1 << 20;
 
 OpenOutcome DemandOpen::open(std::uint64_t hash) {
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
-  const bool has_tiers = !parts_.tiers.is_empty() || !parts_.remote.is_empty();
+  const bool has_tiers = parts_.has_tiers();
   const bool has_ring = has_tiers && parts_.ram.ring().is_made();
   // Without room, and without anybody who may be about to bring it, it is the origin's at once.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);

@@ -31,7 +31,7 @@ constexpr std::uint64_t k_unused_ns = 600 * k_second_ns;
 constexpr std::uint64_t k_until_looked_again_ns = 5 * k_second_ns;
 constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
 
-// Of a turn to read a directory. The key of no file ends in a slash.
+// The hash by which processes take turns to read a directory. The key of no file ends in a slash.
 std::uint64_t hash_of_reading(std::string_view key) { return base::hash_path(key) ^ base::hash_path("/"); }
 
 struct Split {
@@ -133,8 +133,8 @@ bool MountNames::is_young(const Record& record, bool again) const {
   return is_within(verified, std::min(may_be_longer ? ttl_.seconds * k_second_ns : k_second_ns, most_ttl_ns_));
 }
 
-// A directory above may have become a link to where it was moved, which changes nothing in the directory itself. Where the kernel
-// cannot say, no record is physical.
+// A directory above may have been moved, and its old name be a link to it now. That changes nothing in the directory itself, so
+// its stat alone does not tell. If the kernel cannot tell of links, no record is physical.
 base::Result<FileStat> MountNames::stat_of_directory(const char* path, bool is_physical) {
   if (!is_physical) return stat_path(AT_FDCWD, path, 0);
   LinksOnWay links = LinksOnWay::unknown;

@@ -37,7 +37,7 @@ class StatGather {
   StatGather(MountNames& names, const std::string& directory, Pin&& listing, const DirectoryData& data,
              SingleFlight::Ticket&& turn);
   StatTable::Entry look(int directory, std::string_view name);
-  // Those of a mount may be there to be read alone (mount -o nosymfollow).
+  // A mount may let links be read and not followed (mount -o nosymfollow).
   bool are_links_followed(int directory);
   std::uint32_t keep_target(int directory, const char* name, const FileStat& link);
   void show();

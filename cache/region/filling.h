@@ -1,7 +1,8 @@
 // A segment that all processes of the node fill: OPEN and without owner. One word, for the region's header.
-// Thread safety: a plain value.
+// Thread safety: a plain value; the functions by the atomics that they take.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace cube::cache {
@@ -15,5 +16,15 @@ struct Filling {
   }
   std::uint64_t as_word() const { return is_any ? std::uint64_t{generation} << 32 | (segment + 1) : 0; }
 };
+
+class Region;
+
+// What such a word of the region's header says.
+Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word);
+// Is the segment still to be filled? The holder of a claim on it may rely on that.
+bool is_open_to_all(const Region& region, const Filling& filling);
+// A segment that we have leased is opened to all and comes into the place of `full`, which is closed. If another process was
+// quicker, `word` names its segment, and ours is closed.
+void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t leased, const Filling& full);
 
 }  // namespace cube::cache

@@ -19,19 +19,9 @@ std::uint32_t NamesRoom::count() const {
   return count;
 }
 
-Filling NamesRoom::filling() const {
-  Filling filling = Filling::of_word(region_->header().names_filling.load(std::memory_order_seq_cst));
-  // The bound holds whatever the region says.
-  if (filling.segment >= region_->layout().segment_count) filling.is_any = false;
-  return filling;
-}
+Filling NamesRoom::filling() const { return filling_in(*region_, region_->header().names_filling); }
 
-bool NamesRoom::is_open(const Filling& filling) const {
-  // seq_cst, as in RamTier::pin: who takes it away changes the word first and looks at the claims then.
-  const SegmentWord word = word_of(region_->segment_row(filling.segment), std::memory_order_seq_cst);
-  return word.state == SegmentState::open && word.owner == k_no_owner && word.generation == filling.generation &&
-         owns(filling.segment);
-}
+bool NamesRoom::is_open(const Filling& filling) const { return is_open_to_all(*region_, filling) && owns(filling.segment); }
 
 bool NamesRoom::take(std::uint32_t segment) const {
   const SegmentWord before = word_of(region_->segment_row(segment));
@@ -61,25 +51,13 @@ base::Result<std::uint32_t> NamesRoom::lease(const Filling& full, std::uint32_t 
 base::Result<void> NamesRoom::next_filling(const Filling& full, std::uint32_t most,
                                            const std::function<bool(std::uint32_t segment)>& may_drop) {
   std::atomic<std::uint64_t>& now = region_->header().names_filling;
-  std::uint64_t before = now.load(std::memory_order_seq_cst);
-  if (before != full.as_word()) return {};
+  if (now.load(std::memory_order_seq_cst) != full.as_word()) return {};
   const auto leased = lease(full, most, may_drop);
   if (!leased) {
     if (now.load(std::memory_order_seq_cst) != full.as_word()) return {};
     return base::fail(leased.error().value);
   }
-  SegmentRow& row = region_->segment_row(*leased);
-  const SegmentWord own = word_of(row);
-  const SegmentWord shared{SegmentState::open, k_no_owner, own.generation};
-  swap_word(row, own, shared);
-  // Another may have been quicker: his is filled first, and ours is the next that may be dropped.
-  const bool is_ours =
-      now.compare_exchange_strong(before, Filling{*leased, own.generation, true}.as_word(), std::memory_order_seq_cst);
-  if (!is_ours) swap_word(row, shared, {SegmentState::sealed, k_no_owner, own.generation});
-  if (is_ours && full.is_any) {
-    swap_word(region_->segment_row(full.segment), {SegmentState::open, k_no_owner, full.generation},
-              {SegmentState::sealed, k_no_owner, full.generation});
-  }
+  open_to_all(*region_, now, *leased, full);
   return {};
 }
 

@@ -159,24 +159,13 @@ bool Ring::is_awaited(const SegmentRow& row) const {
 
 bool Ring::has_disk_writer() const { return is_tier_writer_alive(region_->header()); }
 
-Filling Ring::filling() const {
-  Filling filling = Filling::of_word(region_->header().ring_filling.load(std::memory_order_seq_cst));
-  // The bound holds whatever the region says.
-  if (filling.segment >= region_->layout().segment_count) filling.is_any = false;
-  return filling;
-}
+Filling Ring::filling() const { return filling_in(*region_, region_->header().ring_filling); }
 
-bool Ring::is_open(const Filling& filling) const {
-  // seq_cst, as in RamTier::pin: who takes it away changes the word first and looks at the claims then.
-  const SegmentWord word = word_of(region_->segment_row(filling.segment), std::memory_order_seq_cst);
-  return word.state == SegmentState::open && word.owner == k_no_owner && word.generation == filling.generation &&
-         owns(filling.segment);
-}
+bool Ring::is_open(const Filling& filling) const { return is_open_to_all(*region_, filling) && owns(filling.segment); }
 
 base::Result<void> Ring::next_filling(const Filling& full) {
   RegionHeader& header = region_->header();
-  std::uint64_t before = header.ring_filling.load(std::memory_order_seq_cst);
-  if (before != full.as_word()) return {};
+  if (header.ring_filling.load(std::memory_order_seq_cst) != full.as_word()) return {};
   if (full.is_any) {
     next_ = full.segment + 1;
     tell_tier_writer(header);
@@ -185,23 +174,10 @@ base::Result<void> Ring::next_filling(const Filling& full) {
   // Then the same once more: others of the ring may be waiting for their readers for long.
   if (!leased && full.is_any && is_spent(full.segment) && take_used_up(full.segment)) leased = full.segment;
   if (!leased) {
-    before = header.ring_filling.load(std::memory_order_seq_cst);
-    if (before != full.as_word()) return {};
+    if (header.ring_filling.load(std::memory_order_seq_cst) != full.as_word()) return {};
     return base::fail(leased.error().value);
   }
-  SegmentRow& row = region_->segment_row(*leased);
-  const SegmentWord own = word_of(row);
-  const SegmentWord shared{SegmentState::open, k_no_owner, own.generation};
-  swap_word(row, own, shared);
-  // Another may have been quicker: his is filled first, and ours is free for all.
-  const bool is_ours = header.ring_filling.compare_exchange_strong(before, Filling{*leased, own.generation, true}.as_word(),
-                                                                   std::memory_order_seq_cst);
-  if (!is_ours) swap_word(row, shared, {SegmentState::sealed, k_no_owner, own.generation});
-  // Nobody fills it any more: it need not be spared. The generation is another if the segment was taken once more.
-  if (is_ours && full.is_any) {
-    swap_word(region_->segment_row(full.segment), {SegmentState::open, k_no_owner, full.generation},
-              {SegmentState::sealed, k_no_owner, full.generation});
-  }
+  open_to_all(*region_, header.ring_filling, *leased, full);
   return {};
 }
 

@@ -154,9 +154,8 @@ bool is_socket(int fd) {
 
 bool is_readable_address(const struct ::sockaddr* a, socklen_t n) {
   if (n == 0 || n > sizeof(::sockaddr_un) || shim::is_bad_pointer(a, n)) return false;
-  const auto word_of = [](std::uintptr_t at) { return reinterpret_cast<const void*>(at & ~std::uintptr_t{7}); };
   const std::uintptr_t begin = shim::address_of(a);
-  return cube::base::can_read(word_of(begin)) && cube::base::can_read(word_of(begin + n - 1));
+  return cube::base::can_read_around(begin) && cube::base::can_read_around(begin + n - 1);
 }
 
 }  // namespace
