@@ -264,7 +264,8 @@ const ConfigRow& row_of(std::string_view variable) { return *std::ranges::find(c
 }  // namespace
 
 namespace {
-// Launchers give a job the same id on all its nodes. Ray's ids begin anew with each of its clusters, and torchrun's default is "none".
+// Launchers give a job the same id on all its nodes. Ray's ids begin anew with each of its clusters, and torchrun's default is
+// "none".
 std::string job_of_launcher(const Lookup& lookup) {
   for (const char* const variable : {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"}) {
     const char* const text = lookup(variable);
