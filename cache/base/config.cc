@@ -261,9 +261,7 @@ const std::vector<ConfigRow>& config_rows() {
 
 namespace {
 const ConfigRow& row_of(std::string_view variable) { return *std::ranges::find(config_rows(), variable, &ConfigRow::variable); }
-}  // namespace
 
-namespace {
 // Launchers give a job the same id on all its nodes. Ray's ids begin anew with each of its clusters, and torchrun's default is
 // "none".
 std::string job_of_launcher(const Lookup& lookup) {

@@ -7,6 +7,8 @@
 
 namespace cube::cache {
 
+class Region;
+
 struct Filling {
   std::uint32_t segment = 0, generation = 0;
   bool is_any = false;
@@ -17,9 +19,7 @@ struct Filling {
   std::uint64_t as_word() const { return is_any ? std::uint64_t{generation} << 32 | (segment + 1) : 0; }
 };
 
-class Region;
-
-// What such a word of the region's header says.
+// This function reads a word of the region's header. A segment that the region does not have counts as none.
 Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word);
 // Is the segment still to be filled? The holder of a claim on it may rely on that.
 bool is_open_to_all(const Region& region, const Filling& filling);
