@@ -89,7 +89,7 @@ FileCache::FileCache(Region& region, const base::Config& config)
       changes_(parts_),
       ahead_(parts_),
       large_(parts_),
-      names_(region, parts_.ram, parts_.tiers, config) {}
+      names_(region, parts_.ram, parts_.tiers, parts_.remote, config) {}
 
 Pin FileCache::find(const OpenRequest& request) {
   Pin pin = parts_.ram.find(request.key, base::hash_path(request.key));

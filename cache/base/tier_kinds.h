@@ -13,8 +13,10 @@ namespace cube::base {
 struct TierKind {
   const char* name;  // in the report
   Counter hits;
+  Counter blocks;  // bytes of large files that came from it
 };
-inline constexpr TierKind k_tier_kinds[] = {{"disk", Counter::hits_disk}, {"cluster", Counter::hits_cluster}};
+inline constexpr TierKind k_tier_kinds[] = {{"disk", Counter::hits_disk, Counter::block_disk},
+                                            {"cluster", Counter::hits_cluster, Counter::block_cluster}};
 inline constexpr std::size_t k_tiers = std::size(k_tier_kinds);
 
 // Room in a tier.

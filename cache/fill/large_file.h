@@ -156,8 +156,8 @@ class LargeFile {
   class FromTier;
   // Before pages are read from the origin: it keeps those from the tiers that may not be proven later.
   void note_read_now(Chunks& chunks, const Chunks::Claim& claim, const PageRun& pages) const;
-  // Pages of a block have become present: if it is whole by now, the tiers may get it.
-  void note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at);
+  // Pages of a block have become present: if it is whole by now, the tiers may get it. `has_disk`: the disk has it already.
+  void note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at, bool has_disk = false);
   // What a caller does about Fetched::waits: waits for a moment, or goes on without the tiers, if waiting takes too long already.
   static Chunks::Pass after_wait(const Chunks& chunks, std::uint32_t ended, bool is_programs);
   // The absent ones of these pages, some at once. The caller has the turn of their block. `may_go_on` is asked before each step.

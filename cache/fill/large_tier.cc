@@ -41,17 +41,29 @@ constexpr std::uint64_t k_wait_ns = 20'000'000;
 class LargeFile::FromTier final : public Tier::Judge {
  public:
   FromTier(LargeFile& file, CacheParts& parts, const By& by, const BlockPlace& block, const Chunks::Claim& claim)
-      : file_(file), parts_(parts), by_(by), block_(block), claim_(claim) {}
+      : Judge(RecordKind::block), file_(file), parts_(parts), by_(by), block_(block), claim_(claim) {}
 
-  Tier::Verdict judge(const Record& record) override {
-    const Tier::Verdict verdict = compare_block(record, file_.stat_, block_);
-    if (verdict == Tier::Verdict::taken) is_here = copy(record.data());
-    return verdict;
+  // The first of them that has it.
+  bool ask(const Tiers& tiers, const BlockName& name, bool is_remote) {
+    is_remote_ = is_remote;
+    for (Tier* const tier : tiers) {
+      tier_ = tier;
+      if (!tier->visit(name.text(), *this)) continue;
+      parts_.stats().count(base::k_tier_kinds[tier->kind()].blocks, bytes);
+      return true;
+    }
+    return false;
   }
   bool is_here = false;
   std::uint64_t bytes = 0;
 
  private:
+  Tier::Verdict judge(const Record& record) override {
+    const Tier::Verdict verdict = compare_block(*tier_, record, file_.stat_, block_);
+    if (verdict == Tier::Verdict::taken) is_here = copy(record.data());
+    return verdict;
+  }
+
   bool copy(const std::byte* from) {
     Chunks chunks = file_.chunks(parts_);
     const std::uint64_t begin = block_.begin(), end = begin + block_.bytes(file_.stat_.size);
@@ -72,10 +84,17 @@ class LargeFile::FromTier final : public Tier::Judge {
       chunks.note_present(claim_, run);
       bytes += n;
     }
-    chunks.note_offered(claim_, all);
+    if (is_remote_) {
+      chunks.note_shared(claim_, all);
+    } else {
+      chunks.note_offered(claim_, all);
+    }
+    file_.note_brought(parts_, chunks, claim_, begin, /*has_disk=*/!is_remote_);
     return true;
   }
 
+  Tier* tier_ = nullptr;  // that is asked now
+  bool is_remote_ = false;
   LargeFile& file_;
   CacheParts& parts_;
   const By& by_;
@@ -84,7 +103,7 @@ class LargeFile::FromTier final : public Tier::Judge {
 };
 
 LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at, std::uint64_t& bytes) {
-  if (parts.tiers.is_empty()) return Fetched::at_origin;
+  if (!parts.has_tiers()) return Fetched::at_origin;
   // A jump out of this would leave a buffer, a place half made or a number of ours.
   const base::BlockSignals block_signals;
   // In a handler the program may have forked, and this may be the child, whose tiers are gone.
@@ -98,27 +117,28 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   const auto claim = is_full() ? find(chunks, number) : chunks.make(key_, number, place_of(chunks, number), by.pass);
   if (!claim) return chunks.waits_for_tiers() ? Fetched::waits : Fetched::at_origin;
   FromTier judge(*this, parts, by, block, claim);
-  for (Tier* const tier : parts.tiers) {
-    if (!tier->visit(name.text(), judge)) continue;
-    parts.stats().count(Counter::block_disk, judge.bytes);
-    bytes += judge.bytes;
-    return judge.is_here ? Fetched::here : Fetched::at_origin;
-  }
-  return Fetched::at_origin;
+  bool is_found = judge.ask(parts.tiers, name, /*is_remote=*/false);
+  // Pages of it that came from the origin tell that the other nodes did not have it a moment ago.
+  const bool is_to_ask = !is_found && !claim.has_any(pages_of(block.begin(), block.begin() + block.bytes(stat_.size)));
+  if (is_to_ask) is_found = judge.ask(parts.remote, name, /*is_remote=*/true);
+  bytes += judge.bytes;
+  return is_found && judge.is_here ? Fetched::here : Fetched::at_origin;
 }
 
 // What is read now of a file that was changed a moment ago may be changed once more, and nothing would tell.
 void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim, const PageRun& pages) const {
   const std::uint64_t now = base::wall_ns();
-  if (is_within_step(stat_.modified, now) || may_hide_change(stat_, now)) chunks.note_offered(claim, pages);
+  if (!is_within_step(stat_.modified, now) && !may_hide_change(stat_, now)) return;
+  chunks.note_offered(claim, pages);
+  chunks.note_shared(claim, pages);
 }
 
-void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at) {
+void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at, bool has_disk) {
   const std::uint64_t begin = at / parts.rules.block * parts.rules.block;
   const PageRun pages = pages_of(begin, std::min(begin + parts.rules.block, stat_.size));
   // Who brings pages of the block has its turn: nobody else finds it whole at the same time.
   if (!claim.has_all(pages)) return;
-  if (LargeNames(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim);
+  if (LargeNames(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim, has_disk);
 }
 
 Chunks::Pass LargeFile::after_wait(const Chunks& chunks, std::uint32_t ended, bool is_programs) {

@@ -13,7 +13,8 @@ using base::Counter;
 }  // namespace
 
 TierOpen::TierOpen(CacheParts& parts, const OpenRequest& request, Lane lane)
-    : parts_(parts),
+    : Judge(RecordKind::file),
+      parts_(parts),
       request_(request),
       origin_(parts.freshness.origin_of(request.key)),
       fill_(parts.ram, parts.rules, request.key, lane) {}

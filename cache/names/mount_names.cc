@@ -66,10 +66,11 @@ bool is_within(std::uint64_t since_ns, std::uint64_t for_ns) {
 
 }  // namespace
 
-MountNames::MountNames(Region& region, RamTier& ram, const Tiers& tiers, const base::Config& config)
+MountNames::MountNames(Region& region, RamTier& ram, const Tiers& tiers, const Tiers& remote, const base::Config& config)
     : region_(&region),
       ram_(&ram),
       tiers_(&tiers),
+      remote_(&remote),
       flights_(region),
       is_on_(config.names && config.mode == base::Mode::virtual_files && config.consistency.kind != base::ConsistencyKind::open),
       ttl_(config.names_ttl),

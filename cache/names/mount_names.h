@@ -29,7 +29,8 @@ class MountNames {
  public:
   enum class Says : std::uint8_t { unknown, absent, present };
 
-  MountNames(Region& region, RamTier& ram, const Tiers& tiers, const base::Config& config);
+  // `remote`: tiers of other nodes, which are asked after the others.
+  MountNames(Region& region, RamTier& ram, const Tiers& tiers, const Tiers& remote, const base::Config& config);
   // Before anybody asks. Some prefixes are no mounts.
   void switch_off() { is_on_ = false; }
   bool is_on() const { return is_on_; }
@@ -148,6 +149,7 @@ class MountNames {
   Region* region_;
   RamTier* ram_;
   const Tiers* tiers_;
+  const Tiers* remote_;
   SingleFlight flights_;
   bool is_on_;
   base::NamesTtl ttl_;

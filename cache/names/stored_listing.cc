@@ -12,24 +12,36 @@ namespace cube::cache {
 class MountNames::StoredListing final : public Tier::Judge {
  public:
   StoredListing(MountNames& names, std::string_view key, const char* path)
-      : names_(names), watch_(*names.region_), key_(key), path_(path) {}
+      : Judge(RecordKind::directory), names_(names), watch_(*names.region_), key_(key), path_(path) {}
 
-  Tier::Verdict judge(const Record& record) override {
-    const auto data = DirectoryData::of(record);
-    if (!data || !data->has_true_times()) return Tier::Verdict::refused;
-    // Others may have written to the tier.
-    if (DirectoryData::count_of(data->entries()) != data->count()) return Tier::Verdict::refused;
-    if (!has_asked_) ask(record.is_physical());
-    if (!stat_ || record.is_physical() != is_physical_ || !may_be_listed(*stat_)) return Tier::Verdict::refused;
-    // This process has read a listing of this mount before.
-    if (!names_.times_.are_known_to_be_kept(stat_->device())) return Tier::Verdict::refused;
-    if (!is_same_version(record.stat, *stat_)) return Tier::Verdict::outdated;
-    return !may_be_racy(record) && show(record, *data) ? Tier::Verdict::taken : Tier::Verdict::refused;
+  bool ask(const Tiers& tiers, bool is_remote) {
+    is_remote_ = is_remote;
+    for (Tier* const tier : tiers) {
+      tier_ = tier;
+      if (tier->visit(key_, *this)) return true;
+    }
+    return false;
   }
   Pin& pin() { return pin_; }
 
  private:
-  void ask(bool is_physical) {
+  Tier::Verdict judge(const Record& record) override {
+    if (record.kind != RecordKind::directory) return Tier::Verdict::refused;
+    const auto data = DirectoryData::of(record);
+    if (!data || !data->has_true_times()) return Tier::Verdict::refused;
+    // Others may have written to the tier.
+    if (DirectoryData::count_of(data->entries()) != data->count()) return Tier::Verdict::refused;
+    if (!has_asked_) look(record.is_physical());
+    if (!stat_ || record.is_physical() != is_physical_ || !may_be_listed(*stat_)) return Tier::Verdict::refused;
+    // This process has read a listing of this mount before.
+    if (!names_.times_.are_known_to_be_kept(stat_->device())) return Tier::Verdict::refused;
+    if (!tier_->is_of_version(record, *stat_)) return Tier::Verdict::outdated;
+    // The entries tell inode numbers.
+    if (!tier_->has_our_inodes(record)) return Tier::Verdict::refused;
+    return !may_be_racy(record) && show(record, *data) ? Tier::Verdict::taken : Tier::Verdict::refused;
+  }
+
+  void look(bool is_physical) {
     has_asked_ = true;
     is_physical_ = is_physical;
     began_ns_ = base::boot_ns();
@@ -48,7 +60,7 @@ class MountNames::StoredListing final : public Tier::Judge {
     content.path = key_;
     content.stat = *stat_;
     content.physical = is_physical_;
-    content.from_disk = true;
+    (is_remote_ ? content.from_cluster : content.from_disk) = true;
     content.fetched_ns = record.fetched_ns;
     content.verified_ns = began_ns_;
     const DirectoryData::Proves proves{.tells_absence = data.tells_absence() && names_.trial_.is_known_to_tell(stat_->device()),
@@ -58,6 +70,8 @@ class MountNames::StoredListing final : public Tier::Judge {
     return static_cast<bool>(pin_);
   }
 
+  Tier* tier_ = nullptr;  // that is asked now
+  bool is_remote_ = false;
   MountNames& names_;
   DirectoryWatch watch_;
   std::string_view key_;
@@ -69,14 +83,12 @@ class MountNames::StoredListing final : public Tier::Judge {
 };
 
 Pin MountNames::read_from_tiers(std::string_view key, const char* path) {
-  if (tiers_->is_empty() || !times_.are_any_known() || !has_room_for(k_least_room)) return {};
+  const bool has_tiers = !tiers_->is_empty() || !remote_->is_empty();
+  if (!has_tiers || !times_.are_any_known() || !has_room_for(k_least_room)) return {};
   StoredListing stored(*this, key, path);
-  for (Tier* const tier : *tiers_) {
-    if (!tier->visit(key, stored)) continue;
-    region_->stats().count(base::Counter::names_stored);
-    return std::move(stored.pin());
-  }
-  return {};
+  if (!stored.ask(*tiers_, /*is_remote=*/false) && !stored.ask(*remote_, /*is_remote=*/true)) return {};
+  region_->stats().count(base::Counter::names_stored);
+  return std::move(stored.pin());
 }
 
 }  // namespace cube::cache

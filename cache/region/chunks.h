@@ -142,10 +142,17 @@ class Chunks {
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages, const std::byte* from);
   // Before they are present: nobody has asked for them yet.
   void note_ahead(const Claim& claim, const PageRun& pages) const;
-  // For the tiers (tier/block_writer.h). A block of the chunk has become whole: they may get it.
-  void note_whole(const Claim& claim) const;
+  // For the tiers (tier/block_writer.h, tier/cluster_blocks.h). A block of the chunk has become whole: they may get it.
+  // `has_disk`: the disk has it already.
+  void note_whole(const Claim& claim, bool has_disk = false) const;
   // They have these pages, or were offered them, or must not have them.
   void note_offered(const Claim& claim, const PageRun& pages) const;
+  // The same of the cluster.
+  void note_shared(const Claim& claim, const PageRun& pages) const;
+  bool is_shared(const Claim& claim, const PageRun& pages) const;
+  // How many blocks have ever become whole at this place, and in the region.
+  std::uint32_t wholes(std::uint32_t place) const;
+  std::uint64_t wholes() const { return region_->header().blocks_whole.load(std::memory_order_acquire); }
   // Any of them.
   bool is_offered(const Claim& claim, const PageRun& pages) const;
   // The chunk at this place, if it has blocks that became whole since it was last offered. Empty where it has none.
@@ -156,6 +163,8 @@ class Chunks {
     std::uint32_t whole = 0;  // how many blocks became whole
   };
   std::optional<Offer> offer_at(std::uint32_t place) const;
+  // The chunk at this place, whatever was offered of it.
+  std::optional<Offer> chunk_at(std::uint32_t place) const;
   bool has_offer(std::uint32_t place) const;
   // All that was whole then has been offered. Those who wait go on.
   void end_offer(const Offer& offer) const;

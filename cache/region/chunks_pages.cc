@@ -21,6 +21,20 @@ void for_each_word(const PageRun& pages, Act act) {
   }
 }
 
+using Bits = std::atomic<std::uint64_t>[ChunkRow::k_pages / 64];
+
+void set(Bits& of, const PageRun& pages) {
+  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) { of[word].fetch_or(bits, std::memory_order_relaxed); });
+}
+
+bool has_any(const Bits& of, const PageRun& pages) {
+  bool is_any = false;
+  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
+    is_any = is_any || (of[word].load(std::memory_order_relaxed) & bits) != 0;
+  });
+  return is_any;
+}
+
 // The memory of the machine is looked at once for so many bytes: a look reads four files of /proc and /sys.
 constexpr std::int64_t k_bytes_a_look = 32 << 20;
 constinit std::atomic<std::int64_t> g_looked_for{0};
@@ -101,24 +115,24 @@ void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
   region_->header().used_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-void Chunks::note_whole(const Claim& claim) const {
-  // Release: the pages come first; pairs with the acquire in offer_at.
-  claim.row_->to_offer.fetch_add(1, std::memory_order_release);
+void Chunks::note_whole(const Claim& claim, bool has_disk) const {
+  // Release: the pages come first; pairs with the acquire in chunk_at.
+  if (!has_disk) claim.row_->to_offer.fetch_add(1, std::memory_order_release);
+  claim.row_->wholes.fetch_add(1, std::memory_order_release);
+  region_->header().blocks_whole.fetch_add(1, std::memory_order_release);
 }
 
-void Chunks::note_offered(const Claim& claim, const PageRun& pages) const {
-  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
-    claim.row_->offered[word].fetch_or(bits, std::memory_order_relaxed);
-  });
+std::uint32_t Chunks::wholes(std::uint32_t place) const {
+  return region_->chunk_row(place).wholes.load(std::memory_order_acquire);
 }
 
-bool Chunks::is_offered(const Claim& claim, const PageRun& pages) const {
-  bool is_any = false;
-  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
-    is_any = is_any || (claim.row_->offered[word].load(std::memory_order_relaxed) & bits) != 0;
-  });
-  return is_any;
-}
+void Chunks::note_shared(const Claim& claim, const PageRun& pages) const { set(claim.row_->shared, pages); }
+
+bool Chunks::is_shared(const Claim& claim, const PageRun& pages) const { return has_any(claim.row_->shared, pages); }
+
+void Chunks::note_offered(const Claim& claim, const PageRun& pages) const { set(claim.row_->offered, pages); }
+
+bool Chunks::is_offered(const Claim& claim, const PageRun& pages) const { return has_any(claim.row_->offered, pages); }
 
 bool Chunks::has_offer(std::uint32_t place) const {
   const ChunkRow& row = region_->chunk_row(place);
@@ -126,7 +140,10 @@ bool Chunks::has_offer(std::uint32_t place) const {
 }
 
 std::optional<Chunks::Offer> Chunks::offer_at(std::uint32_t place) const {
-  if (!has_offer(place)) return {};
+  return has_offer(place) ? chunk_at(place) : std::nullopt;
+}
+
+std::optional<Chunks::Offer> Chunks::chunk_at(std::uint32_t place) const {
   const ChunkRow& row = region_->chunk_row(place);
   Offer offer{.claim = claim(place), .key = {}, .number = 0, .whole = 0};
   // As in claim_if: sealed under our claim, it is not replaced any more.

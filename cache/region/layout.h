@@ -16,7 +16,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 19;
+inline constexpr std::uint32_t k_layout_version = 20;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -108,6 +108,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> passing, most_passing;  // how many chunks pass, as last counted; how many may
   std::atomic<std::uint32_t> chunks_written;         // futex: the tiers have got what a chunk had for them
   std::atomic<std::uint32_t> chunks_waiting;         // threads that wait for that
+  std::atomic<std::uint64_t> blocks_whole;           // the sum of ChunkRow::wholes
   // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.
   pthread_mutex_t prefetch_leader;
   std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
@@ -254,6 +255,8 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint64_t> passed;                 // 0: it stays; else its order among those that pass
   std::atomic<std::uint64_t> offered[k_pages / 64];  // as `present`: not to be offered to the tiers any more
   std::atomic<std::uint32_t> to_offer;               // blocks that became whole since its pages were last offered to the tiers
+  std::atomic<std::uint32_t> wholes;                 // blocks that ever became whole at this place
+  std::atomic<std::uint64_t> shared[k_pages / 64];   // as `present`: not to be sent to the cluster any more
 };
 
 // The path and the stat of a large file, for who has its FileKey alone (large_names.h). Each row is written without a lock: a
@@ -276,7 +279,7 @@ struct alignas(64) IndexBucket {
 };
 
 static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
-static_assert(sizeof(ChunkRow) == 256 && sizeof(ChunkBucket) == 32 && sizeof(LargeNameRow) == 1024);
+static_assert(sizeof(ChunkRow) == 320 && sizeof(ChunkBucket) == 32 && sizeof(LargeNameRow) == 1024);
 static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
 static_assert(sizeof(LeftWriter) == 32);
 static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);

@@ -45,7 +45,10 @@ void append_large_files(ReportText& text, const JobTotals& job) {
          mib(job.totals[Counter::block_read] + by_kernel), reads, 100 * share(hits, reads));
   if (mapped != 0) append(text, "; {:.1f} MiB mapped from memory", mib(mapped));
   append(text, "; {:.1f} MiB from the origin", mib(job.totals[Counter::block_origin]));
-  if (const std::uint64_t disk = job.totals[Counter::block_disk]; disk != 0) append(text, " and {:.1f} from the disk", mib(disk));
+  for (const base::TierKind& tier : base::k_tier_kinds) {
+    if (const std::uint64_t bytes = job.totals[tier.blocks]; bytes != 0)
+      append(text, ", {:.1f} from the {}", mib(bytes), tier.name);
+  }
   append(text, ", {:.1f} of them ahead", mib(job.totals[Counter::block_ahead]));
   const std::uint64_t unread = job.chunk_unread, wasted = job.totals[Counter::block_wasted];
   if (unread != 0 || wasted != 0) append(text, " ({:.1f} not read yet, {:.1f} wasted)", mib(unread), mib(wasted));

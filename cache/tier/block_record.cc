@@ -7,6 +7,22 @@
 #include "cache/record/recent_change.h"
 
 namespace cube::cache {
+namespace {
+
+Tier::Verdict compare(const Record& record, const FileStat& stat, const BlockPlace& place, bool is_of_version) {
+  if (record.kind != RecordKind::block) return Tier::Verdict::outdated;
+  if (!is_of_version) {
+    // The file may have changed since our caller has opened it.
+    const bool is_newer =
+        record.stat.changed.seconds > stat.changed.seconds ||
+        (record.stat.changed.seconds == stat.changed.seconds && record.stat.changed.nanoseconds > stat.changed.nanoseconds);
+    return is_newer ? Tier::Verdict::refused : Tier::Verdict::outdated;
+  }
+  if (record.data_size != place.bytes(stat.size)) return Tier::Verdict::outdated;
+  return may_be_racy(record) ? Tier::Verdict::refused : Tier::Verdict::taken;
+}
+
+}  // namespace
 
 BlockName::BlockName(std::string_view path, const BlockPlace& place) {
   constexpr std::size_t k_digits = 20;
@@ -22,16 +38,11 @@ BlockName::BlockName(std::string_view path, const BlockPlace& place) {
 }
 
 Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place) {
-  if (record.kind != RecordKind::block) return Tier::Verdict::outdated;
-  if (!is_same_version(record.stat, stat)) {
-    // The file may have changed since our caller has opened it.
-    const bool is_newer =
-        record.stat.changed.seconds > stat.changed.seconds ||
-        (record.stat.changed.seconds == stat.changed.seconds && record.stat.changed.nanoseconds > stat.changed.nanoseconds);
-    return is_newer ? Tier::Verdict::refused : Tier::Verdict::outdated;
-  }
-  if (record.data_size != place.bytes(stat.size)) return Tier::Verdict::outdated;
-  return may_be_racy(record) ? Tier::Verdict::refused : Tier::Verdict::taken;
+  return compare(record, stat, place, is_same_version(record.stat, stat));
+}
+
+Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat, const BlockPlace& place) {
+  return compare(record, stat, place, record.kind == RecordKind::block && tier.is_of_version(record, stat));
 }
 
 RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place, const FileStat& stat) {

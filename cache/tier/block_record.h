@@ -34,6 +34,8 @@ class BlockName {
 
 // Is it proof that the bytes of this record are what this block holds of the file, if the origin gives the file this stat?
 Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place);
+// The same of a record that `tier` has shown.
+Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat, const BlockPlace& place);
 
 // How large a record of the block is behind `fill` bytes, and the record itself. `fetched_ns`: a wall clock, after which the file
 // was not changed within the grain of its times.

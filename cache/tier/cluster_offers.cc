@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cache/base/clock.h"
+#include "cache/base/hash.h"
 #include "cache/region/segments.h"
 
 namespace cube::cache {
@@ -15,7 +16,7 @@ constexpr std::size_t k_known_directories = 256;
 }  // namespace
 
 ClusterOffers::ClusterOffers(RamTier& ram, const ClusterPaths& paths, Options options)
-    : ram_(ram), paths_(paths), options_(std::move(options)) {}
+    : ram_(ram), paths_(paths), options_(std::move(options)), blocks_(ram.region(), options_.block) {}
 
 bool ClusterOffers::push(const Pin& pin, std::uint64_t lease_cas) {
   for (Pushed& place : pushed_) {
@@ -32,22 +33,54 @@ bool ClusterOffers::push(const Pin& pin, std::uint64_t lease_cas) {
 void ClusterOffers::forget() {
   for (Pushed& place : pushed_) place.state.store(Pushed::free, std::memory_order_relaxed);
   pin_.forget();
+  blocks_.forget();
+}
+
+bool ClusterOffers::may_be_reached(std::string_view path) {
+  return options_.with_private || is_public(path.substr(0, path.rfind('/')), base::coarse_monotonic_ns());
+}
+
+void ClusterOffers::fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content,
+                         const std::byte* data) {
+  static constexpr std::byte k_zeros[k_record_alignment]{};
+  write_cluster_head(content, options_.tags, head_);
+  const bool is_listing = content.kind == RecordKind::directory;
+  offer.key = ClusterKey(options_.space, place.origin, place.below, is_listing ? ClusterKey::Of::listing : ClusterKey::Of::file);
+  offer.parts[0] = {head_.bytes, head_.size};
+  offer.parts[1] = {data, content.data.size};
+  offer.parts[2] = {k_zeros, head_.padding};
+  offer.lease_cas = 0;
 }
 
 bool ClusterOffers::prepare(ClusterOffer& offer, Pin&& pin, const Record& record, std::uint64_t cas) {
   const auto place = paths_.place_of(record.path());
-  if (!place || !may_be_shared(record, options_.with_private)) return false;
-  if (!options_.with_private && !is_public(record.path().substr(0, record.path().rfind('/')), base::coarse_monotonic_ns()))
-    return false;
-  static constexpr std::byte k_zeros[k_record_alignment]{};
+  if (!place || !may_be_shared(record, options_.with_private) || record.data_size > options_.most_bytes) return false;
+  if (!may_be_reached(record.path())) return false;
   pin_ = std::move(pin);
-  write_cluster_head(record, place->below, options_.tags, head_);
-  offer.key = ClusterKey(options_.space, place->origin, place->below);
-  offer.parts[0] = {head_.bytes, head_.size};
-  offer.parts[1] = {record.data(), record.data_size};
-  offer.parts[2] = {k_zeros, head_.padding};
+  fill(offer, *place, content_for_cluster(record, place->below), record.data());
   offer.lease_cas = cas;
   return true;
+}
+
+bool ClusterOffers::next_block(ClusterOffer& offer) {
+  while (blocks_.next()) {
+    const ClusterBlocks::Found& found = blocks_.found();
+    const auto place = paths_.place_of(found.name->text());
+    const bool is_free = options_.with_private || is_for_everybody(found.stat);
+    if (place && is_free && may_be_reached(found.path)) {
+      fill(offer, *place,
+           {.kind = RecordKind::block,
+            .below_prefix = place->below,
+            .stat = found.stat,
+            .is_physical = false,
+            .fetched_ns = found.fetched_ns,
+            .data = {.size = found.bytes.size(), .hash = base::hash_bytes(found.bytes.data(), found.bytes.size())}},
+           found.bytes.data());
+      return true;
+    }
+    blocks_.end();
+  }
+  return false;
 }
 
 bool ClusterOffers::next_pushed(ClusterOffer& offer) {
@@ -123,6 +156,7 @@ void ClusterOffers::try_to_lead(std::uint64_t now_ns) {
   lock_.emplace(&ram_.region().header().cluster_writer, 0);
   if (!*lock_) return lock_.reset();
   notes_.assign(ram_.region().layout().segment_count, {});
+  blocks_.begin();
   segment_ = 0;
   offsets_.clear();
 }
@@ -130,10 +164,13 @@ void ClusterOffers::try_to_lead(std::uint64_t now_ns) {
 bool ClusterOffers::next(ClusterOffer& offer, std::uint64_t now_ns) {
   if (next_pushed(offer)) return true;
   try_to_lead(now_ns);
-  return lock_.has_value() && next_of_region(offer, now_ns);
+  return lock_.has_value() && (next_of_region(offer, now_ns) || next_block(offer));
 }
 
-void ClusterOffers::end_offer(ClusterOffer&) { pin_.release(); }
+void ClusterOffers::end_offer(ClusterOffer&) {
+  pin_.release();
+  blocks_.end();
+}
 
 void ClusterOffers::note_figures(const ClusterFigures& figures) {
   TierRow& row = ram_.region().header().tiers[options_.tier];
@@ -144,6 +181,7 @@ void ClusterOffers::note_figures(const ClusterFigures& figures) {
 
 void ClusterOffers::leave() {
   pin_.release();
+  blocks_.leave();
   for (Pushed& place : pushed_) {
     std::uint32_t full = Pushed::full;
     if (place.state.compare_exchange_strong(full, Pushed::busy, std::memory_order_acquire)) {

@@ -11,6 +11,7 @@
 #include "cache/region/ram_tier.h"
 #include "cache/region/robust_lock.h"
 #include "cache/tier/cluster/cluster_client.h"
+#include "cache/tier/cluster_blocks.h"
 #include "cache/tier/cluster_paths.h"
 #include "cache/tier/cluster_record.h"
 
@@ -22,7 +23,9 @@ class ClusterOffers final : public OfferSource {
     std::string space;  // CUBESHIM_CLUSTER_NAME
     ClusterTags tags;
     bool with_private = false;
-    std::size_t tier = 0;  // of base::k_tier_kinds
+    std::size_t tier = 0;          // of base::k_tier_kinds
+    std::uint64_t block = 0;       // bytes of a block of a large file; 0: there are none
+    std::uint64_t most_bytes = 0;  // of what a record holds
   };
   ClusterOffers(RamTier& ram, const ClusterPaths& paths, Options options);
 
@@ -52,6 +55,10 @@ class ClusterOffers final : public OfferSource {
   };
 
   bool prepare(ClusterOffer& offer, Pin&& pin, const Record& record, std::uint64_t cas);
+  bool next_block(ClusterOffer& offer);
+  // May everybody who reaches the servers have it, as far as the directories on the way to it tell?
+  bool may_be_reached(std::string_view path);
+  void fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content, const std::byte* data);
   bool next_pushed(ClusterOffer& offer);
   bool next_of_region(ClusterOffer& offer, std::uint64_t now_ns);
   bool look_at(std::uint32_t segment, std::uint64_t now_ns);
@@ -71,6 +78,7 @@ class ClusterOffers final : public OfferSource {
   std::vector<Note> notes_;  // by segment; while it leads
   std::uint32_t segment_ = 0, generation_ = 0;
   std::vector<std::uint64_t> offsets_;  // of this segment, still to be offered; the last one first
+  ClusterBlocks blocks_;
   struct Known {
     std::string directory;
     std::uint64_t until_ns = 0;

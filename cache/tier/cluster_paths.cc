@@ -19,6 +19,7 @@ ClusterPaths::ClusterPaths(const base::Config& config) {
 
 std::optional<ClusterPaths::Place> ClusterPaths::place_of(std::string_view path) const {
   for (const Root& root : roots_) {
+    if (path == root.prefix) return Place{.origin = root.origin, .below = {}};
     if (base::is_below(path, root.prefix)) return Place{.origin = root.origin, .below = path.substr(root.prefix.size() + 1)};
   }
   return std::nullopt;

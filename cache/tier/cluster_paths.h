@@ -16,7 +16,7 @@ class ClusterPaths {
   explicit ClusterPaths(const base::Config& config);
   struct Place {
     std::uint64_t origin = 0;  // ClusterKey::hash_of_origin
-    std::string_view below;    // points into the path
+    std::string_view below;    // points into the path; empty for the prefix itself
   };
   std::optional<Place> place_of(std::string_view path) const;
 

@@ -47,6 +47,12 @@ bool read_login(const std::string& path, std::string& login, std::string& why) {
   return true;
 }
 
+ClusterKey key_for(std::string_view space, const ClusterPaths::Place& place, RecordKind kind) {
+  return {space, place.origin, place.below, kind == RecordKind::directory ? ClusterKey::Of::listing : ClusterKey::Of::file};
+}
+
+std::size_t shared_kind(RecordKind kind) { return kind == RecordKind::file ? 0 : kind == RecordKind::block ? 1 : 2; }
+
 void pause_for(std::uint64_t ns) {
   std::uint32_t word = 0;
   const timespec limit{0, static_cast<long>(ns)};
@@ -60,7 +66,7 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.servers = config.cluster.texts;
   options.deadline_ns = config.cluster_deadline.ms * base::k_ns_per_ms;
   options.fill_per_second = config.cluster_fill;
-  options.most_bytes = config.max_file + sizeof(ClusterHead) + k_record_alignment;
+  options.most_bytes = std::max(config.max_file, config.block) + sizeof(ClusterHead) + k_record_alignment;
   options.budgets = ram.region().header().cluster_free_ns;
   options.stats = &stats;
   if (!read_login(config.cluster_login, options.login, why)) return base::fail(EINVAL);
@@ -79,7 +85,13 @@ ClusterTier::ClusterTier(const base::Config& config, RamTier& ram, base::Stats& 
       deadline_ns_(options.deadline_ns),
       tags_{.job = job_tag(config.cluster_job), .node = node_tag()},
       client_(std::move(options)),
-      offers_(ram, paths_, {.space = space_, .tags = tags_, .with_private = config.cluster_trust, .tier = k_kind}) {}
+      offers_(ram, paths_,
+              {.space = space_,
+               .tags = tags_,
+               .with_private = config.cluster_trust,
+               .tier = k_kind,
+               .block = config.block,
+               .most_bytes = std::max(config.max_file, config.block)}) {}
 
 void ClusterTier::start_thread() {
   if (client_.life() != ClusterClient::Life::none) return;
@@ -96,10 +108,12 @@ std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
   return std::min(most_ns, std::max(2 * base::quantile_ns(counts, 0.95), k_shortest_deadline_ns));
 }
 
-void ClusterTier::ask(std::string_view key, const ClusterKey& place, ClusterClient::Answer& answer) {
+void ClusterTier::ask(std::string_view key, RecordKind kind, const ClusterKey& place, ClusterClient::Answer& answer) {
+  const bool is_file = kind == RecordKind::file;
   // A process that offers nothing must not make others wait for it.
-  const unsigned lease = client_.takes_offers() ? k_lease_seconds : 0;
-  const std::uint64_t deadline = at_most(deadline_ns_), began = base::monotonic_ns();
+  const unsigned lease = is_file && client_.takes_offers() ? k_lease_seconds : 0;
+  // What files take at the origin says nothing of blocks.
+  const std::uint64_t deadline = is_file ? at_most(deadline_ns_) : deadline_ns_, began = base::monotonic_ns();
   std::uint64_t pause = k_first_pause_ns, limit = 0;
   while (true) {
     stats_.count(Counter::cluster_gets);
@@ -123,40 +137,41 @@ bool ClusterTier::visit(std::string_view key, Judge& judge) {
   const auto place = paths_.place_of(key);
   if (!place) return false;
   start_thread();
-  const ClusterKey name(space_, place->origin, place->below);
-  if (!client_.is_asked(name) || !cold_.is_to_ask()) {
+  const ClusterKey name = key_for(space_, *place, judge.wanted());
+  ColdPool& cold = colds_[shared_kind(judge.wanted())];
+  if (!client_.is_asked(name) || !cold.is_to_ask()) {
     stats_.count(Counter::cluster_skipped);
     return false;
   }
   ClusterClient::Answer answer;
-  ask(key, name, answer);
+  ask(key, judge.wanted(), name, answer);
   switch (answer.outcome()) {
     case Outcome::hit: break;
     case Outcome::late: stats_.count(Counter::cluster_late); return false;
     case Outcome::skipped: stats_.count(Counter::cluster_skipped); return false;
     default:
       stats_.count(Counter::cluster_misses);
-      cold_.note(/*is_hit=*/false);
+      cold.note(/*is_hit=*/false);
       return false;
   }
   return show(key, *place, answer, judge);
 }
 
 bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer, Judge& judge) {
-  const ClusterKey name(space_, place.origin, place.below);
-  Record* const record = check_cluster_value(answer.bytes(), place.below);
+  const ClusterKey name = key_for(space_, place, judge.wanted());
+  Record* const record = check_cluster_value(answer.bytes(), judge.wanted(), place.below);
   if (record == nullptr) {
     stats_.count(Counter::cluster_damaged);
     client_.remove(name, answer.cas());
     return false;
   }
   stats_.count(Counter::cluster_hits);
-  cold_.note(/*is_hit=*/true);
+  colds_[shared_kind(judge.wanted())].note(/*is_hit=*/true);
   // From here on the tags are this process's: the row of the mount, and whether no look is needed.
   const std::uint64_t parts[] = {record->node_tag, record->stat.device(), place.origin};
   const std::uint64_t row = mounts_.row_of(base::hash_bytes(parts, sizeof parts));
-  bool needs_no_look =
-      is_immutable_ && tags_.job != 0 && record->job_tag == tags_.job && mounts_.is_stable(row) && !may_be_racy(*record);
+  bool needs_no_look = record->kind == RecordKind::file && is_immutable_ && tags_.job != 0 && record->job_tag == tags_.job &&
+                       mounts_.is_stable(row) && !may_be_racy(*record);
   if (needs_no_look) {
     mounts_.localise(row, record->stat);
     const bool is_changed =
@@ -173,12 +188,18 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place, C
   return verdict == Verdict::taken;
 }
 
+bool ClusterTier::is_of_version(const Record& record, const FileStat& stat) {
+  if (!is_same_but_inode(record.stat, stat)) return false;
+  if (record.stat.inode != stat.inode && mounts_.is_stable(record.node_tag)) return false;
+  // The blocks of one file prove no more than the file. A root has the same inode number on many mounts that make numbers up.
+  const bool proves_nothing = record.kind == RecordKind::block || stat.inode == 1;
+  if (record.stat.inode != stat.inode || !proves_nothing) mounts_.note(record.node_tag, record.stat, stat);
+  return true;
+}
+
 Tier::Verdict ClusterTier::judge_by_stat(const Record& record, const FileStat& stat) {
-  const bool is_same = is_same_but_inode(record.stat, stat) && record.data_size == stat.size;
-  if (!is_same || (record.stat.inode != stat.inode && mounts_.is_stable(record.node_tag))) return Verdict::outdated;
-  if (may_be_racy(record)) return Verdict::refused;
-  mounts_.note(record.node_tag, record.stat, stat);
-  return Verdict::taken;
+  if (record.data_size != stat.size || !is_of_version(record, stat)) return Verdict::outdated;
+  return may_be_racy(record) ? Verdict::refused : Verdict::taken;
 }
 
 void ClusterTier::note_fetched(std::string_view key, const Pin& pin) {

@@ -23,6 +23,8 @@ class ClusterTier final : public Tier {
   bool visit(std::string_view key, Judge& judge) override;
   bool needs_no_look(const Record& record) const override { return record.job_tag != 0; }
   Verdict judge_by_stat(const Record& record, const FileStat& stat) override;
+  bool is_of_version(const Record& record, const FileStat& stat) override;
+  bool has_our_inodes(const Record& record) const override { return mounts_.is_stable(record.node_tag); }
   void note_fetched(std::string_view key, const Pin& pin) override;
   bool takes_offers() const override { return client_.takes_offers(); }
   // By the client's thread instead.
@@ -40,8 +42,8 @@ class ClusterTier final : public Tier {
   ClusterTier(const base::Config& config, RamTier& ram, base::Stats& stats, ClusterClientOptions options);
 
   using Outcome = ClusterClient::Outcome;
-  // Waits as well for a node that has the lease.
-  void ask(std::string_view key, const ClusterKey& place, ClusterClient::Answer& answer);
+  // Waits as well for a node that has the lease of a file. Blocks and listings have no leases.
+  void ask(std::string_view key, RecordKind kind, const ClusterKey& place, ClusterClient::Answer& answer);
   bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer, Judge& judge);
   void start_thread();
   // A limit of time: so often the time that 95 % of the fetches from the origin take, as far as is known.
@@ -56,7 +58,9 @@ class ClusterTier final : public Tier {
   const bool is_immutable_;
   const std::uint64_t deadline_ns_;
   const ClusterTags tags_;
-  ColdPool cold_;
+  // Files, blocks, listings: a job that finds none of one kind may well find the others.
+  static constexpr std::size_t k_shared_kinds = 3;
+  ColdPool colds_[k_shared_kinds];
   ClusterMounts mounts_;
   ClusterClient client_;
   ClusterOffers offers_;

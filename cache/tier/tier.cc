@@ -11,10 +11,12 @@ Tier::Verdict Tier::compare(const Record& record, const FileStat& stat) {
   return may_be_racy(record) ? Verdict::refused : Verdict::taken;
 }
 
+bool Tier::is_of_version(const Record& record, const FileStat& stat) { return is_same_version(record.stat, stat); }
+
 std::optional<std::uint64_t> Tier::fill(std::string_view key, const FileStat& stat, std::byte* room) {
   class Copy final : public Judge {
    public:
-    Copy(const FileStat& expected, std::byte* to) : expected_(expected), to_(to) {}
+    Copy(const FileStat& expected, std::byte* to) : Judge(RecordKind::file), expected_(expected), to_(to) {}
     Verdict judge(const Record& record) override {
       if (record.kind != RecordKind::file) return Verdict::refused;
       const Verdict verdict = compare(record, expected_);

@@ -29,11 +29,17 @@ class Tier {
   };
   class Judge {
    public:
+    // Records of this kind are wanted. A tier may show others as well.
+    explicit Judge(RecordKind wanted) : wanted_(wanted) {}
+    RecordKind wanted() const { return wanted_; }
     // The record is the judge's to read until it returns.
     virtual Verdict judge(const Record& record) = 0;
 
    protected:
     ~Judge() = default;
+
+   private:
+    RecordKind wanted_;
   };
   // Is it proof that the bytes of this record are what the file holds, if the origin gives it this stat?
   static Verdict compare(const Record& record, const FileStat& stat);
@@ -50,6 +56,10 @@ class Tier {
   virtual bool needs_no_look(const Record&) const { return false; }
   // The same if the origin gives the file this stat.
   virtual Verdict judge_by_stat(const Record& record, const FileStat& stat) { return compare(record, stat); }
+  // Is the record of the version of its file that the origin gives this stat? Other nodes may see other inode numbers.
+  virtual bool is_of_version(const Record& record, const FileStat& stat);
+  // Are inode numbers in its data those that this node sees?
+  virtual bool has_our_inodes(const Record&) const { return true; }
   // A program of this process has fetched it from the origin.
   virtual void note_fetched(std::string_view /*key*/, const Pin&) {}
   // Would it take what comes from the origin, though the memory is full?

@@ -28,7 +28,7 @@ void check_value(std::string_view text) {
   alignas(64) static std::byte room[1 << 16];
   const std::size_t n = std::min(text.size(), sizeof room);
   std::memcpy(room, text.data(), n);
-  const Record* const record = check_cluster_value({room, n}, "f");
+  const Record* const record = check_cluster_value({room, n}, RecordKind::file, "f");
   FUZZ_CHECK(record == nullptr || (record->data_offset + record->data_size <= n && record->path() == "f"),
              "a record beyond its bytes");
 }

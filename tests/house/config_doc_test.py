@@ -6,7 +6,7 @@ from pathlib import Path
 
 SETTING = re.compile(r"^CUBE_CONFIG\(\s*\w+, \w+,\s(.*?)\)$", re.M | re.S)
 FIGURE = re.compile(r"^CUBE_(COUNTER|BYPASSED|FIGURE|TIER_FIGURE)\((.*?\")\)$", re.M | re.S)
-TIER = re.compile(r'\{"(\w+)", Counter::(\w+)\}')
+TIER = re.compile(r'\{"(\w+)", Counter::(\w+),')
 
 
 def strings(row: str) -> list[str]:

@@ -31,6 +31,8 @@ for line in sys.stdin:
     word, _, rest = line.rstrip('\\n').partition(' ')
     if word == 'open':
         say(rest)
+    elif word == 'list':
+        print(*sorted(f'{entry.name}:{entry.inode()}' for entry in os.scandir(rest)), flush=True)
     elif word == 'time':
         began = time.monotonic()
         open(rest, 'rb').close()
@@ -134,6 +136,11 @@ class Cluster(unittest.TestCase):
         node = Node(self, name, {"CUBESHIM_PREFIXES": str(prefix)} | settings)
         self.addCleanup(node.kill)
         return node
+
+    def listed(self) -> int:
+        """Directories that were opened at the origin."""
+        counters = json.loads((self.slow.path / ".lagfs" / "counters.json").read_text())["opendir"]
+        return counters["data_files"] + counters["other"]
 
     def items(self) -> int:
         return sum(server.items() for server in self.pool)

@@ -61,7 +61,7 @@ struct Wire {
 
 Wire wire_of(const Record& record, const ClusterTags& tags = {.job = 11, .node = 22}) {
   const auto head = std::make_unique<ClusterHead>();
-  write_cluster_head(record, "d/file", tags, *head);
+  write_cluster_head(content_for_cluster(record, "d/file"), tags, *head);
   Wire wire;
   wire.size = head->size + record.data_size + head->padding;
   wire.memory.resize(wire.size / 64 + 1);
@@ -74,7 +74,7 @@ TEST(ClusterRecord, ComesBackAsItWas) {
   for (const std::uint64_t size : {0, 1, 63, 64, 5000, 40000, 200000}) {
     const InRegion record(size, stat_of(size));
     Wire wire = wire_of(*record);
-    const Record* const back = check_cluster_value(wire.bytes(), "d/file");
+    const Record* const back = check_cluster_value(wire.bytes(), RecordKind::file, "d/file");
     ASSERT_NE(back, nullptr) << size;
     EXPECT_EQ(back->path(), "d/file");
     EXPECT_EQ(back->data_size, size);
@@ -92,24 +92,24 @@ TEST(ClusterRecord, ComesBackAsItWas) {
 TEST(ClusterRecord, NoFlippedByteIsTakenForARecord) {
   const InRegion record(300, stat_of(300));
   Wire wire = wire_of(*record);
-  ASSERT_NE(check_cluster_value(wire.bytes(), "d/file"), nullptr);
+  ASSERT_NE(check_cluster_value(wire.bytes(), RecordKind::file, "d/file"), nullptr);
   for (std::size_t at = 0; at < wire.size; ++at) {
     for (int bit = 0; bit < 8; ++bit) {
       wire.bytes()[at] ^= std::byte(1 << bit);
-      EXPECT_EQ(check_cluster_value(wire.bytes(), "d/file"), nullptr) << at << " bit " << bit;
+      EXPECT_EQ(check_cluster_value(wire.bytes(), RecordKind::file, "d/file"), nullptr) << at << " bit " << bit;
       wire.bytes()[at] ^= std::byte(1 << bit);
     }
   }
-  EXPECT_NE(check_cluster_value(wire.bytes(), "d/file"), nullptr);
+  EXPECT_NE(check_cluster_value(wire.bytes(), RecordKind::file, "d/file"), nullptr);
 }
 
 TEST(ClusterRecord, ACutOrAnotherPathIsRefused) {
   const InRegion record(300, stat_of(300));
   Wire wire = wire_of(*record);
   for (std::size_t size = 0; size < wire.size; ++size)
-    EXPECT_EQ(check_cluster_value(wire.bytes().first(size), "d/file"), nullptr);
+    EXPECT_EQ(check_cluster_value(wire.bytes().first(size), RecordKind::file, "d/file"), nullptr);
   for (const char* const path : {"d/filf", "d/fil", "d/file2", "", "/mnt/data/d/file"})
-    EXPECT_EQ(check_cluster_value(wire.bytes(), path), nullptr) << path;
+    EXPECT_EQ(check_cluster_value(wire.bytes(), RecordKind::file, path), nullptr) << path;
 }
 
 TEST(ClusterRecord, OnlyWhatEverybodyMayReadAndNothingYoungIsShared) {

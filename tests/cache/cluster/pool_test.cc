@@ -68,7 +68,7 @@ TEST(ClusterPaths, ThePlaceIsTheSameWhereverANodeMountsIt) {
   EXPECT_NE(place("/mnt/a", "", "/mnt/a/x"), place("/mnt/b", "", "/mnt/b/x"));
   EXPECT_EQ(place("/mnt", "/mnt/a=one:/mnt/a/b=two", "/mnt/a/b/x"), place("/n", "/n=two", "/n/x")) << "the innermost names it";
   EXPECT_EQ(place("/mnt", "", "/elsewhere/x"), "none");
-  EXPECT_EQ(place("/mnt", "", "/mnt"), "none");
+  EXPECT_EQ(place("/mnt", "/mnt=set", "/mnt"), place("/n", "/n=set", "/n")) << "the prefix has a place of its own: its listing";
 }
 
 TEST(ClusterSettings, ServersAreReadOrRefusedAsAWhole) {

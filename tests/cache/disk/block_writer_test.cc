@@ -183,7 +183,7 @@ TEST_P(BlockSizes, DiskGivesBackWhatWasWhole) {
     const FileStat& stat;
     BlockPlace place;
     std::string bytes;
-    Compare(const FileStat& of, const BlockPlace& at) : stat(of), place(at) {}
+    Compare(const FileStat& of, const BlockPlace& at) : Judge(RecordKind::block), stat(of), place(at) {}
     Tier::Verdict judge(const Record& record) override {
       bytes = tests::bytes_of(record);
       return compare_block(record, stat, place);

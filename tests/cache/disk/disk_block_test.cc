@@ -116,6 +116,7 @@ TEST_F(DiskBlockTest, ChangeOfItsFileByAnyNameLeavesIt) {
   tier->tree_changed();
   EXPECT_EQ(tier->status().entries, 2U);
   struct Look final : Tier::Judge {
+    Look() : Judge(RecordKind::block) {}
     Tier::Verdict judge(const Record&) override { return Tier::Verdict::taken; }
   } look;
   EXPECT_TRUE(tier->visit(name_of_block(file, 0), look));

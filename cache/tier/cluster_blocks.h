@@ -1,0 +1,61 @@
+// Finds blocks of large files that other nodes may get: those that have become whole in the region's chunks (chunks.h), each once
+// for each life of its chunk, and none that came from the cluster. The chunk is claimed while a block is offered, so that its
+// bytes stay. Its owner is the one process of the node that shares what the node has (cluster_offers.h). Invariant: the bytes are
+// those of the version of the file that `stat` tells. Thread safety: one thread; everything else may go on meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cache/region/chunks.h"
+#include "cache/region/large_names.h"
+#include "cache/tier/block_record.h"
+
+namespace cube::cache {
+
+class ClusterBlocks {
+ public:
+  // `block`: bytes of a block, a power of two of up to a chunk; 0: there are none.
+  ClusterBlocks(Region& region, std::uint64_t block) : chunks_(region), names_(region), block_(block) {}
+
+  // All that is there is to be found again.
+  void begin();
+  // Goes on to the next block. False: there is none for now, or so many places were looked at that the next call is to go on.
+  bool next();
+  // The block that next() has found, until end().
+  struct Found {
+    std::optional<BlockName> name;
+    std::string_view path;  // of the file
+    FileStat stat;          // of the file
+    std::span<const std::byte> bytes;
+    std::uint64_t fetched_ns = 0;  // wall clock: they were there by then
+    PageRun pages;
+  };
+  const Found& found() const { return found_; }
+  // It was offered, or is not to be. No-op without one.
+  void end();
+  void leave();
+  // In a forked child.
+  void forget();
+
+ private:
+  bool next_chunk();
+  bool take(std::uint32_t place);
+
+  Chunks chunks_;
+  LargeNames names_;
+  std::uint64_t block_;
+  Chunks::Claim claim_;  // of the chunk whose blocks are looked at
+  LargeNames::Name name_;
+  std::uint64_t at_ = 0, end_ = 0;   // bytes of the file: the next block, and the end of the chunk
+  std::vector<std::uint32_t> seen_;  // Chunks::wholes of each place, when its blocks were looked at
+  std::uint64_t seen_wholes_ = 0;    // Chunks::wholes() when the walk over the places began
+  std::uint32_t place_ = 0;          // the next one to look at; the number of places: the walk has ended
+  Found found_;
+  bool has_found_ = false;
+};
+
+}  // namespace cube::cache

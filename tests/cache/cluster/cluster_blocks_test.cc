@@ -1,0 +1,131 @@
+// Blocks of large files on their way from the region to other nodes: which are found, how often, and what they hold.
+#include "cache/tier/cluster_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/blocks.h"
+
+namespace cube::cache {
+namespace {
+
+using tests::BlockFile;
+
+constexpr std::uint64_t k_block = 64 << 10;
+
+// 2 MiB segments, each for one chunk.
+struct ClusterBlocksTest : testing::Test {
+  tests::TestRegion region{40 * tests::k_mib};
+  BlockFile file{"/mnt/large", 2 * k_chunk_bytes + 3 * k_block + 12'345};
+  Chunks chunks{*region};
+  ClusterBlocks own{*region, k_block};
+
+  ClusterBlocksTest() { own.begin(); }
+  ~ClusterBlocksTest() override { own.leave(); }
+  void bring(std::uint64_t number) { file.bring_block(*region, {k_block, number}); }
+  // The numbers of all that it finds, each of which must hold what the file does.
+  std::vector<std::uint64_t> all() {
+    std::vector<std::uint64_t> numbers;
+    while (own.next()) {
+      const ClusterBlocks::Found& found = own.found();
+      const std::uint64_t number = std::stoull(std::string(found.name->text().substr(found.name->text().rfind('/') + 1)));
+      const std::string_view bytes(reinterpret_cast<const char*>(found.bytes.data()), found.bytes.size());
+      EXPECT_EQ(bytes, file.bytes_of({k_block, number})) << number;
+      EXPECT_EQ(found.path, file.path);
+      EXPECT_TRUE(found.stat.is_unchanged_since(file.stat));
+      EXPECT_EQ(found.name->text(), BlockName(file.path, {k_block, number}).text());
+      numbers.push_back(number);
+      own.end();
+    }
+    std::ranges::sort(numbers);
+    return numbers;
+  }
+  using Numbers = std::vector<std::uint64_t>;
+};
+
+TEST_F(ClusterBlocksTest, FindsWhatHasBecomeWholeOnce) {
+  EXPECT_FALSE(own.next());
+  for (const std::uint64_t number : {3, 4, 40}) bring(number);
+  EXPECT_EQ(all(), Numbers({3, 4, 40}));
+  EXPECT_EQ(all(), Numbers());
+  bring(5);
+  EXPECT_EQ(all(), Numbers({5}));
+  // Who leads next looks at all of it, and has nothing to do.
+  ClusterBlocks next(*region, k_block);
+  next.begin();
+  EXPECT_FALSE(next.next());
+  bring(6);
+  EXPECT_TRUE(next.next());
+  next.leave();
+}
+
+TEST_F(ClusterBlocksTest, FindsTheLastBlockAndNoPartOfOne) {
+  const std::uint64_t last = file.blocks(k_block) - 1;
+  bring(last);
+  const auto claim = file.bring(*region, 0, Chunks::k_page_bytes);
+  chunks.note_whole(claim);
+  EXPECT_EQ(all(), Numbers({last}));
+}
+
+TEST_F(ClusterBlocksTest, FindsNothingThatIsNotToBeSharedOrHasNoName) {
+  bring(3);
+  bring(4);
+  chunks.note_shared(chunks.find(file.key, 0), pages_of(3 * k_block, 4 * k_block));
+  EXPECT_EQ(all(), Numbers({4}));
+  BlockFile nameless("/mnt/nameless", k_chunk_bytes);
+  chunks.note_whole(nameless.bring(*region, 0, k_block));
+  EXPECT_EQ(all(), Numbers());
+  // What the disk tier has may be shared.
+  bring(5);
+  chunks.note_offered(chunks.find(file.key, 0), pages_of(5 * k_block, 6 * k_block));
+  EXPECT_EQ(all(), Numbers({5}));
+}
+
+TEST_F(ClusterBlocksTest, ABlockThatWasBegunAndNotEndedIsFoundByTheNext) {
+  bring(3);
+  ASSERT_TRUE(own.next());
+  own.leave();
+  own.begin();
+  EXPECT_EQ(all(), Numbers({3}));
+}
+
+TEST_F(ClusterBlocksTest, AChunkStaysWhileABlockIsOffered) {
+  bring(0);
+  ASSERT_TRUE(own.next());
+  // Others want all places; this one's is claimed.
+  for (int i = 0; i < 40; ++i) {
+    const BlockFile other("/mnt/other" + std::to_string(i), k_chunk_bytes);
+    auto claim = chunks.make(other.key, 0, Chunks::k_none, Chunks::Pass::must_pass);
+    if (!claim) continue;
+    const auto window = chunks.window(claim, {0, 16});
+    ASSERT_TRUE(window);
+    std::memset(window->data(), 0xaa, 16 * Chunks::k_page_bytes);
+  }
+  const std::string_view bytes(reinterpret_cast<const char*>(own.found().bytes.data()), own.found().bytes.size());
+  EXPECT_EQ(bytes, file.bytes_of({k_block, 0}));
+}
+
+TEST_F(ClusterBlocksTest, AnotherFileInThePlaceOfAChunkIsFoundAsWell) {
+  bring(0);
+  EXPECT_EQ(all(), Numbers({0}));
+  chunks.forget(file.key, 0);
+  FileStat later = file.stat;
+  later.changed.seconds += 1;
+  BlockFile next = file;
+  next.stat = later;
+  next.key = key_of_file(next.path, later);
+  next.bring_block(*region, {k_block, 0});
+  file = next;
+  EXPECT_EQ(all(), Numbers({0}));
+}
+
+TEST_F(ClusterBlocksTest, WithoutBlocksThereIsNothing) {
+  bring(0);
+  ClusterBlocks none(*region, 0);
+  none.begin();
+  EXPECT_FALSE(none.next());
+}
+
+}  // namespace
+}  // namespace cube::cache

@@ -1,0 +1,185 @@
+"""Blocks of large files and listings of directories that nodes share by memcached. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's
+files."""
+import os
+import unittest
+from pathlib import Path
+
+from cluster_nodes import FILES, OLD, Cluster, Node
+from cluster_servers import wait_until
+
+BLOCK = 64 << 10
+LARGE = {"CUBESHIM_MAX_FILE": "32K", "CUBESHIM_BLOCK": "64K", "CUBESHIM_RAM": "64M"}
+
+
+class Large(Cluster):
+    def setUp(self):
+        super().setUp()
+        self.large = [f"large{i}" for i in range(3)]
+        for number, name in enumerate(self.large):
+            self.write(name, os.urandom(9 * BLOCK + 777 * number))
+        self.blocks = sum(-(-os.path.getsize(self.source / name) // BLOCK) for name in self.large)
+
+    def write(self, name: str, data: bytes, when: float = 1e9):
+        (self.source / name).write_bytes(data)
+        os.utime(self.source / name, (when, when))
+
+    def share(self, prefix: Path, **settings: str) -> list[str]:
+        first = self.node("first", prefix, **(LARGE | settings))
+        said = [first.ask("open", prefix / name) for name in self.large]
+        wait_until(lambda: len(self.values()) == self.blocks, "all blocks are shared")
+        first.end()
+        return said
+
+    def read(self, node: Node, prefix: Path) -> list[str]:
+        return [node.ask("open", prefix / name) for name in self.large]
+
+
+class Blocks(Large):
+    def test_a_second_node_reads_no_byte_at_the_origin(self):
+        prefix = self.mount()
+        said = self.share(prefix)
+        second = self.node("second", prefix, **LARGE)
+        self.assertEqual(self.read(second, prefix), said)
+        report = second.end()
+        self.assertEqual(report["origin"]["reads"], 0)
+        total = sum(os.path.getsize(self.source / name) for name in self.large)
+        self.assertEqual((report["blocks"]["cluster"], report["blocks"]["origin"]), (total, 0))
+        self.assertEqual(report["cluster"]["offered"], 0, "what came from another node is not offered again")
+
+    def test_the_disk_of_a_node_gets_what_came_from_another(self):
+        prefix, disk = self.mount(), self.scratch / "disk"
+        disk.mkdir()
+        said = self.share(prefix)
+        settings = LARGE | {"CUBESHIM_DISK_DIR": str(disk), "CUBESHIM_DISK": "64M", "CUBESHIM_BLOCK": "64K"}
+        second = self.node("second", prefix, **settings)
+        self.assertEqual(self.read(second, prefix), said)
+        second.end()
+        self.pool[0].flush()
+        third = self.node("second", prefix, **settings)
+        self.assertEqual(self.read(third, prefix), said)
+        report = third.end()
+        total = sum(os.path.getsize(self.source / name) for name in self.large)
+        self.assertEqual((report["blocks"]["origin"] + report["blocks"]["disk"], report["blocks"]["cluster"]), (total, 0))
+
+    def test_what_the_disk_has_is_shared(self):
+        prefix, disk = self.mount(), self.scratch / "disk"
+        disk.mkdir()
+        settings = LARGE | {"CUBESHIM_DISK_DIR": str(disk), "CUBESHIM_DISK": "64M"}
+        first = self.node("first", prefix, **(settings | {"CUBESHIM_CLUSTER": ""}))
+        self.read(first, prefix)
+        first.end()
+        again = self.node("first", prefix, **settings)
+        self.read(again, prefix)
+        wait_until(lambda: len(self.values()) == self.blocks, "all blocks are shared")
+        self.assertGreater(again.end()["blocks"]["disk"], 0)
+
+    def test_a_changed_file_is_read_anew_and_shared_anew(self):
+        prefix = self.mount()
+        self.share(prefix)
+        before = self.values()
+        self.write(self.large[1], os.urandom(9 * BLOCK + 777), when=1e9 + 9)
+        second = self.node("second", prefix, **LARGE)
+        said = self.read(second, prefix)
+        report = second.end()
+        self.assertGreater(report["cluster"]["outdated"], 0)
+        plain = self.node("plain", prefix, CUBESHIM_CLUSTER="", **LARGE)
+        self.assertEqual(self.read(plain, prefix), said, "no old byte")
+        third = self.node("third", prefix, **LARGE)
+        self.assertEqual(self.read(third, prefix), said)
+        wait_until(lambda: len(self.values()) == self.blocks and self.values() != before, "the new blocks are shared")
+        third.end()
+
+    def test_no_forged_block_is_served(self):
+        prefix = self.mount()
+        said = self.share(prefix)
+        values = self.values()
+        keys = sorted(values)
+        for turn, (key, other) in enumerate(zip(keys, keys[1:])):
+            value = values[key]
+            forged = [value[:-70] + bytes([value[-70] ^ 1]) + value[-69:], value[:100], values[other], b"x" * len(value)][turn % 4]
+            self.pool[0].put(key, forged)
+        reader = self.node("reader", prefix, CUBESHIM_CLUSTER_FILL="0", **LARGE)
+        self.assertEqual(self.read(reader, prefix), said)
+        self.assertEqual(reader.end()["cluster"]["damaged"], len(keys) - 1)
+
+    def test_a_private_file_stays_out(self):
+        (self.source / self.large[0]).chmod(0o640)
+        self.blocks -= 9
+        prefix = self.mount()
+        self.share(prefix)
+
+    def test_another_size_of_block_is_another_name(self):
+        prefix = self.mount()
+        said = self.share(prefix)
+        other = self.node("other", prefix, **(LARGE | {"CUBESHIM_BLOCK": "128K"}))
+        self.assertEqual(self.read(other, prefix), said)
+        self.assertEqual(other.end()["blocks"]["cluster"], 0)
+
+    def test_a_server_that_is_killed_costs_its_share(self):
+        prefix = self.mount()
+        said = self.share(prefix)
+        node = self.node("second", prefix, **LARGE)
+        self.assertEqual(node.ask("open", prefix / self.large[0]), said[0])
+        self.pool[0].kill()
+        self.assertEqual(self.read(node, prefix), said)
+        node.end()
+
+
+class Listings(Cluster):
+    def share(self, prefix: Path, **settings: str) -> list[str]:
+        """A node that has read and listed, so that all of it is in the pool."""
+        first = self.node("first", prefix, CUBESHIM_NAMES="1", **settings)
+        for name in self.files:
+            first.ask("open", prefix / name)
+        said = self.list(first, prefix)
+        wait_until(lambda: len(self.values()) >= FILES + 4, "the files and the listings are shared")
+        first.end()
+        return said
+
+    def list(self, node: Node, prefix: Path) -> list[str]:
+        return [node.ask("list", prefix / name) for name in ("", "d0", "d1", "d2")]
+
+    def agree(self, node: Node, prefix: Path):
+        """The node has seen 16 files of the mount, so that it knows that inode numbers are the same there and here."""
+        for name in self.files[:16]:
+            node.ask("open", prefix / name)
+        # The first listing of a mount is always read: it tells whether the mount keeps the times of directories.
+        node.ask("list", prefix / "first")
+
+    def setUp(self):
+        super().setUp()
+        (self.source / "first").mkdir()
+        for name in ("first", "d0", "d1", "d2", "."):
+            os.utime(self.source / name, OLD)
+
+    def test_a_second_node_takes_listings_after_one_look_at_each_directory(self):
+        prefix = self.mount()
+        said = self.share(prefix)
+        second = self.node("second", prefix, CUBESHIM_NAMES="1")
+        self.agree(second, prefix)
+        before = self.listed()
+        self.assertEqual(self.list(second, prefix), said)
+        report = second.end()
+        self.assertEqual((report["names"]["stored"], self.listed() - before), (4, 0))
+
+    def test_a_changed_directory_is_listed_anew(self):
+        prefix = self.mount()
+        self.share(prefix)
+        (self.source / "d1" / "new").write_bytes(b"new")
+        second = self.node("second", prefix, CUBESHIM_NAMES="1")
+        self.agree(second, prefix)
+        self.assertIn("new:", self.list(second, prefix)[2], "no old listing")
+        report = second.end()
+        self.assertGreaterEqual(report["cluster"]["outdated"], 1)
+
+    def test_a_node_that_does_not_know_the_inodes_lists_for_itself(self):
+        prefix = self.mount()
+        said = self.share(prefix)
+        second = self.node("second", prefix, CUBESHIM_NAMES="1")
+        second.ask("list", prefix / "first")
+        self.assertEqual(self.list(second, prefix), said)
+        self.assertEqual(second.end()["names"]["stored"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
