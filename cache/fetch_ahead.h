@@ -36,6 +36,8 @@ class FetchAhead {
 
   // Both must outlive the fill.
   BackgroundFill fill(std::string_view key, bool use_ring) { return {parts_, key, use_ring}; }
+  // May other nodes have files?
+  bool has_remote() const { return !parts_.remote.is_empty(); }
   // Null: there are only mounts.
   const Origins* origins() const { return parts_.freshness.origins(); }
   const Origin& origin_of(std::string_view path) const { return parts_.freshness.origin_of(path); }

@@ -8,6 +8,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/path.h"
+#include "prefetch/decline_reason.h"
 
 namespace cube::prefetch {
 namespace {
@@ -19,9 +20,6 @@ constexpr unsigned k_waiting = 256;  // files that are offered ahead of those un
 
 // Until what found no room is tried again though there is no more of it than before: memory may be short, not the ring.
 constexpr std::uint64_t k_first_pause_ns = 1'000'000, k_longest_pause_ns = 500'000'000;
-
-// Reasons of room_for.
-constexpr int k_is_there = 1, k_no_room = 2, k_too_large = 3, k_directory = 4, k_not_a_file = 5, k_busy = 6, k_large = 7;
 
 // A note is left out if there is no memory for it: a thread of an engine has nobody to throw to.
 template <typename Do>
@@ -61,6 +59,7 @@ std::unique_ptr<Prefetcher> Prefetcher::make(cache::FileCache& cache, Options op
   engine.nice = prefetcher->options_.nice;
   prefetcher->engine_ = make_engine(choice_of(prefetcher->options_.engine), engine, *prefetcher, why);
   if (prefetcher->engine_ == nullptr) return nullptr;
+  if (cache.ahead().has_remote() && !prefetcher->make_remote_engine(why)) return nullptr;
   if (cache.ahead().origins() == nullptr) return prefetcher;
   engine.origins = cache.ahead().origins();
   engine.max_file = cache.ahead().max_file();
@@ -96,6 +95,7 @@ void Prefetcher::set_depth(unsigned depth) {
   large_.set_depth(depth);
   engine_->set_depth(depth);
   if (whole_file_engine_ != nullptr) whole_file_engine_->set_depth(depth);
+  if (remote_engine_ != nullptr) remote_engine_->set_depth(depth);
   pump();
 }
 
@@ -162,9 +162,7 @@ void Prefetcher::begin(std::unique_ptr<PlannedFetch> flight) {
   const Begin what = flight->fetch.begin();
   if (what == Begin::fetch && !is_hopeless) {
     flight->origin = origin_of(flight->file.path);
-    IoEngine& engine = engine_for(flight->file.path);
-    engine.submit(*flight.release());
-    return;
+    return submit(std::move(flight));
   }
   note_placed(*flight);
   account(flight->file, 0, /*was_asked=*/false);
@@ -196,12 +194,7 @@ Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
     case Next::done: return Room::decline(k_is_there);
     case Next::refuse: break;
   }
-  switch (flight.fetch.reason()) {
-    case Counter::bypassed_full: return Room::decline(k_no_room);
-    case Counter::bypassed_size: return Room::decline(k_too_large);
-    case Counter::bypassed_kind: return Room::decline(S_ISDIR(file.stat.mode) ? k_directory : k_not_a_file);
-    default: return Room::decline(k_busy);
-  }
+  return Room::decline(reason_of(flight.fetch.reason(), file.stat.mode));
 }
 
 void Prefetcher::note_placed(PlannedFetch& flight) {
@@ -248,6 +241,8 @@ bool Prefetcher::put_back(PlannedFetch& flight) {
   is_blocked_ = true;
   // It is too large, even if is_full() says that smaller ones fit.
   is_resident_full_ = true;
+  // What came from another node for nothing came as a whole.
+  average_ = std::max(average_, std::min(flight.bytes, cache_.ahead().segment_bytes() / 4));
   const std::uint64_t now = base::monotonic_ns();
   if (now < not_before_ns_) return true;
   room_when_put_back_ = cache_.ahead().ring_room();
@@ -291,8 +286,11 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   stats.count(Counter::origin_stats, result.stats);
   stats.count(Counter::origin_reads, result.reads);
   stats.count(Counter::origin_bytes, result.bytes);
+  const bool is_declined = result.ending == Ending::declined;
+  if (is_declined && result.reason == k_ask_origin) return ask_origin(std::move(flight));
+  const bool is_remote = is_declined && result.reason == k_published;
   bool is_over = true, waits = false, is_wrong = false;
-  if (result.ending == Ending::declined && result.reason == k_large && hand_on(flight)) return;
+  if (is_declined && result.reason == k_large && hand_on(flight)) return;
   const bool has_no_name = result.ending == Ending::failed && (result.error == ENOENT || result.error == ENAMETOOLONG);
   if (has_no_name && hand_on_range(flight, is_wrong)) return;
   switch (result.ending) {
@@ -304,7 +302,10 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
         refuse(*flight, Refused::busy);
       }
       break;
-    case Ending::declined: declined(*flight, result.reason, waits); break;
+    case Ending::declined:
+      is_over = !is_remote;
+      is_remote ? published(*flight, flight->bytes) : declined(*flight, result.reason, waits);
+      break;
     case Ending::failed:
       if (is_wrong) {
         refuse(*flight, Refused::bad_range);
@@ -325,7 +326,8 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
     in_flight_.fetch_sub(1, std::memory_order_relaxed);
     return;
   }
-  account(flight->file, result.ending == Ending::whole ? result.bytes : 0, result.ending != Ending::cancelled);
+  const std::uint64_t bytes = result.ending == Ending::whole ? result.bytes : is_remote ? flight->bytes : 0;
+  account(flight->file, bytes, result.ending != Ending::cancelled);
   const std::uint32_t reader = flight->file.reader;
   const std::uint64_t sequence = flight->file.sequence;
   if (is_over) settle(reader);
@@ -385,6 +387,8 @@ std::vector<Settled> Prefetcher::take_settled() {
 void Prefetcher::stop(unsigned patience_ms) {
   if (!begin_stop()) return wait_for_stop(patience_ms);
   large_.begin_stop();
+  // What it has under way may go on to the others.
+  if (remote_engine_ != nullptr) remote_engine_->stop(patience_ms);
   if (engine_ != nullptr) engine_->stop(patience_ms);
   if (whole_file_engine_ != nullptr) whole_file_engine_->stop(patience_ms);
   large_.stop(patience_ms);

@@ -85,6 +85,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // before the files of a ring are closed leaves the mount busy.
   void stop(unsigned patience_ms);
 
+  First before_open(Fetch& fetch, const base::Result<cache::FileStat>* looked) override;
   Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) override;
   void ended(Fetch& fetch, const FetchResult& result) override;
   void large_ended(std::unique_ptr<LargeFetch> fetch) override;
@@ -108,6 +109,10 @@ class Prefetcher final : public FetchClient, public LargeClient {
   bool may_use_ring(const PlannedFile& file) const { return options_.use_ring && !file.must_stay; }
   std::uint32_t origin_of(const std::string& path) const;
   IoEngine& engine_for(const std::string& path) const;
+  bool make_remote_engine(std::string& why);
+  // The other nodes do not have it: it goes on as a fetch from the origin.
+  void ask_origin(std::unique_ptr<PlannedFetch> flight);
+  void submit(std::unique_ptr<PlannedFetch> flight);
   void begin(std::unique_ptr<PlannedFetch> flight);
   // The flight holds the place.
   void watch(const PlannedFetch& flight);
@@ -139,6 +144,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   std::unique_ptr<IoEngine> engine_;
   // For origins that are read whole by an open; null: there is none. Threads serve best, because a file takes one call.
   std::unique_ptr<IoEngine> whole_file_engine_;
+  // Threads that ask other nodes; null: there are none.
+  std::unique_ptr<IoEngine> remote_engine_;
   LargeFetcher large_;
   EventCount own_progress_;
   EventCount* const progress_;

@@ -1,7 +1,11 @@
 #include "cache/fill/background_fill.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "cache/base/hash.h"
 #include "cache/fill/recent_misses.h"
+#include "cache/tier/rights.h"
 
 namespace cube::cache {
 
@@ -36,14 +40,81 @@ BackgroundFill::Begin BackgroundFill::begin() {
   return Begin::fetch;
 }
 
-RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
+bool BackgroundFill::is_there(const FileStat& stat) {
   const Pin pin = parts_->ram.find(key_, hash_);
-  if (pin && file.stat.is_unchanged_since(pin->stat)) {
-    fetched_twice_ = parts_->freshness.needs_no_look(*pin) && !pin->is_prefetched();
-    parts_->ram.mark_verified(*pin, fill_.looked_ns());
-    return RecordFill::Next::done;
+  if (!pin) return false;
+  if (!stat.is_unchanged_since(pin->stat)) {
+    parts_->ram.mark_stale(key_);
+    return false;
   }
-  if (pin) parts_->ram.mark_stale(key_);
+  fetched_twice_ = parts_->freshness.needs_no_look(*pin) && !pin->is_prefetched();
+  parts_->ram.mark_verified(*pin, fill_.looked_ns());
+  return true;
+}
+
+// Shows a record of another node to all of this one, if it is right.
+class BackgroundFill::FromRemote final : public Tier::Judge {
+ public:
+  FromRemote(BackgroundFill& fill, const FileStat* stat) : Judge(RecordKind::file, /*is_ahead=*/true), own_(fill), stat_(stat) {}
+
+  Remote ask(const Tiers& tiers) {
+    for (Tier* const tier : tiers) {
+      tier_ = tier;
+      if (tier->visit(own_.key_, *this) || found_ != Remote::absent) break;
+    }
+    return found_;
+  }
+
+ private:
+  Tier::Verdict judge(const Record& record) override {
+    if (record.kind != RecordKind::file) return Tier::Verdict::refused;
+    if (stat_ == nullptr && !tier_->needs_no_look(record)) return end(Remote::look);
+    if (stat_ != nullptr) {
+      const Tier::Verdict verdict = tier_->judge_by_stat(record, *stat_);
+      if (verdict != Tier::Verdict::taken) return verdict;
+    }
+    const FileStat& stat = stat_ != nullptr ? *stat_ : record.stat;
+    if (!may_be_read(stat)) return Tier::Verdict::refused;
+    own_.remote_bytes_ = record.data_size;
+    switch (own_.fill_.accept({stat, record.is_physical(), k_mounts, /*is_immutable=*/false})) {
+      case RecordFill::Next::refuse: return end(Remote::refused);
+      case RecordFill::Next::done: found_ = Remote::there; return Tier::Verdict::taken;
+      case RecordFill::Next::read: break;
+    }
+    std::memcpy(own_.fill_.room(), record.data(), record.data_size);
+    own_.fill_.note_from_cluster(record.data_hash);
+    if (!own_.publish()) return end(Remote::refused);
+    found_ = Remote::published;
+    return Tier::Verdict::taken;
+  }
+  Tier::Verdict end(Remote how) {
+    found_ = how;
+    return Tier::Verdict::refused;
+  }
+
+  BackgroundFill& own_;
+  const FileStat* stat_;
+  Tier* tier_ = nullptr;  // that is asked now
+  Remote found_ = Remote::absent;
+};
+
+bool BackgroundFill::may_be_remote() const {
+  return !parts_->remote.is_empty() && parts_->freshness.origin_of(key_).id() == k_mounts;
+}
+
+BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat) {
+  if (stat != nullptr) {
+    // Anything but a file is not read, and a link leads to a file with another stat.
+    if (!stat->is_regular()) return Remote::absent;
+    if (is_there(*stat)) return Remote::there;
+  } else if (std::ranges::none_of(parts_->remote, [](const Tier* tier) { return tier->may_need_no_look(); })) {
+    return Remote::look;
+  }
+  return FromRemote(*this, stat).ask(parts_->remote);
+}
+
+RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
+  if (is_there(file.stat)) return RecordFill::Next::done;
   const RecordFill::Next next = fill_.accept(file);
   if (next != RecordFill::Next::read || parts_->freshness.origin_of(key_).traits().is_whole_in_one_read) return next;
   const auto from_tier = parts_->fill_from_tier(key_, file.stat, fill_.room());
@@ -63,6 +134,7 @@ bool BackgroundFill::publish() {
   if (!fill_.publish()) return false;
   Pin& pin = fill_.pin();
   place_ = parts_->ram.place_of(*pin);
+  for (Tier* const tier : parts_->remote) tier->note_fetched(key_, pin);
   pin.release();
   return true;
 }

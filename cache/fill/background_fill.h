@@ -21,12 +21,24 @@ class BackgroundFill {
 
   // done: an older record of it was found to be right still.
   RecordFill::Next accept(const FileAtOrigin& file);
+  // Before the file is opened: do other nodes share what they have of its origin?
+  bool may_be_remote() const;
+  enum class Remote : std::uint8_t {
+    published,
+    there,  // it was there already, or is
+    look,   // only the origin's stat can tell whether it is right
+    absent,
+    refused  // reason() says why
+  };
+  // From another node, by now. `stat`: what the origin says of the path, a link at its end not followed; null: nobody has asked.
+  Remote take_remote(const FileStat* stat);
   std::byte* room() const { return fill_.room(); }
   // The bytes in room() were checked by this hash.
   void note_hash(std::uint64_t data_hash) { fill_.note_hash(data_hash); }
   bool wants_second_look() const { return fill_.wants_second_look(); }
   // False: reason() says why not.
   bool publish();
+  std::uint64_t remote_bytes() const { return remote_bytes_; }  // of what was published, or refused
   // It is fetched in another way: nobody waits for this one any more.
   void give_up() { ticket_ = {}; }
   void lose_room() { fill_.lose_room(); }
@@ -40,6 +52,10 @@ class BackgroundFill {
   const RamTier::PlaceInRegion& place() const { return place_; }
 
  private:
+  class FromRemote;
+  // Is there a record of this version of the file already?
+  bool is_there(const FileStat& stat);
+
   CacheParts* parts_;
   std::string_view key_;
   std::uint64_t hash_;
@@ -49,6 +65,7 @@ class BackgroundFill {
   RamTier::PlaceInRegion place_;
   Pin wanted_again_;
   bool fetched_twice_ = false;
+  std::uint64_t remote_bytes_ = 0;
 };
 
 }  // namespace cube::cache

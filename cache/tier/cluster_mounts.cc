@@ -19,6 +19,13 @@ bool ClusterMounts::is_stable(std::uint64_t row) const {
   return agreed >= k_needed && agreed < k_unstable;
 }
 
+bool ClusterMounts::are_any_stable() const {
+  for (std::uint64_t row = 1; row <= k_rows; ++row) {
+    if (is_stable(row)) return true;
+  }
+  return false;
+}
+
 void ClusterMounts::localise(std::uint64_t row, FileStat& stat) const {
   const std::uint64_t device = rows_[row - 1].device.load(std::memory_order_relaxed);
   stat.device_major = static_cast<std::uint32_t>(device >> 32);

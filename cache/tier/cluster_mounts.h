@@ -16,6 +16,7 @@ class ClusterMounts {
   // The row of a mount, by the hash of who has read it and of its number there; 0: there is none left.
   std::uint64_t row_of(std::uint64_t tag);
   bool is_stable(std::uint64_t row) const;
+  bool are_any_stable() const;
   // The stat as it would be here. Only of a stable one.
   void localise(std::uint64_t row, FileStat& stat) const;
   // The origin's stat of a file that is the same version.

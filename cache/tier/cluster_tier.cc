@@ -84,6 +84,7 @@ ClusterTier::ClusterTier(const base::Config& config, RamTier& ram, base::Stats& 
       is_immutable_(config.consistency.kind == base::ConsistencyKind::immutable),
       deadline_ns_(options.deadline_ns),
       tags_{.job = job_tag(config.cluster_job), .node = node_tag()},
+      ahead_(options.servers.size()),
       client_(std::move(options)),
       offers_(ram, paths_,
               {.space = space_,
@@ -108,8 +109,8 @@ std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
   return std::min(most_ns, std::max(2 * base::quantile_ns(counts, 0.95), k_shortest_deadline_ns));
 }
 
-void ClusterTier::ask(std::string_view key, RecordKind kind, const ClusterKey& place, ClusterClient::Answer& answer) {
-  const bool is_file = kind == RecordKind::file;
+void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey& place, ClusterClient::Answer& answer) {
+  const bool is_file = judge.wanted() == RecordKind::file;
   // A process that offers nothing must not make others wait for it.
   const unsigned lease = is_file && client_.takes_offers() ? k_lease_seconds : 0;
   // What files take at the origin says nothing of blocks.
@@ -117,7 +118,7 @@ void ClusterTier::ask(std::string_view key, RecordKind kind, const ClusterKey& p
   std::uint64_t pause = k_first_pause_ns, limit = 0;
   while (true) {
     stats_.count(Counter::cluster_gets);
-    client_.get(place, lease, deadline, answer);
+    client_.get(place, lease, deadline, answer, judge.is_ahead());
     if (answer.outcome() != Outcome::taken || lease == 0) break;
     if (limit == 0) {
       limit = at_most(k_longest_wait_ns);
@@ -144,7 +145,9 @@ bool ClusterTier::visit(std::string_view key, Judge& judge) {
     return false;
   }
   ClusterClient::Answer answer;
-  ask(key, judge.wanted(), name, answer);
+  if (judge.is_ahead()) ahead_.enter();
+  ask(key, judge, name, answer);
+  if (judge.is_ahead()) ahead_.leave(answer.outcome() == Outcome::hit ? answer.bytes().size() : 0);
   switch (answer.outcome()) {
     case Outcome::hit: break;
     case Outcome::late: stats_.count(Counter::cluster_late); return false;

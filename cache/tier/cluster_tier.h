@@ -22,6 +22,7 @@ class ClusterTier final : public Tier {
 
   bool visit(std::string_view key, Judge& judge) override;
   bool needs_no_look(const Record& record) const override { return record.job_tag != 0; }
+  bool may_need_no_look() const override { return is_immutable_ && tags_.job != 0 && mounts_.are_any_stable(); }
   Verdict judge_by_stat(const Record& record, const FileStat& stat) override;
   bool is_of_version(const Record& record, const FileStat& stat) override;
   bool has_our_inodes(const Record& record) const override { return mounts_.is_stable(record.node_tag); }
@@ -43,7 +44,7 @@ class ClusterTier final : public Tier {
 
   using Outcome = ClusterClient::Outcome;
   // Waits as well for a node that has the lease of a file. Blocks and listings have no leases.
-  void ask(std::string_view key, RecordKind kind, const ClusterKey& place, ClusterClient::Answer& answer);
+  void ask(std::string_view key, const Judge& judge, const ClusterKey& place, ClusterClient::Answer& answer);
   bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer, Judge& judge);
   void start_thread();
   // A limit of time: so often the time that 95 % of the fetches from the origin take, as far as is known.
@@ -62,6 +63,7 @@ class ClusterTier final : public Tier {
   static constexpr std::size_t k_shared_kinds = 3;
   ColdPool colds_[k_shared_kinds];
   ClusterMounts mounts_;
+  AheadWindow ahead_;
   ClusterClient client_;
   ClusterOffers offers_;
   // Leases of this process. One that another has written over is as good as lost.

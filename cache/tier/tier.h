@@ -29,9 +29,10 @@ class Tier {
   };
   class Judge {
    public:
-    // Records of this kind are wanted. A tier may show others as well.
-    explicit Judge(RecordKind wanted) : wanted_(wanted) {}
+    // Records of this kind are wanted; a tier may show others as well. `is_ahead`: nobody waits for it yet.
+    explicit Judge(RecordKind wanted, bool is_ahead = false) : wanted_(wanted), is_ahead_(is_ahead) {}
     RecordKind wanted() const { return wanted_; }
+    bool is_ahead() const { return is_ahead_; }
     // The record is the judge's to read until it returns.
     virtual Verdict judge(const Record& record) = 0;
 
@@ -40,6 +41,7 @@ class Tier {
 
    private:
     RecordKind wanted_;
+    bool is_ahead_;
   };
   // Is it proof that the bytes of this record are what the file holds, if the origin gives it this stat?
   static Verdict compare(const Record& record, const FileStat& stat);
@@ -54,6 +56,8 @@ class Tier {
   // Is this record, which visit has shown, proof of what the file holds, without a look at the origin? Its stat is the file's
   // then.
   virtual bool needs_no_look(const Record&) const { return false; }
+  // Are there such records at all?
+  virtual bool may_need_no_look() const { return false; }
   // The same if the origin gives the file this stat.
   virtual Verdict judge_by_stat(const Record& record, const FileStat& stat) { return compare(record, stat); }
   // Is the record of the version of its file that the origin gives this stat? Other nodes may see other inode numbers.

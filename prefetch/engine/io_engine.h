@@ -35,6 +35,7 @@ namespace cube::prefetch {
 struct Fetch {
   const char* path = nullptr;  // absolute
   std::uint32_t origin = 0;    // files of one mount have the same number; engine_choice.h learns for each
+  bool asks_first = false;     // an engine of threads asks its client before it opens the file
 
   Fetch* next = nullptr;  // the engine's
 };
@@ -72,6 +73,14 @@ struct Room {
 
 class FetchClient {
  public:
+  // What becomes of a fetch that asks first. `looked`: the stat of the path, a link at its end not followed; null: the origin was
+  // not asked yet. `decline` ends the fetch with this reason.
+  struct First {
+    enum class Do : std::uint8_t { open, look, decline };
+    Do what = Do::open;
+    int reason = 0;
+  };
+  virtual First before_open(Fetch& /*fetch*/, const base::Result<cache::FileStat>* /*looked*/) { return {}; }
   // Only regular files are worth room; what else has been opened (directories too) shows in the stat.
   virtual Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) = 0;
   virtual void ended(Fetch& fetch, const FetchResult& result) = 0;

@@ -56,6 +56,8 @@ class ThreadCore final : public EngineCore {
 
   bool take(Worker& worker);
   void fetch_one(Worker& worker, cache::OpenedPlace& place);
+  // False: the file is to be opened.
+  bool ask_first(Worker& worker, FetchResult& result);
   // False: it is not of an origin that is read whole by an open.
   bool ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result, Room& room);
   bool fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result);
@@ -190,11 +192,32 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
   return true;
 }
 
+bool ThreadCore::ask_first(Worker& worker, FetchResult& result) {
+  using Do = FetchClient::First::Do;
+  base::Result<cache::FileStat> looked = base::fail(ENOENT);
+  for (bool has_looked = false;; has_looked = true) {
+    // Otherwise who closed the gate has ended it.
+    if (!worker.gate.enter()) return true;
+    const bool asks = worker.fetch->asks_first;
+    const FetchClient::First first =
+        asks ? client.before_open(*worker.fetch, has_looked ? &looked : nullptr) : FetchClient::First{};
+    worker.gate.leave();
+    if (first.what == Do::decline) {
+      result.ending = Ending::declined;
+      result.reason = first.reason;
+      return true;
+    }
+    if (first.what == Do::open || has_looked) return false;
+    ++result.stats;
+    looked = cache::stat_path(AT_FDCWD, worker.path, AT_SYMLINK_NOFOLLOW);
+  }
+}
+
 void ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
   FetchResult result;
   cache::LinksOnWay links = cache::LinksOnWay::unknown;
   base::Result<int> fd = base::fail(ENOENT);
-  if (!fetch_by_open(worker, place, result)) {
+  if (!ask_first(worker, result) && !fetch_by_open(worker, place, result)) {
     result.opens = 1;
     fd = open_for_fetch(worker.path, links);
     if (fd) {

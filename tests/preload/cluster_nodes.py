@@ -31,6 +31,10 @@ for line in sys.stdin:
     word, _, rest = line.rstrip('\\n').partition(' ')
     if word == 'open':
         say(rest)
+    elif word == 'announce':
+        import cubeshim
+        cubeshim.announce(rest.split())
+        print('announced', flush=True)
     elif word == 'list':
         print(*sorted(f'{entry.name}:{entry.inode()}' for entry in os.scandir(rest)), flush=True)
     elif word == 'time':
@@ -58,11 +62,18 @@ for line in sys.stdin:
 """
 
 
+def in_memory(node: "Node") -> int:
+    """How many records the region of a node has."""
+    said = subprocess.run([os.environ["CUBESHIM_COMMAND"], "stats", "--json", "--name", node.name], capture_output=True, text=True, check=True)
+    return json.loads(said.stdout)["jobs"][0]["report"]["ram"]["entries"]
+
+
 class Node:
     def __init__(self, test, name: str, settings: dict):
         self.report = test.scratch / f"report-{name}-{time.monotonic_ns()}"
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("CUBESHIM_", "SLURM_", "TORCHELASTIC_"))}
-        env = clean | {"CUBESHIM_NAME": f"cluster-{os.getpid()}-{name}", "CUBESHIM_STATS": str(self.report), "CUBESHIM_STATS_FORMAT": "json",
+        self.name = f"cluster-{os.getpid()}-{name}"
+        env = clean | {"CUBESHIM_NAME": self.name, "CUBESHIM_STATS": str(self.report), "CUBESHIM_STATS_FORMAT": "json",
                        "CUBESHIM_ANNOUNCE": "0", "CUBESHIM_PREFETCH": "0", "CUBESHIM_NAMES": "0", "CUBESHIM_RAM": "32M",
                        "CUBESHIM_CLUSTER_DEADLINE": "10s", "CUBESHIM_CLUSTER": test.servers(), "LD_PRELOAD": LIBRARY} | settings
         self.errors = test.scratch / f"errors-{name}-{time.monotonic_ns()}"

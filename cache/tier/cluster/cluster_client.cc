@@ -40,7 +40,7 @@ ClusterRequest* ClusterClient::claim(const ClusterKey& key) {
     if (!request.state.compare_exchange_strong(free, ClusterRequest::taken, std::memory_order_acquire)) continue;
     request.key = key;
     request.server = home_of_key(options_.servers, hash);
-    request.was_late = request.is_admitted = false;
+    request.is_ahead = request.was_late = request.is_admitted = false;
     request.outcome = Outcome::late;
     request.size = request.cas = request.sent_ns = 0;
     return &request;
@@ -73,7 +73,7 @@ bool ClusterClient::takes_offers() const {
   return false;
 }
 
-void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer) {
+void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer, bool is_ahead) {
   answer.give_back();
   answer.outcome_ = Outcome::skipped;
   if (life() == Life::none || !is_asked(key) || is_stopping_.load(std::memory_order_acquire)) return;
@@ -85,6 +85,7 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
       reinterpret_cast<std::uintptr_t>(request), 0);
   const std::uint64_t deadline = base::monotonic_ns() + at_most_ns;
   request->ask = ClusterRequest::Ask::get;
+  request->is_ahead = is_ahead;
   request->lease_seconds = lease_seconds;
   request->deadline_ns = deadline;
   queue(*request);

@@ -83,8 +83,8 @@ class ClusterClient {
     bool is_noted_ = false;
     Outcome outcome_ = Outcome::skipped;
   };
-  // Asks, and waits for no longer than this. `lease_seconds`: 0: no lease is wanted.
-  void get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer);
+  // Asks, and waits for no longer than this. `lease_seconds`: 0: no lease is wanted. `is_ahead`: no program waits for the answer.
+  void get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer, bool is_ahead = false);
   // Drops this version, some time.
   void remove(const ClusterKey& key, std::uint64_t cas);
   // Does the server of this key answer, as far as is known?

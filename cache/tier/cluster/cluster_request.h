@@ -32,6 +32,7 @@ struct ClusterRequest {
   // A futex. The asker's release (queued) pairs with the thread's acquire, the thread's (done) with the asker's.
   std::atomic<std::uint32_t> state{free};
   Ask ask = Ask::get;
+  bool is_ahead = false;                       // no program waits for it
   bool was_late = false, is_admitted = false;  // noted by the thread
   unsigned lease_seconds = 0;
   std::size_t server = 0;

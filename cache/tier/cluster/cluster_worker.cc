@@ -108,7 +108,7 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
   has_demand_ = false;
   for (ClusterRequest& request : client_.requests_) {
     const std::uint32_t state_now = request.state.load(std::memory_order_acquire);
-    if (state_now == ClusterRequest::sent) has_demand_ = true;
+    if (state_now == ClusterRequest::sent && !request.is_ahead) has_demand_ = true;
     if (state_now != ClusterRequest::queued) continue;
     Server& server = *servers_[request.server];
     const bool may_ask = server.has_address && (request.is_admitted || state(request.server).trip.may_ask(now));
@@ -117,7 +117,7 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
       continue;
     }
     request.is_admitted = true;
-    has_demand_ = true;
+    has_demand_ |= !request.is_ahead;
     if (prepare(server.demand, now) && server.demand.connection.has_room()) send(request, now);
   }
 }

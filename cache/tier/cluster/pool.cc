@@ -63,6 +63,22 @@ bool FillBudget::take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns,
   } while (true);
 }
 
+void AheadWindow::enter() {
+  std::unique_lock lock(mutex_);
+  has_left_.wait(lock, [this] { return inside_ < width(); });
+  ++inside_;
+}
+
+void AheadWindow::leave(std::uint64_t bytes) {
+  constexpr std::uint64_t k_a_server = 1 << 20, k_fewest = 4, k_most = 24;
+  const std::lock_guard lock(mutex_);
+  --inside_;
+  if (bytes != 0) average_ += (static_cast<std::int64_t>(bytes) - static_cast<std::int64_t>(average_)) / 16;
+  const std::uint64_t fit = servers_ * k_a_server / std::max<std::uint64_t>(average_, 1);
+  width_.store(static_cast<unsigned>(std::clamp(fit, k_fewest, k_most)), std::memory_order_relaxed);
+  has_left_.notify_all();
+}
+
 void ColdPool::note(bool is_hit) {
   if (is_hit) hits_.fetch_add(1, std::memory_order_relaxed);
   // Cold, it is looked at again after 16 answers, for which 256 opens have passed.

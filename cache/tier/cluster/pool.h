@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -52,6 +54,26 @@ class ColdPool {
   static constexpr std::uint32_t k_looks = 256, k_least_hits = 13, k_one_in = 16;  // 5 %
   std::atomic<std::uint32_t> looks_{0}, hits_{0}, skips_{0};
   std::atomic<bool> is_cold_{false};
+};
+
+// How many may be asked for ahead at once: a MiB for each server, by the size of what came of late. More would hold up what a
+// program waits for, and is no faster. Thread safety: all of it. It waits, so it is for threads of the library alone.
+class AheadWindow {
+ public:
+  explicit AheadWindow(std::size_t servers) : servers_(servers) {}
+  // Waits for a place.
+  void enter();
+  // `bytes`: of what came; 0: nothing did.
+  void leave(std::uint64_t bytes);
+  unsigned width() const { return width_.load(std::memory_order_relaxed); }
+
+ private:
+  const std::size_t servers_;
+  std::mutex mutex_;  // guards the next two
+  unsigned inside_ = 0;
+  std::uint64_t average_ = 128 << 10;  // bytes
+  std::condition_variable has_left_;
+  std::atomic<unsigned> width_{8};
 };
 
 }  // namespace cube::cache
