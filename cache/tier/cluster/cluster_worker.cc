@@ -124,7 +124,8 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
 
 void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
   request.outcome = outcome;
-  request.is_admitted = false;
+  // An answer and a rest have ended the trial already. Nobody else is admitted while it is under way.
+  if (std::exchange(request.is_admitted, false)) state(request.server).trip.give_up_trial();
   const bool is_awaited = request.ask == ClusterRequest::Ask::get;
   std::uint32_t now_is = request.state.load(std::memory_order_acquire);
   while (true) {

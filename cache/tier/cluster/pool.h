@@ -26,6 +26,8 @@ class Trip {
   bool note_answer(bool is_late);
   // Leaves it alone, for longer each time; at least so long.
   void rest(std::uint64_t now_ns, std::uint64_t at_least_ns = 0);
+  // The trial has ended without an answer, and without a rest: the next who asks gets it.
+  void give_up_trial() { is_trial_ = false; }
   bool is_trial() const { return is_trial_; }
 
  private:

@@ -150,6 +150,29 @@ TEST(ClusterClient, AServerThatComesBackIsAskedAgain) {
   EXPECT_TRUE(running.source.has_left);
 }
 
+// The thread ends while the trial of a server is under way. Another thread asks anew.
+TEST(ClusterClient, ATrialWithoutAnAnswerIsNotTheLast) {
+  enum class Does { end, nothing, answer };
+  std::atomic<Does> does{Does::end};
+  std::atomic<int> asked{0};
+  FakeServer server([&](const std::string& line) {
+    ++asked;
+    return does == Does::end ? "close" : does == Does::nothing ? "" : value(line, "x");
+  });
+  Running running({server.name()});
+  EXPECT_EQ(running.get("a"), Outcome::late);
+  ASSERT_TRUE(running.rests("a"));
+  does = Does::nothing;
+  ASSERT_TRUE(running.is_asked_again("a"));
+  std::thread trial([&] { EXPECT_EQ(running.get("a"), Outcome::skipped); });
+  while (asked < 2) std::this_thread::yield();
+  running.stop();
+  trial.join();
+  does = Does::answer;
+  running.start();
+  EXPECT_EQ(running.get("a"), Outcome::hit);
+}
+
 TEST(ClusterClient, MoreAskersThanRowsAreNotKeptWaiting) {
   std::atomic<bool> is_held{true};
   FakeServer server([&](const std::string& line) {

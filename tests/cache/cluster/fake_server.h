@@ -144,6 +144,12 @@ class Running {
     while (client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until) std::this_thread::yield();
     return !client->is_asked(ClusterKey("t", 1, path));
   }
+  // Its rest is over.
+  bool is_asked_again(const std::string& path) {
+    const std::uint64_t until = base::monotonic_ns() + k_patience;
+    while (!client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until) std::this_thread::yield();
+    return client->is_asked(ClusterKey("t", 1, path));
+  }
 
   base::Stats stats{};
   std::vector<std::atomic<std::uint64_t>> budgets;

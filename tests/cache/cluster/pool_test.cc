@@ -123,6 +123,17 @@ TEST(Trip, RestsLongerEachTimeAndGetsOneTrial) {
   EXPECT_FALSE(trip.is_open(now + 29 * k_s));
 }
 
+TEST(Trip, ATrialThatIsGivenUpIsTheNextOnes) {
+  Trip trip;
+  trip.rest(0);
+  EXPECT_TRUE(trip.may_ask(2 * k_s));
+  EXPECT_FALSE(trip.may_ask(2 * k_s));
+  trip.give_up_trial();
+  EXPECT_TRUE(trip.may_ask(2 * k_s));
+  EXPECT_FALSE(trip.may_ask(2 * k_s));
+  EXPECT_TRUE(trip.note_answer(/*is_late=*/true)) << "it is a trial still";
+}
+
 TEST(Trip, ThreeOfTheLast64LateAreTooMany) {
   Trip trip;
   EXPECT_FALSE(trip.note_answer(true));
