@@ -33,16 +33,17 @@ void ClusterConnection::close() {
   out_begin_ = out_end_ = in_begin_ = in_end_ = 0;
   part_ = part_count_ = 0;
   value_to_ = nullptr;
-  value_left_ = 0;
+  value_left_ = complaint_bytes_ = 0;
 }
 
 bool ClusterConnection::is_alive() {
   if (!is_ready_ || pending_ != 0) return is_open();
-  char byte;
   // There is nothing to read: any byte, an end or an error means that the connection is of no use.
-  const long n = sys::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (n != -EAGAIN) close();
-  return is_open();
+  const long n = sys::recv(socket_.get(), complaint_, sizeof complaint_, MSG_PEEK | MSG_DONTWAIT);
+  if (n == -EAGAIN) return true;
+  close();
+  complaint_bytes_ = n > 0 ? static_cast<std::size_t>(n) : 0;
+  return false;
 }
 
 bool ClusterConnection::connected() {
@@ -66,7 +67,8 @@ void ClusterConnection::send(Tag tag, const MetaCommand& command, std::span<cons
   const std::string_view text = command.text();
   std::memcpy(out_ + out_end_, text.data(), text.size());
   out_end_ += text.size();
-  tags_[(first_ + pending_++) % k_most_pending] = tag;
+  tokens_[(first_ + pending_++) % k_most_pending] = next_token(tag);
+  sent_ = (sent_ + 1) & UINT32_MAX;
   if (parts.empty()) return;
   part_ = 0;
   part_count_ = std::min(parts.size(), k_most_parts);
@@ -103,18 +105,25 @@ bool ClusterConnection::write_out() {
 }
 
 bool ClusterConnection::end_answer(Listener& listener, const MetaAnswer& answer) {
-  const Tag tag = tags_[first_];
-  const bool is_figure = answer.kind == MetaAnswer::Kind::figure;
-  if (!is_figure) {
+  using Kind = MetaAnswer::Kind;
+  const std::uint64_t token = tokens_[first_];
+  const auto tag = static_cast<Tag>(token);
+  if (answer.kind != Kind::figure) {
     first_ = (first_ + 1) % k_most_pending;
     --pending_;
   }
   if (tag == k_login) {
-    is_ready_ = answer.kind == MetaAnswer::Kind::stored;
+    is_ready_ = answer.kind == Kind::stored;
     return is_ready_;
   }
-  if (answer.has_token && answer.token != tag) return false;
-  return listener.answered(tag, answer);
+  // Errors, figures and "EN" have none.
+  const bool needs_token = answer.kind == Kind::value || answer.kind == Kind::done || answer.kind == Kind::refused;
+  if (answer.has_token ? answer.token != token : needs_token) return false;
+  // A server may refuse bytes before it has all of them. Nobody knows what it takes the rest for.
+  const bool is_early = part_ != part_count_;
+  const bool is_refusal = answer.kind == Kind::full || answer.kind == Kind::too_large || answer.kind == Kind::error;
+  if (is_early && !is_refusal) return false;
+  return listener.answered(tag, answer) && !is_early;
 }
 
 bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
@@ -128,10 +137,9 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
   // An error that nobody has asked for is one, too.
   if (pending_ == 0 || answer.kind == Kind::unknown) return false;
   if (answer.kind != Kind::value) return end_answer(listener, answer);
-  const Tag tag = tags_[first_];
-  if (!answer.has_token || answer.token != tag) return false;
+  if (!answer.has_token || answer.token != tokens_[first_]) return false;
   value_ = answer;
-  value_to_ = listener.room_for(tag, answer.size);
+  value_to_ = listener.room_for(static_cast<Tag>(answer.token), answer.size);
   value_left_ = answer.size + 2;
   return value_to_ != nullptr;
 }
@@ -150,7 +158,9 @@ bool ClusterConnection::take_value(Listener& listener) {
 }
 
 bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
-  while (true) {
+  // A server that sends without end does not keep the thread.
+  constexpr int k_most_reads = 64;
+  for (int i = 0; i < k_most_reads; ++i) {
     const bool is_straight = value_to_ != nullptr && in_begin_ == in_end_ && value_left_ > 2;
     // The line end behind a value is read into `in_`.
     char* const to = is_straight ? reinterpret_cast<char*>(value_to_) : in_ + in_end_;
@@ -179,9 +189,10 @@ bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
     std::copy(in_ + in_begin_, in_ + in_end_, in_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
-    // No line is as long as that.
-    if (in_end_ == sizeof in_) return false;
+    // No line is as long as that, and the begin of one that answers nothing is the begin of nothing.
+    if (in_end_ == sizeof in_ || (is_ready_ && pending_ == 0 && in_end_ != 0)) return false;
   }
+  return true;
 }
 
 bool ClusterConnection::pump(const pollfd& polled, Listener& listener, std::uint64_t now_ns) {

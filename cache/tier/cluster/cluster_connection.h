@@ -1,6 +1,7 @@
 // One socket to a server: commands go out in order, answers come back in that order, nothing ever blocks.
-// Invariants: after any trouble - an error, a wrong token, a line that is not understood - it is closed, and never used again:
-// what the stream holds then belongs to nobody. Thread safety: one thread, with an fd table of its own.
+// Invariants: after any trouble - an error, a wrong token, a line that is not understood, a byte that nobody has asked for - it
+// is closed, and never used again: what the stream holds then belongs to nobody. No two commands of a process have one token.
+// Thread safety: one thread, with an fd table of its own.
 #pragma once
 
 #include <poll.h>
@@ -37,10 +38,14 @@ class ClusterConnection {
   bool is_ready() const { return is_ready_; }
   bool is_busy() const { return pending_ != 0 || (is_open() && !is_ready_); }
   bool has_room() const { return pending_ < k_most_pending && out_end_ + sizeof(MetaCommand) <= sizeof out_; }
-  // An idle one that the server has closed is closed here, too.
+  // An idle one that the server has closed is closed here, too. So is one with bytes that nobody has asked for, which are then
+  // the complaint.
   bool is_alive();
 
-  // While has_room. The parts must stay as they are until the answer; only one command with parts at a time.
+  // For the command that is sent next.
+  std::uint64_t next_token(Tag tag) const { return sent_ << 32 | tag; }
+  // While has_room, a command with that token. The parts must stay as they are until the answer; only one command with parts at a
+  // time.
   void send(Tag tag, const MetaCommand& command, std::span<const Bytes> parts = {});
   pollfd to_poll() const;
   // False: closed.
@@ -68,7 +73,8 @@ class ClusterConnection {
   bool is_connected_ = false, is_ready_ = false;
   std::uint64_t heard_ns_ = 0, opened_ns_ = 0;
   std::string login_;
-  Tag tags_[k_most_pending];
+  std::uint64_t sent_ = 0;
+  std::uint64_t tokens_[k_most_pending];
   std::size_t first_ = 0, pending_ = 0;
   char out_[24 << 10];
   std::size_t out_begin_ = 0, out_end_ = 0;

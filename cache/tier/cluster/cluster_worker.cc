@@ -87,6 +87,10 @@ bool ClusterClient::Worker::prepare(Lane& lane, std::uint64_t now) {
   Server& server = *servers_[lane.server];
   if (!server.has_address) return false;
   if (lane.connection.is_alive()) return lane.connection.is_ready();
+  if (!lane.connection.complaint().empty()) {
+    lane_broke(lane, now);
+    return false;
+  }
   if (!lane.connection.open(server.address, client_.options_.login, now)) lane_broke(lane, now);
   return false;
 }
@@ -100,8 +104,10 @@ void ClusterClient::Worker::send(ClusterRequest& request, std::uint64_t now) {
   }
   const auto tag = static_cast<Tag>(&request - client_.requests_);
   const bool is_get = request.ask == ClusterRequest::Ask::get;
-  servers_[request.server]->demand.connection.send(tag, is_get ? MetaCommand::get(request.key.text(), tag, request.lease_seconds)
-                                                               : MetaCommand::remove(request.key.text(), tag, request.cas));
+  ClusterConnection& connection = servers_[request.server]->demand.connection;
+  const std::uint64_t token = connection.next_token(tag);
+  connection.send(tag, is_get ? MetaCommand::get(request.key.text(), token, request.lease_seconds)
+                              : MetaCommand::remove(request.key.text(), token, request.cas));
 }
 
 void ClusterClient::Worker::send_queued(std::uint64_t now) {
@@ -168,7 +174,10 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   lane.connection.close();
   if (lane.is_fill) {
     if (step_ > Step::waiting && offer_server_ == lane.server) end_offer();
-    state(lane.server).no_offers_until_ns.store(now + (are_too_many ? k_too_many_ns : k_second), std::memory_order_relaxed);
+    // An answer that has ended it may have asked for a longer rest.
+    std::atomic<std::uint64_t>& until = state(lane.server).no_offers_until_ns;
+    const std::uint64_t before = until.load(std::memory_order_relaxed);
+    until.store(std::max(before, now + (are_too_many ? k_too_many_ns : k_second)), std::memory_order_relaxed);
   } else {
     rest(lane.server, now, are_too_many || was_refused ? k_too_many_ns : 0);
   }
@@ -200,6 +209,7 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
 std::byte* ClusterClient::Worker::Lane::room_for(Tag tag, std::uint64_t bytes) {
   if (tag >= k_requests || bytes > worker->client_.options_.most_bytes) return nullptr;
   ClusterRequest& request = worker->client_.requests_[tag];
+  if (request.ask != ClusterRequest::Ask::get) return nullptr;
   const std::size_t needed = bytes + 2;
   const bool is_wasteful = request.buffer.size() > k_large_buffer && needed <= k_large_buffer / 2;
   if (request.buffer.size() < needed || is_wasteful) {
@@ -215,10 +225,8 @@ std::byte* ClusterClient::Worker::Lane::room_for(Tag tag, std::uint64_t bytes) {
 bool ClusterClient::Worker::Lane::answered(Tag tag, const MetaAnswer& answer) {
   if (tag < k_requests) return worker->answer_request(worker->client_.requests_[tag], answer);
   if (tag == k_offer_tag) return worker->answer_offer(server, answer);
-  if (answer.kind != Kind::figure) {
-    worker->source_.note_figures(worker->client_.figures());
-    return answer.kind == Kind::end;
-  }
+  if (answer.kind == Kind::end) worker->source_.note_figures(worker->client_.figures());
+  if (answer.kind != Kind::figure) return answer.kind == Kind::end;
   std::uint64_t number = 0;
   std::from_chars(answer.text.data(), answer.text.data() + answer.text.size(), number);
   ServerState& of = worker->state(server);
@@ -229,6 +237,12 @@ bool ClusterClient::Worker::Lane::answered(Tag tag, const MetaAnswer& answer) {
 }
 
 bool ClusterClient::Worker::answer_request(ClusterRequest& request, const MetaAnswer& answer) {
+  // The connection ends, and the server is left alone: that is the end of the request, too.
+  const bool is_get = request.ask == ClusterRequest::Ask::get;
+  const bool is_refusal = answer.kind == Kind::full || answer.kind == Kind::too_large;
+  const bool is_fit = is_get ? answer.kind == Kind::value || answer.kind == Kind::none || is_refusal
+                             : answer.kind == Kind::done || answer.kind == Kind::none || answer.kind == Kind::refused;
+  if (!is_fit) return false;
   const auto outcome = [&] {
     if (answer.kind != Kind::value) return Outcome::none;
     if (answer.size != 0) return Outcome::hit;
@@ -236,15 +250,17 @@ bool ClusterClient::Worker::answer_request(ClusterRequest& request, const MetaAn
   }();
   if (!request.was_late) state(request.server).trip.note_answer(/*is_late=*/false);
   request.size = answer.kind == Kind::value ? answer.size : 0;
-  if (request.ask == ClusterRequest::Ask::get) request.cas = answer.cas;
+  if (is_get) request.cas = answer.cas;
   finish(request, outcome);
-  return answer.kind != Kind::error;
+  return true;
 }
 
 void ClusterClient::Worker::end_offer() {
   step_ = Step::none;
   source_.end_offer(offer_);
 }
+
+std::uint64_t ClusterClient::Worker::offer_token() { return servers_[offer_server_]->fill.connection.next_token(k_offer_tag); }
 
 void ClusterClient::Worker::send_offer(const MetaCommand& command, bool with_bytes) {
   static constexpr char k_end[] = "\r\n";
@@ -278,10 +294,10 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   offer_began_ns_ = now;
   if (offer_.lease_cas != 0) {
     step_ = Step::replace;
-    send_offer(MetaCommand::replace(offer_.key.text(), k_offer_tag, offer_.bytes(), offer_.lease_cas), /*with_bytes=*/true);
+    send_offer(MetaCommand::replace(offer_.key.text(), offer_token(), offer_.bytes(), offer_.lease_cas), /*with_bytes=*/true);
   } else {
     step_ = Step::add;
-    send_offer(MetaCommand::add(offer_.key.text(), k_offer_tag, offer_.bytes()), /*with_bytes=*/true);
+    send_offer(MetaCommand::add(offer_.key.text(), offer_token(), offer_.bytes()), /*with_bytes=*/true);
   }
 }
 
@@ -294,7 +310,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
         // A lease without bytes is no record: it is replaced. Its holder may be dead, or too slow.
         if (!answer.has_size || answer.size != 0 || !answer.has_cas) break;
         step_ = Step::replace;
-        send_offer(MetaCommand::replace(offer_.key.text(), k_offer_tag, offer_.bytes(), answer.cas), /*with_bytes=*/true);
+        send_offer(MetaCommand::replace(offer_.key.text(), offer_token(), offer_.bytes(), answer.cas), /*with_bytes=*/true);
         return true;
       }
       stats.count(Counter::cluster_offered);
@@ -302,7 +318,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
     case Kind::refused:
       if (step_ != Step::add) break;
       step_ = Step::look;
-      send_offer(MetaCommand::look(offer_.key.text(), k_offer_tag), /*with_bytes=*/false);
+      send_offer(MetaCommand::look(offer_.key.text(), offer_token()), /*with_bytes=*/false);
       return true;
     case Kind::none: break;
     case Kind::too_large:

@@ -56,6 +56,7 @@ class ClusterClient::Worker {
   // Requests of this server that have been sent are answered with this; with `queued`, the others too.
   void drop_requests(std::size_t server, Outcome outcome, bool also_queued);
   void offer(std::uint64_t now);
+  std::uint64_t offer_token();
   void send_offer(const MetaCommand& command, bool with_bytes);
   bool answer_offer(std::size_t server, const MetaAnswer& answer);
   void end_offer();

@@ -98,6 +98,11 @@ TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
       {"a line without an end", [](const std::string&) { return std::string(20000, 'V'); }},
       {"an end in the midst", [](const std::string&) { return std::string("close"); }},
       {"an error", [](const std::string&) { return std::string("CLIENT_ERROR what\r\n"); }},
+      {"a figure", [](const std::string&) { return std::string("STAT bytes 1\r\n"); }},
+      {"the end of figures", [](const std::string&) { return std::string("END\r\n"); }},
+      {"a login", [](const std::string&) { return std::string("STORED\r\n"); }},
+      {"done, without a token", [](const std::string&) { return std::string("HD\r\n"); }},
+      {"done, though a value was asked for", [](const std::string& line) { return "HD O" + token_of(line) + "\r\n"; }},
       {"http", [](const std::string&) { return std::string("HTTP/1.1 400 Bad Request\r\n\r\n"); }},
   };
   for (const Wrong& wrong : all) {
@@ -118,6 +123,32 @@ TEST(ClusterClient, AnAnswerThatNobodyAskedForIsNotTakenForTheNext) {
       EXPECT_EQ(running.bytes, "right");
     }
   }
+}
+
+// The row of the table is the same, the question is another.
+TEST(ClusterClient, TheSameAnswerOnceMoreIsNoAnswerToTheNext) {
+  std::string last;
+  FakeServer server([&](const std::string& line) { return last.empty() ? last = value(line, "first") : last; });
+  Running running({server.name()});
+  EXPECT_EQ(running.get("a"), Outcome::hit);
+  EXPECT_EQ(running.get("a"), Outcome::late);
+  EXPECT_TRUE(running.rests("a"));
+}
+
+TEST(ClusterClient, TheBeginOfALineThatAnswersNothingEndsTheConnection) {
+  FakeServer server([&](const std::string& line) { return value(line, "x") + "VA 5 c1"; });
+  Running running({server.name()});
+  EXPECT_EQ(running.get("a"), Outcome::hit);
+  EXPECT_TRUE(running.rests("a"));
+}
+
+// A second connection would not be better.
+TEST(ClusterClient, AServerThatSpeaksFirstIsLeftAlone) {
+  FakeServer server([](const std::string& line) { return value(line, "x"); }, "VA 1 c1 O0\r\nx\r\n");
+  Running running({server.name()}, 50 * k_ms);
+  EXPECT_NE(running.get("a", 50 * k_ms), Outcome::hit);
+  EXPECT_TRUE(running.rests("a"));
+  EXPECT_LE(server.connections(), 2);
 }
 
 TEST(ClusterClient, TooManyConnectionsLeaveTheServerAlone) {
