@@ -2,20 +2,27 @@
 
 namespace cube::cache {
 
-std::uint64_t ClusterMounts::row_of(std::uint64_t tag) {
+const ClusterMounts::Row* ClusterMounts::row_at(std::uint64_t row) const {
+  const std::uint64_t number = row & ~k_own_machine;
+  return number == 0 ? nullptr : &rows_[number - 1];
+}
+
+std::uint64_t ClusterMounts::row_of(std::uint64_t tag, bool is_own_machine) {
+  const std::uint64_t own = is_own_machine ? k_own_machine : 0;
   tag |= 1;
   for (std::size_t i = 0; i < k_rows; ++i) {
     std::uint64_t found = rows_[i].tag.load(std::memory_order_relaxed);
-    if (found == 0 && rows_[i].tag.compare_exchange_strong(found, tag, std::memory_order_relaxed)) return i + 1;
-    if (found == tag) return i + 1;
+    if (found == 0 && rows_[i].tag.compare_exchange_strong(found, tag, std::memory_order_relaxed)) return own | (i + 1);
+    if (found == tag) return own | (i + 1);
   }
-  return 0;
+  return own;
 }
 
 // Acquire: the device that `note` has stored before.
 bool ClusterMounts::is_stable(std::uint64_t row) const {
-  if (row == 0) return false;
-  const std::uint32_t agreed = rows_[row - 1].agreed.load(std::memory_order_acquire);
+  const Row* const of = row_at(row);
+  if (of == nullptr) return false;
+  const std::uint32_t agreed = of->agreed.load(std::memory_order_acquire);
   return agreed >= k_needed && agreed < k_unstable;
 }
 
@@ -27,15 +34,23 @@ bool ClusterMounts::are_any_stable() const {
 }
 
 void ClusterMounts::localise(std::uint64_t row, FileStat& stat) const {
-  const std::uint64_t device = rows_[row - 1].device.load(std::memory_order_relaxed);
+  const Row& of = *row_at(row);
+  const std::uint64_t device = of.device.load(std::memory_order_relaxed);
   stat.device_major = static_cast<std::uint32_t>(device >> 32);
   stat.device_minor = static_cast<std::uint32_t>(device);
-  stat.mount_id = rows_[row - 1].mount_id.load(std::memory_order_relaxed);
+  stat.mount_id = of.mount_id.load(std::memory_order_relaxed);
+}
+
+// Numbers of devices are the machine's own. One of another machine's may be the same by chance.
+bool ClusterMounts::may_be_same(std::uint64_t row, const FileStat& remote, const FileStat& here) const {
+  if (remote.inode == here.inode) return true;
+  const bool is_same_mount = (row & k_own_machine) != 0 && remote.device() == here.device();
+  return !is_same_mount && !is_stable(row);
 }
 
 void ClusterMounts::note(std::uint64_t row, const FileStat& remote, const FileStat& here) {
-  if (row == 0) return;
-  Row& of = rows_[row - 1];
+  if (row_at(row) == nullptr) return;
+  Row& of = rows_[(row & ~k_own_machine) - 1];
   if (remote.inode != here.inode) {
     of.agreed.fetch_or(k_unstable, std::memory_order_release);
     return;

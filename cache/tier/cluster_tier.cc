@@ -172,7 +172,8 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place, C
   colds_[shared_kind(judge.wanted())].note(/*is_hit=*/true);
   // From here on the tags are this process's: the row of the mount, and whether no look is needed.
   const std::uint64_t parts[] = {record->node_tag, record->stat.device(), place.origin};
-  const std::uint64_t row = mounts_.row_of(base::hash_bytes(parts, sizeof parts));
+  const std::uint64_t row =
+      mounts_.row_of(base::hash_bytes(parts, sizeof parts), tags_.node != 0 && record->node_tag == tags_.node);
   bool needs_no_look = record->kind == RecordKind::file && is_immutable_ && tags_.job != 0 && record->job_tag == tags_.job &&
                        mounts_.is_stable(row) && !may_be_racy(*record);
   if (needs_no_look) {
@@ -193,7 +194,7 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place, C
 
 bool ClusterTier::is_of_version(const Record& record, const FileStat& stat) {
   if (!is_same_but_inode(record.stat, stat)) return false;
-  if (record.stat.inode != stat.inode && mounts_.is_stable(record.node_tag)) return false;
+  if (!mounts_.may_be_same(record.node_tag, record.stat, stat)) return false;
   // The blocks of one file prove no more than the file. A root has the same inode number on many mounts that make numbers up.
   const bool proves_nothing = record.kind == RecordKind::block || stat.inode == 1;
   if (record.stat.inode != stat.inode || !proves_nothing) mounts_.note(record.node_tag, record.stat, stat);

@@ -22,8 +22,8 @@ namespace cube::cache {
 using Outcome = ClusterClient::Outcome;
 inline constexpr std::uint64_t k_ms = 1'000'000, k_patience = 20'000 * k_ms;
 
-// Takes connections on loopback, and gives each line that comes to the script. An empty answer says nothing; "close" ends the
-// connection.
+// Takes connections on loopback, and gives each line that comes to the script; that of "ms" with the bytes behind it, and "\r\n"
+// in between. An empty answer says nothing; "close" ends the connection.
 class FakeServer {
  public:
   using Script = std::function<std::string(const std::string& line)>;
@@ -58,6 +58,12 @@ class FakeServer {
     }
     for (auto& talk : talks) talk.join();
   }
+  static std::size_t end_of_command(const std::string& text) {
+    const std::size_t end = text.find("\r\n");
+    if (end == std::string::npos || !text.starts_with("ms ")) return end;
+    const std::size_t whole = end + 2 + std::strtoul(text.c_str() + text.find(' ', 3), nullptr, 10);
+    return text.size() < whole + 2 ? std::string::npos : whole;
+  }
   void talk(int fd) {
     const timeval often{.tv_sec = 0, .tv_usec = 20'000};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &often, sizeof often);
@@ -70,7 +76,7 @@ class FakeServer {
       if (n < 0) continue;
       text.append(buffer, static_cast<std::size_t>(n));
       bool is_closed = false;
-      for (std::size_t end; !is_closed && (end = text.find("\r\n")) != std::string::npos; text.erase(0, end + 2)) {
+      for (std::size_t end; !is_closed && (end = end_of_command(text)) != std::string::npos; text.erase(0, end + 2)) {
         const std::string answer = script_(text.substr(0, end));
         is_closed = answer == "close";
         if (!is_closed) send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);

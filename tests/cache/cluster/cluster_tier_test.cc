@@ -1,0 +1,61 @@
+// Nodes that share their files by a server of the test.
+#include "cache/tier/cluster_tier.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/cache/cluster/cluster_fixture.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+TEST(ClusterTier, AFileOfOneNodeIsServedToTheNext) {
+  const SharedFiles files;
+  const std::string path = files.write("f", "content");
+  FakeMemcached server;
+  ClusterNode first(files.dir.path(), server.name());
+  EXPECT_EQ(first.open(path), "content");
+  ASSERT_TRUE(comes_true([&] { return server.values() == 1; }));
+  ClusterNode second(files.dir.path(), server.name());
+  EXPECT_EQ(second.open(path), "content");
+  EXPECT_EQ(second.count(Counter::hits_cluster), 1U);
+}
+
+// The same record with another inode and, perhaps, of another device.
+std::string forge(std::string value, std::uint64_t inode, bool is_other_device) {
+  std::vector<std::max_align_t> memory(value.size() / sizeof(std::max_align_t) + 8);
+  auto* const at = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
+  std::memcpy(at, value.data(), value.size());
+  auto& record = *reinterpret_cast<Record*>(at);
+  record.stat.inode = inode;
+  if (is_other_device) ++record.stat.device_minor;
+  const auto head = std::make_unique<ClusterHead>();
+  write_cluster_head(record, record.path(), {.job = record.job_tag, .node = record.node_tag}, *head);
+  value.replace(0, head->size, reinterpret_cast<const char*>(head->bytes), head->size);
+  return value;
+}
+
+// Times do not tell files apart that have been renamed over each other: on its own machine the inode does.
+TEST(ClusterTier, OnTheSameDeviceOfTheSameMachineAnotherInodeIsAnotherFile) {
+  for (const bool is_other_device : {false, true}) {
+    const SharedFiles files;
+    const std::string path = files.write("f", "content");
+    FakeMemcached server;
+    ClusterNode first(files.dir.path(), server.name());
+    EXPECT_EQ(first.open(path), "content");
+    ASSERT_TRUE(comes_true([&] { return server.values() == 1; }));
+    const auto [key, item] = *server.items().begin();
+    struct stat st {};
+    ASSERT_EQ(stat(path.c_str(), &st), 0);
+    server.put(key, forge(item.value, st.st_ino + 1, is_other_device));
+    ClusterNode second(files.dir.path(), server.name());
+    EXPECT_EQ(second.open(path), "content");
+    EXPECT_EQ(second.count(Counter::cluster_damaged), 0U);
+    EXPECT_EQ(second.count(Counter::cluster_outdated), is_other_device ? 0U : 1U);
+    EXPECT_EQ(second.count(Counter::hits_cluster), is_other_device ? 1U : 0U);
+  }
+}
+
+}  // namespace
+}  // namespace cube::cache
