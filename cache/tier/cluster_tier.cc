@@ -211,7 +211,7 @@ void ClusterTier::note_fetched(std::string_view key, const Pin& pin) {
   Lease& own = leases_[hash % k_leases];
   std::uint64_t expected = hash;
   const std::uint64_t cas = own.cas.load(std::memory_order_relaxed);
-  if (!own.hash.compare_exchange_strong(expected, 0, std::memory_order_acquire)) return;
+  if (!own.hash.compare_exchange_strong(expected, 0, std::memory_order_acquire)) return client_.note_news();
   if (offers_.push(pin, cas)) client_.wake();
 }
 

@@ -91,6 +91,10 @@ class ClusterClient {
   bool is_asked(const ClusterKey& key) const;
   bool takes_offers() const;
   void wake();
+  // The source has something new. Costs nothing but where the thread leads and has had nothing to do for a while.
+  void note_news() {
+    if (dozes_.load(std::memory_order_relaxed)) wake();
+  }
 
   // The body of a thread with signals blocked and an fd table of its own. `source` must outlive it.
   void run(OfferSource& source);
@@ -120,6 +124,7 @@ class ClusterClient {
   std::atomic<std::uint32_t> life_{0};     // futex
   std::atomic<std::uint32_t> wakeups_{0};  // futex; seq_cst with sleeps_: either the thread sees the new count or we its sleep
   std::atomic<std::uint32_t> sleeps_{0};
+  std::atomic<bool> dozes_{false};  // it leads, and looks for news less often than it could
   std::atomic<bool> is_stopping_{false};
 };
 

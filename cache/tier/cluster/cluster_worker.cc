@@ -16,7 +16,7 @@ constexpr std::uint32_t k_offer_tag = 1000, k_figures_tag = 1001;
 constexpr std::uint64_t k_second = 1'000'000'000;
 constexpr std::uint64_t k_no_offers_ns = 60 * k_second, k_too_many_ns = 30 * k_second, k_between_figures_ns = 2 * k_second,
                         k_offer_patience_ns = 2 * k_second, k_answer_patience_ns = 2 * k_second, k_pause_of_budget_ns = 5'000'000,
-                        k_pause_of_source_ns = 20'000'000, k_idle_ns = 250'000'000;
+                        k_idle_ns = 250'000'000;
 // The thread does not see a wake-up while it waits for a socket, so it does not wait there for long.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
@@ -72,14 +72,26 @@ void ClusterClient::Worker::run() {
     offer(now_ns_);
     ask_figures(now_ns_);
     if (wait(now_ns_)) continue;
-    const std::uint64_t pause = step_ == Step::waiting ? k_pause_of_budget_ns
-                                : source_.is_leader()  ? k_pause_of_source_ns
-                                                       : k_idle_ns;
-    const timespec limit{0, static_cast<long>(pause)};
-    client_.sleeps_.store(1, std::memory_order_seq_cst);
-    base::sys::futex_wait(&client_.wakeups_, seen, &limit);
-    client_.sleeps_.store(0, std::memory_order_relaxed);
+    sleep(seen);
   }
+}
+
+// Other processes of the node may publish what this one is to offer, and tell nobody: a leader looks often while there is news.
+void ClusterClient::Worker::sleep(std::uint32_t seen) {
+  std::uint64_t pause = k_idle_ns;
+  if (step_ == Step::waiting) {
+    pause = k_pause_of_budget_ns;
+  } else if (source_.is_leader()) {
+    pause = doze_ns_;
+    doze_ns_ = std::min(2 * doze_ns_, k_idle_ns);
+  }
+  const timespec limit{0, static_cast<long>(pause)};
+  client_.dozes_.store(source_.is_leader() && pause > k_least_doze_ns, std::memory_order_relaxed);
+  client_.sleeps_.store(1, std::memory_order_seq_cst);
+  base::sys::futex_wait(&client_.wakeups_, seen, &limit);
+  client_.sleeps_.store(0, std::memory_order_relaxed);
+  client_.dozes_.store(false, std::memory_order_relaxed);
+  if (client_.wakeups_.load(std::memory_order_relaxed) != seen) doze_ns_ = k_least_doze_ns;
 }
 
 // Opens what is closed. True: it may be sent to.
@@ -281,6 +293,7 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
     if (now < next_offer_ns_) return;
     if (!source_.next(offer_, now)) return;
     step_ = Step::waiting;
+    doze_ns_ = k_least_doze_ns;
     offer_server_ = home_of_key(client_.options_.servers, offer_.key.hash());
     offer_began_ns_ = now;
   }

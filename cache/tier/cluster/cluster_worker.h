@@ -41,6 +41,7 @@ class ClusterClient::Worker {
     Lane demand, fill;
     std::uint64_t next_figures_ns = 0;
   };
+  static constexpr std::uint64_t k_least_doze_ns = 20'000'000;
   enum class Step : std::uint8_t { none, waiting, add, look, replace };
 
   void find_addresses();
@@ -62,6 +63,8 @@ class ClusterClient::Worker {
   void end_offer();
   void ask_figures(std::uint64_t now);
   bool wait(std::uint64_t now);
+  // Until somebody wakes it; `seen`: of wakeups_.
+  void sleep(std::uint32_t seen);
 
   ClusterClient& client_;
   OfferSource& source_;
@@ -69,6 +72,7 @@ class ClusterClient::Worker {
   std::vector<pollfd> polled_;
   std::vector<Lane*> lanes_;
   std::uint64_t now_ns_ = 0;
+  std::uint64_t doze_ns_ = k_least_doze_ns;
   bool has_demand_ = false;
   ClusterOffer offer_;
   Step step_ = Step::none;

@@ -204,6 +204,31 @@ TEST(ClusterClient, ATrialWithoutAnAnswerIsNotTheLast) {
   EXPECT_EQ(running.get("a"), Outcome::hit);
 }
 
+// Of a server without an address no figures are asked.
+TEST(ClusterClient, ALeaderWithoutNewsLooksLessAndLessOften) {
+  Running running({"no-such-host.invalid:11211"});
+  running.source.leads = true;
+  ASSERT_TRUE(running.has_looked(2));
+  const std::uint64_t began = base::monotonic_ns(), looks = running.source.looks;
+  ASSERT_TRUE(running.has_looked(looks + 6));
+  EXPECT_GT(base::monotonic_ns() - began, 400 * k_ms) << "40 + 80 + 160 + 250 or more, and not 5 times 20";
+}
+
+TEST(ClusterClient, ALeaderIsToldOfNews) {
+  Running running({"no-such-host.invalid:11211"});
+  running.source.leads = true;
+  int quick = 0;
+  for (int i = 0; i < 10; ++i) {
+    // Its next pauses are 20, 40, 80 and 160 ms.
+    ASSERT_TRUE(running.has_looked(running.source.looks + 4));
+    const std::uint64_t began = base::monotonic_ns(), looks = running.source.looks;
+    running.client->note_news();
+    ASSERT_TRUE(running.has_looked(looks + 1));
+    quick += base::monotonic_ns() - began < 100 * k_ms ? 1 : 0;
+  }
+  EXPECT_GE(quick, 3);
+}
+
 TEST(ClusterClient, MoreAskersThanRowsAreNotKeptWaiting) {
   std::atomic<bool> is_held{true};
   FakeServer server([&](const std::string& line) {

@@ -105,12 +105,16 @@ inline std::string value(const std::string& line, const std::string& bytes, cons
 
 class NoOffers final : public OfferSource {
  public:
-  bool next(ClusterOffer&, std::uint64_t) override { return false; }
+  bool next(ClusterOffer&, std::uint64_t) override {
+    ++looks;
+    return false;
+  }
   void end_offer(ClusterOffer&) override {}
-  bool is_leader() const override { return false; }
+  bool is_leader() const override { return leads; }
   void note_figures(const ClusterFigures&) override {}
   void leave() override { has_left = true; }
-  std::atomic<bool> has_left{false};
+  std::atomic<bool> has_left{false}, leads{false};
+  std::atomic<std::uint64_t> looks{0};
 };
 
 class Running {
@@ -144,6 +148,12 @@ class Running {
     return answer.outcome();
   }
   std::uint64_t count(base::Counter counter) const { return stats.counters[static_cast<std::size_t>(counter)]; }
+  // The source has been asked so often.
+  bool has_looked(std::uint64_t looks) {
+    const std::uint64_t until = base::monotonic_ns() + k_patience;
+    while (source.looks < looks && base::monotonic_ns() < until) std::this_thread::yield();
+    return source.looks >= looks;
+  }
   // The server is left alone.
   bool rests(const std::string& path) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
