@@ -56,12 +56,17 @@ OpenOutcome DemandOpen::open(std::uint64_t hash) {
   if (!has_room && !may_pass) {
     // It is not going to be there for those who wait for their turn: they need not open it one after the other.
     ticket = {};
+    for (Tier* const tier : parts_.remote) tier->note_not_fetched(request_.key);
     return open_uncached(Counter::bypassed_full);
   }
   outcome = fetch(may_pass ? Lane::demand_with_ring : Lane::demand, ticket);
   outcome.was_fetched = outcome.pin || outcome.is_filling;
-  if (outcome.pin) {
-    for (Tier* const tier : parts_.remote) tier->note_fetched(request_.key, outcome.pin);
+  for (Tier* const tier : parts_.remote) {
+    if (outcome.pin) {
+      tier->note_fetched(request_.key, outcome.pin);
+    } else {
+      tier->note_not_fetched(request_.key);
+    }
   }
   return outcome;
 }

@@ -15,8 +15,8 @@ constexpr std::size_t k_known_directories = 256;
 
 }  // namespace
 
-ClusterOffers::ClusterOffers(RamTier& ram, const ClusterPaths& paths, Options options)
-    : ram_(ram), paths_(paths), options_(std::move(options)), blocks_(ram.region(), options_.block) {}
+ClusterOffers::ClusterOffers(RamTier& ram, const ClusterPaths& paths, ClusterClient& client, Options options)
+    : ram_(ram), paths_(paths), client_(client), options_(std::move(options)), blocks_(ram.region(), options_.block) {}
 
 bool ClusterOffers::push(const Pin& pin, std::uint64_t lease_cas) {
   for (Pushed& place : pushed_) {
@@ -92,6 +92,9 @@ bool ClusterOffers::next_pushed(ClusterOffer& offer) {
     place.state.store(Pushed::free, std::memory_order_release);
     const Record& record = *pin;
     if (prepare(offer, std::move(pin), record, cas)) return true;
+    // Other nodes need not wait for it.
+    if (const auto of = paths_.place_of(record.path()); of)
+      client_.remove(ClusterKey(options_.space, of->origin, of->below), cas);
   }
   return false;
 }
@@ -167,9 +170,10 @@ bool ClusterOffers::next(ClusterOffer& offer, std::uint64_t now_ns) {
   return lock_.has_value() && (next_of_region(offer, now_ns) || next_block(offer));
 }
 
-void ClusterOffers::end_offer(ClusterOffer&) {
+void ClusterOffers::end_offer(ClusterOffer& offer, OfferEnd end) {
   pin_.release();
   blocks_.end();
+  if (end != OfferEnd::accepted && offer.lease_cas != 0) client_.remove(offer.key, offer.lease_cas);
 }
 
 void ClusterOffers::note_figures(const ClusterFigures& figures) {

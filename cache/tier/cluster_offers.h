@@ -27,7 +27,7 @@ class ClusterOffers final : public OfferSource {
     std::uint64_t block = 0;       // bytes of a block of a large file; 0: there are none
     std::uint64_t most_bytes = 0;  // of what a record holds
   };
-  ClusterOffers(RamTier& ram, const ClusterPaths& paths, Options options);
+  ClusterOffers(RamTier& ram, const ClusterPaths& paths, ClusterClient& client, Options options);
 
   // False: there are too many already, and whoever leads finds it.
   bool push(const Pin& pin, std::uint64_t lease_cas);
@@ -35,7 +35,7 @@ class ClusterOffers final : public OfferSource {
   void forget();
 
   bool next(ClusterOffer& offer, std::uint64_t now_ns) override;
-  void end_offer(ClusterOffer& offer) override;
+  void end_offer(ClusterOffer& offer, OfferEnd end) override;
   bool is_leader() const override { return lock_.has_value(); }
   void note_figures(const ClusterFigures& figures) override;
   void leave() override;
@@ -67,6 +67,7 @@ class ClusterOffers final : public OfferSource {
 
   RamTier& ram_;
   const ClusterPaths& paths_;
+  ClusterClient& client_;
   const Options options_;
   static constexpr std::size_t k_most_pushed = 32;
   Pushed pushed_[k_most_pushed];

@@ -13,6 +13,7 @@ namespace {
 using base::Counter;
 
 constexpr unsigned k_lease_seconds = 2;
+constexpr std::uint64_t k_lease_ns = k_lease_seconds * 1000 * base::k_ns_per_ms;
 constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms, k_shortest_deadline_ns = 2 * base::k_ns_per_ms,
                         k_first_pause_ns = 500'000, k_longest_pause_ns = 4 * base::k_ns_per_ms;
 constexpr std::uint64_t k_enough_fetches = 16;
@@ -86,7 +87,7 @@ ClusterTier::ClusterTier(const base::Config& config, RamTier& ram, base::Stats& 
       tags_{.job = job_tag(config.cluster_job), .node = node_tag()},
       ahead_(options.servers.size()),
       client_(std::move(options)),
-      offers_(ram, paths_,
+      offers_(ram, paths_, client_,
               {.space = space_,
                .tags = tags_,
                .with_private = config.cluster_trust,
@@ -129,9 +130,36 @@ void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey
     pause = std::min(2 * pause, k_longest_pause_ns);
   }
   if (answer.outcome() != Outcome::won) return;
-  Lease& own = leases_[base::hash_path(key) % k_leases];
-  own.cas.store(answer.cas(), std::memory_order_relaxed);
-  own.hash.store(base::hash_path(key), std::memory_order_release);
+  if (!keep_lease(base::hash_path(key), answer.cas())) client_.remove(place, answer.cas());
+}
+
+bool ClusterTier::keep_lease(std::uint64_t hash, std::uint64_t cas) {
+  const std::uint64_t now = base::monotonic_ns();
+  for (std::size_t i = 0; i < k_leases; ++i) {
+    Lease& own = leases_[(hash + i) % k_leases];
+    std::uint64_t end = own.end_ns.load(std::memory_order_relaxed);
+    if (end >= now || !own.end_ns.compare_exchange_strong(end, now + k_lease_ns, std::memory_order_acquire)) continue;
+    own.cas.store(cas, std::memory_order_relaxed);
+    own.hash.store(hash, std::memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
+
+std::optional<std::uint64_t> ClusterTier::take_lease(std::uint64_t hash) {
+  const std::uint64_t now = base::monotonic_ns();
+  for (std::size_t i = 0; i < k_leases; ++i) {
+    Lease& own = leases_[(hash + i) % k_leases];
+    if (own.hash.load(std::memory_order_relaxed) != hash) continue;
+    std::uint64_t end = own.end_ns.load(std::memory_order_relaxed);
+    const std::uint64_t cas = own.cas.load(std::memory_order_relaxed);
+    if (end >= now && own.end_ns.compare_exchange_strong(end, 0, std::memory_order_release)) return cas;
+  }
+  return std::nullopt;
+}
+
+void ClusterTier::give_back_lease(std::string_view key, std::uint64_t cas) {
+  if (const auto place = paths_.place_of(key); place) client_.remove(ClusterKey(space_, place->origin, place->below), cas);
 }
 
 bool ClusterTier::visit(std::string_view key, Judge& judge) {
@@ -207,12 +235,14 @@ Tier::Verdict ClusterTier::judge_by_stat(const Record& record, const FileStat& s
 }
 
 void ClusterTier::note_fetched(std::string_view key, const Pin& pin) {
-  const std::uint64_t hash = base::hash_path(key);
-  Lease& own = leases_[hash % k_leases];
-  std::uint64_t expected = hash;
-  const std::uint64_t cas = own.cas.load(std::memory_order_relaxed);
-  if (!own.hash.compare_exchange_strong(expected, 0, std::memory_order_acquire)) return client_.note_news();
-  if (offers_.push(pin, cas)) client_.wake();
+  const auto cas = take_lease(base::hash_path(key));
+  if (!cas) return client_.note_news();
+  if (offers_.push(pin, *cas)) return client_.wake();
+  give_back_lease(key, *cas);
+}
+
+void ClusterTier::note_not_fetched(std::string_view key) {
+  if (const auto cas = take_lease(base::hash_path(key)); cas) give_back_lease(key, *cas);
 }
 
 bool ClusterTier::may_be_changed(std::uint64_t hash) const {

@@ -2,8 +2,8 @@
 // program has fetched from the origin is offered in the background (cluster_offers.h). Invariants: a record is shown only if it
 // is whole and of this path. It is served without a look at the origin only if another process of this job has read it, the mode
 // is immutable, the mount's inode numbers are the same on both nodes, and this node has not changed it. An open waits for an
-// answer no longer than CUBESHIM_CLUSTER_DEADLINE, and no longer than 50 ms for another node that reads the file. Thread safety:
-// as Tier. A tier whose thread cannot be started answers nothing.
+// answer no longer than CUBESHIM_CLUSTER_DEADLINE, and no longer than 50 ms for another node that reads the file. A lease that
+// this process will not use is given back. Thread safety: as Tier. A tier whose thread cannot be started answers nothing.
 #pragma once
 
 #include <atomic>
@@ -27,6 +27,7 @@ class ClusterTier final : public Tier {
   bool is_of_version(const Record& record, const FileStat& stat) override;
   bool has_our_inodes(const Record& record) const override { return mounts_.is_stable(record.node_tag); }
   void note_fetched(std::string_view key, const Pin& pin) override;
+  void note_not_fetched(std::string_view key) override;
   bool takes_offers() const override { return client_.takes_offers(); }
   // By the client's thread instead.
   base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override { return {}; }
@@ -66,10 +67,14 @@ class ClusterTier final : public Tier {
   AheadWindow ahead_;
   ClusterClient client_;
   ClusterOffers offers_;
-  // Leases of this process. One that another has written over is as good as lost.
+  // Leases of this process. The thread that has won one takes it again. Who takes a place that is free, or whose lease is over,
+  // writes its end first.
   struct Lease {
-    std::atomic<std::uint64_t> hash{0}, cas{0};
+    std::atomic<std::uint64_t> end_ns{0}, hash{0}, cas{0};
   };
+  bool keep_lease(std::uint64_t hash, std::uint64_t cas);
+  std::optional<std::uint64_t> take_lease(std::uint64_t hash);
+  void give_back_lease(std::string_view key, std::uint64_t cas);
   static constexpr std::size_t k_leases = 64;
   Lease leases_[k_leases];
 };

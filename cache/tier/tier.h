@@ -66,6 +66,8 @@ class Tier {
   virtual bool has_our_inodes(const Record&) const { return true; }
   // A program of this process has fetched it from the origin.
   virtual void note_fetched(std::string_view /*key*/, const Pin&) {}
+  // It has asked this tier in vain, and does not fetch it as a whole after all.
+  virtual void note_not_fetched(std::string_view /*key*/) {}
   // Would it take what comes from the origin, though the memory is full?
   virtual bool takes_offers() const { return false; }
 

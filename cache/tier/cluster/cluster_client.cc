@@ -17,10 +17,29 @@ ClusterClient::~ClusterClient() = default;
 
 ClusterClient::Answer::Answer() { base::Held::give_back_left(this); }
 
-void ClusterClient::Answer::give_back() {
+void ClusterClient::Answer::note(ClusterRequest& request) {
+  request_ = &request;
+  is_noted_ = base::Held::note(
+      this, [](std::uintptr_t what, std::size_t) { release(*reinterpret_cast<ClusterRequest*>(what)); },
+      reinterpret_cast<std::uintptr_t>(&request), 0);
+}
+
+ClusterRequest* ClusterClient::Answer::let_go() {
   ClusterRequest* const request = std::exchange(request_, nullptr);
-  if (request == nullptr || (is_noted_ && !base::Held::let_go(this, reinterpret_cast<std::uintptr_t>(request)))) return;
-  release(*request);
+  const bool is_ours = request != nullptr && (!is_noted_ || base::Held::let_go(this, reinterpret_cast<std::uintptr_t>(request)));
+  return is_ours ? request : nullptr;
+}
+
+void ClusterClient::Answer::give_back() {
+  if (ClusterRequest* const request = let_go(); request != nullptr) release(*request);
+}
+
+bool ClusterClient::leave(ClusterRequest& request) {
+  std::uint32_t state = request.state.load(std::memory_order_acquire);
+  while (state != ClusterRequest::done) {
+    if (request.state.compare_exchange_weak(state, ClusterRequest::left, std::memory_order_acq_rel)) return true;
+  }
+  return false;
 }
 
 void ClusterClient::release(ClusterRequest& request) {
@@ -79,10 +98,7 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
   if (life() == Life::none || !is_asked(key) || is_stopping_.load(std::memory_order_acquire)) return;
   ClusterRequest* const request = claim(key);
   if (request == nullptr) return;
-  answer.request_ = request;
-  answer.is_noted_ = base::Held::note(
-      &answer, [](std::uintptr_t what, std::size_t) { release(*reinterpret_cast<ClusterRequest*>(what)); },
-      reinterpret_cast<std::uintptr_t>(request), 0);
+  answer.note(*request);
   const std::uint64_t deadline = base::monotonic_ns() + at_most_ns;
   request->ask = ClusterRequest::Ask::get;
   request->is_ahead = is_ahead;
@@ -102,8 +118,11 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
     sys::futex_wait(&request->state, state, &limit);
   }
   answer.outcome_ = Outcome::late;
-  answer.give_back();
-  wake();
+  if (answer.let_go() == nullptr) return;
+  if (leave(*request)) return wake();
+  // It has come in the last moment. A lease must not get lost.
+  answer.note(*request);
+  answer.outcome_ = request->outcome;
 }
 
 void ClusterClient::remove(const ClusterKey& key, std::uint64_t cas) {

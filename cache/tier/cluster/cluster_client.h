@@ -32,12 +32,15 @@ struct ClusterOffer {
   std::uint64_t bytes() const { return parts[0].size() + parts[1].size() + parts[2].size(); }
 };
 
+// The server has the record; it will never take it; it was not asked, or takes none for now.
+enum class OfferEnd : std::uint8_t { accepted, refused, put_off };
+
 // Called by the client's thread alone.
 class OfferSource {
  public:
   // False: there is nothing to offer for now.
   virtual bool next(ClusterOffer& offer, std::uint64_t now_ns) = 0;
-  virtual void end_offer(ClusterOffer& offer) = 0;
+  virtual void end_offer(ClusterOffer& offer, OfferEnd end) = 0;
   // Does this process offer what the whole node has, so that something may come up without a wake-up?
   virtual bool is_leader() const = 0;
   // The figures of all servers together; asked while it leads.
@@ -78,6 +81,9 @@ class ClusterClient {
 
    private:
     friend class ClusterClient;
+    void note(ClusterRequest& request);
+    // Null: there is none, or a jump has given it back.
+    ClusterRequest* let_go();
     void give_back();
     ClusterRequest* request_ = nullptr;
     bool is_noted_ = false;
@@ -115,6 +121,8 @@ class ClusterClient {
   struct ServerState;
   static constexpr std::size_t k_requests = 32;
   static void release(ClusterRequest& request);
+  // Nobody waits for it any more. False: the answer is there.
+  static bool leave(ClusterRequest& request);
   ClusterRequest* claim(const ClusterKey& key);
   void queue(ClusterRequest& request);
 

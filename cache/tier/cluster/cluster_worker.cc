@@ -40,7 +40,7 @@ ClusterClient::Worker::Worker(ClusterClient& client, OfferSource& source) : clie
 }
 
 ClusterClient::Worker::~Worker() {
-  if (step_ != Step::none) end_offer();
+  if (step_ != Step::none) end_offer(OfferEnd::put_off);
   for (std::size_t i = 0; i < servers_.size(); ++i) drop_requests(i, Outcome::skipped, /*also_queued=*/true);
 }
 
@@ -185,7 +185,7 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
   lane.connection.close();
   if (lane.is_fill) {
-    if (step_ > Step::waiting && offer_server_ == lane.server) end_offer();
+    if (step_ > Step::waiting && offer_server_ == lane.server) end_offer(OfferEnd::put_off);
     // An answer that has ended it may have asked for a longer rest.
     std::atomic<std::uint64_t>& until = state(lane.server).no_offers_until_ns;
     const std::uint64_t before = until.load(std::memory_order_relaxed);
@@ -262,14 +262,26 @@ bool ClusterClient::Worker::answer_request(ClusterRequest& request, const MetaAn
   }();
   if (!request.was_late) state(request.server).trip.note_answer(/*is_late=*/false);
   request.size = answer.kind == Kind::value ? answer.size : 0;
+  if (outcome == Outcome::won && give_back_lease(request, answer.cas)) return true;
   if (is_get) request.cas = answer.cas;
   finish(request, outcome);
   return true;
 }
 
-void ClusterClient::Worker::end_offer() {
+bool ClusterClient::Worker::give_back_lease(ClusterRequest& request, std::uint64_t cas) {
+  if (request.state.load(std::memory_order_acquire) != ClusterRequest::left) return false;
+  request.ask = ClusterRequest::Ask::remove;
+  request.cas = cas;
+  request.sent_ns = 0;
+  request.was_late = request.is_admitted = false;
+  request.deadline_ns = now_ns_ + client_.options_.deadline_ns;
+  request.state.store(ClusterRequest::queued, std::memory_order_release);
+  return true;
+}
+
+void ClusterClient::Worker::end_offer(OfferEnd end) {
   step_ = Step::none;
-  source_.end_offer(offer_);
+  source_.end_offer(offer_, end);
 }
 
 std::uint64_t ClusterClient::Worker::offer_token() { return servers_[offer_server_]->fill.connection.next_token(k_offer_tag); }
@@ -300,8 +312,9 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   Lane& lane = servers_[offer_server_]->fill;
   ServerState& of = state(offer_server_);
   const bool is_wanted = servers_[offer_server_]->has_address && of.trip.is_open(now) &&
-                         now >= of.no_offers_until_ns.load(std::memory_order_relaxed) && offer_.bytes() < of.too_large;
-  if (!is_wanted || now - offer_began_ns_ >= k_offer_patience_ns) return end_offer();
+                         now >= of.no_offers_until_ns.load(std::memory_order_relaxed);
+  if (offer_.bytes() >= of.too_large) return end_offer(OfferEnd::refused);
+  if (!is_wanted || now - offer_began_ns_ >= k_offer_patience_ns) return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
   if (!FillBudget::take(client_.options_.budgets[offer_server_], now, offer_.bytes(), client_.options_.fill_per_second)) return;
   offer_began_ns_ = now;
@@ -317,6 +330,7 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
 bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& answer) {
   ServerState& of = state(server);
   base::Stats& stats = *client_.options_.stats;
+  auto end = OfferEnd::accepted;
   switch (answer.kind) {
     case Kind::done:
       if (step_ == Step::look) {
@@ -337,14 +351,16 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
     case Kind::too_large:
       of.too_large = std::min(of.too_large, offer_.bytes());
       stats.count(Counter::cluster_refused);
+      end = OfferEnd::refused;
       break;
     case Kind::full:
       of.no_offers_until_ns.store(now_ns_ + k_no_offers_ns, std::memory_order_relaxed);
       stats.count(Counter::cluster_refused);
+      end = OfferEnd::put_off;
       break;
     default: return false;
   }
-  end_offer();
+  end_offer(end);
   return true;
 }
 

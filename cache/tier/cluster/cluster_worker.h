@@ -51,6 +51,8 @@ class ClusterClient::Worker {
   void send(ClusterRequest& request, std::uint64_t now);
   void finish(ClusterRequest& request, Outcome outcome);
   bool answer_request(ClusterRequest& request, const MetaAnswer& answer);
+  // The lease of one that nobody waits for: the row becomes the question that drops it. False: somebody waits.
+  bool give_back_lease(ClusterRequest& request, std::uint64_t cas);
   void look_at_deadlines(std::uint64_t now);
   void rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns = 0);
   void lane_broke(Lane& lane, std::uint64_t now);
@@ -60,7 +62,7 @@ class ClusterClient::Worker {
   std::uint64_t offer_token();
   void send_offer(const MetaCommand& command, bool with_bytes);
   bool answer_offer(std::size_t server, const MetaAnswer& answer);
-  void end_offer();
+  void end_offer(OfferEnd end);
   void ask_figures(std::uint64_t now);
   bool wait(std::uint64_t now);
   // Until somebody wakes it; `seen`: of wakeups_.

@@ -22,6 +22,51 @@ TEST(ClusterTier, AFileOfOneNodeIsServedToTheNext) {
   EXPECT_EQ(second.count(Counter::hits_cluster), 1U);
 }
 
+// Other nodes would wait for it.
+TEST(ClusterTier, ALeaseOfWhatIsNotSharedIsGivenBack) {
+  const SharedFiles files;
+  std::atomic<int> leases{0};
+  FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
+    leases += line.starts_with("mg") ? 1 : 0;
+    return std::nullopt;
+  });
+  ClusterNode node(files.dir.path(), server.name());
+  const auto is_given_back = [&](const std::string& path) {
+    const int before = leases;
+    node.open(path);
+    return comes_true([&] { return leases > before && server.items().empty(); });
+  };
+  const std::string secret = files.write("secret", "content");
+  ASSERT_EQ(chmod(secret.c_str(), 0600), 0);
+  EXPECT_TRUE(is_given_back(secret));
+  EXPECT_TRUE(is_given_back(files.dir.write("young", "content"))) << "of now";
+  const std::string large = files.write("large", "");
+  ASSERT_EQ(truncate(large.c_str(), static_cast<off_t>(node.cache.config.max_file) + 1), 0);
+  EXPECT_TRUE(is_given_back(large));
+  EXPECT_TRUE(is_given_back(files.dir / "missing"));
+  ASSERT_EQ(mkdir((files.dir / "directory").c_str(), 0755), 0);
+  EXPECT_TRUE(is_given_back(files.dir / "directory"));
+  ASSERT_EQ(mkdir((files.dir / "hidden").c_str(), 0700), 0);
+  EXPECT_TRUE(is_given_back(files.write("hidden/f", "content")));
+}
+
+// The server takes reads, but no records.
+TEST(ClusterTier, ALeaseOfWhatAServerRefusesIsGivenBack) {
+  for (const char* const refusal :
+       {"SERVER_ERROR out of memory storing object\r\n", "SERVER_ERROR object too large for cache\r\n"}) {
+    const SharedFiles files;
+    std::atomic<int> offers{0};
+    FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
+      if (!line.starts_with("ms")) return std::nullopt;
+      ++offers;
+      return refusal;
+    });
+    ClusterNode node(files.dir.path(), server.name());
+    EXPECT_EQ(node.open(files.write("f", "content")), "content");
+    EXPECT_TRUE(comes_true([&] { return offers > 0 && server.items().empty(); })) << refusal;
+  }
+}
+
 // The same record with another inode and, perhaps, of another device.
 std::string forge(std::string value, std::uint64_t inode, bool is_other_device) {
   std::vector<std::max_align_t> memory(value.size() / sizeof(std::max_align_t) + 8);

@@ -109,7 +109,7 @@ class NoOffers final : public OfferSource {
     ++looks;
     return false;
   }
-  void end_offer(ClusterOffer&) override {}
+  void end_offer(ClusterOffer&, OfferEnd) override {}
   bool is_leader() const override { return leads; }
   void note_figures(const ClusterFigures&) override {}
   void leave() override { has_left = true; }
