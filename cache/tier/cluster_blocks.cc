@@ -10,6 +10,7 @@ namespace {
 
 // Places that are looked at in one call, whose caller answers programs, too.
 constexpr std::uint32_t k_places_a_call = 4096;
+constexpr std::uint64_t k_put_off_ns = 1000 * base::k_ns_per_ms;
 
 }  // namespace
 
@@ -40,7 +41,9 @@ bool ClusterBlocks::next_chunk() {
   const auto places = static_cast<std::uint32_t>(seen_.size());
   if (place_ == places) {
     const std::uint64_t wholes = chunks_.wholes();
-    if (wholes == seen_wholes_) return false;
+    const bool is_to_look_again = again_ns_ != 0 && base::coarse_monotonic_ns() >= again_ns_;
+    if (wholes == seen_wholes_ && !is_to_look_again) return false;
+    if (is_to_look_again) again_ns_ = 0;
     seen_wholes_ = wholes;
     place_ = 0;
   }
@@ -74,9 +77,11 @@ bool ClusterBlocks::next() {
   return false;
 }
 
-void ClusterBlocks::end() {
+void ClusterBlocks::end(bool is_put_off) {
   if (!std::exchange(has_found_, false)) return;
-  chunks_.note_shared(claim_, found_.pages);
+  if (!is_put_off) return chunks_.note_shared(claim_, found_.pages);
+  seen_[claim_.place()] = chunks_.wholes(claim_.place()) - 1;
+  if (again_ns_ == 0) again_ns_ = base::coarse_monotonic_ns() + k_put_off_ns;
 }
 
 void ClusterBlocks::leave() {

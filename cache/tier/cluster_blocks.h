@@ -35,8 +35,8 @@ class ClusterBlocks {
     PageRun pages;
   };
   const Found& found() const { return found_; }
-  // It was offered, or is not to be. No-op without one.
-  void end();
+  // It was offered, or is not to be. No-op without one. `is_put_off`: it is to be found again some time.
+  void end(bool is_put_off = false);
   void leave();
   // In a forked child.
   void forget();
@@ -56,6 +56,7 @@ class ClusterBlocks {
   std::uint32_t place_ = 0;          // the next one to look at; the number of places: the walk has ended
   Found found_;
   bool has_found_ = false;
+  std::uint64_t again_ns_ = 0;  // base::coarse_monotonic_ns: when those that were put off are looked for; 0: there are none
 };
 
 }  // namespace cube::cache

@@ -10,7 +10,9 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_between_tries_ns = 250 * base::k_ns_per_ms, k_look_again_ns = 100 * base::k_ns_per_ms,
-                        k_directory_holds_ns = 60'000 * base::k_ns_per_ms;
+                        k_directory_holds_ns = 60'000 * base::k_ns_per_ms, k_first_retry_ns = 2'000 * base::k_ns_per_ms,
+                        k_longest_walk_ns = 2 * base::k_ns_per_ms;
+constexpr unsigned k_most_doublings = 4;
 constexpr std::size_t k_known_directories = 256;
 
 }  // namespace
@@ -99,6 +101,26 @@ bool ClusterOffers::next_pushed(ClusterOffer& offer) {
   return false;
 }
 
+bool ClusterOffers::is_wanted(const Record& record) const {
+  const auto place = paths_.place_of(record.path());
+  return !place || client_.takes_offer(ClusterKey(options_.space, place->origin, place->below));
+}
+
+// A walk over all that was put off takes time, so it is done less often while the server stays away.
+void ClusterOffers::note_put_off(Note& note, std::uint64_t now_ns) {
+  if (note.retry_ns != 0) return;
+  note.retry_ns = now_ns + (k_first_retry_ns << std::min(note.retries, k_most_doublings));
+  ++note.retries;
+}
+
+void ClusterOffers::put_off(const Place& place, std::uint64_t now_ns) {
+  if (place.segment >= notes_.size() || notes_[place.segment].generation != place.generation) return;
+  Note& note = notes_[place.segment];
+  const auto found = std::ranges::lower_bound(note.offered, place.offset);
+  if (found != note.offered.end() && *found == place.offset) note.offered.erase(found);
+  note_put_off(note, now_ns);
+}
+
 // Which records of the segment are to be offered. Whether there are any.
 bool ClusterOffers::look_at(std::uint32_t segment, std::uint64_t now_ns) {
   const SegmentRow& row = ram_.region().segment_row(segment);
@@ -106,19 +128,25 @@ bool ClusterOffers::look_at(std::uint32_t segment, std::uint64_t now_ns) {
   const std::uint32_t records = row.records.load(std::memory_order_acquire);
   if (records == 0 || now_ns < note.next_look_ns) return false;
   const SegmentWord word = word_of(row);
-  if (word.state == SegmentState::chunks || (word.generation == note.generation && records == note.seen)) return false;
+  const bool is_due = note.retry_ns != 0 && now_ns >= note.retry_ns;
+  const bool has_news = word.generation != note.generation || records != note.seen;
+  if (word.state == SegmentState::chunks || (!has_news && !is_due)) return false;
   Pin claim;
   std::uint32_t generation = 0;
   if (!ram_.hold(segment, generation, claim)) return false;
-  if (note.generation != generation) note = {.generation = generation, .seen = 0, .next_look_ns = 0, .offered = {}};
-  bool are_all_confirmed = true;
+  if (note.generation != generation) note = Note(generation);
+  bool are_all_confirmed = true, are_all_wanted = true;
   offsets_.clear();
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
     if (record.stale.load(std::memory_order_acquire) == Record::k_unconfirmed) are_all_confirmed = false;
     // A path of another view may be of another mount.
     if (!record.is_seen_by(ram_.region().own_view()) || !may_be_shared(record, options_.with_private)) return;
-    if (!std::ranges::binary_search(note.offered, offset)) offsets_.push_back(offset);
+    if (std::ranges::binary_search(note.offered, offset)) return;
+    if (is_wanted(record)) return offsets_.push_back(offset);
+    are_all_wanted = false;
   });
+  if (is_due) note.retry_ns = 0;
+  if (!are_all_wanted) note_put_off(note, now_ns);
   if (are_all_confirmed) note.seen = records;
   note.next_look_ns = are_all_confirmed ? 0 : now_ns + k_look_again_ns;
   const std::size_t before = note.offered.size();
@@ -143,12 +171,21 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
         break;
       }
       const auto& record = *reinterpret_cast<const Record*>(ram_.region().segment(segment_) + offset);
-      if (ram_.is_within_region(record) && prepare(offer, std::move(claim), record, 0)) return true;
+      if (!ram_.is_within_region(record)) continue;
+      const Place place{.is_of_region = true, .segment = segment_, .generation = generation_, .offset = offset};
+      if (!is_wanted(record)) {
+        put_off(place, now_ns);
+      } else if (prepare(offer, std::move(claim), record, 0)) {
+        place_ = place;
+        return true;
+      }
     }
     const auto next = static_cast<std::uint32_t>((segment_ + 1) % notes_.size());
     segment_ = next;
     ++looked;
     look_at(next, now_ns);
+    // Answers of the servers wait meanwhile. The next walk goes on from here.
+    if (base::monotonic_ns() - now_ns > k_longest_walk_ns) return false;
   }
   return false;
 }
@@ -165,6 +202,7 @@ void ClusterOffers::try_to_lead(std::uint64_t now_ns) {
 }
 
 bool ClusterOffers::next(ClusterOffer& offer, std::uint64_t now_ns) {
+  place_.is_of_region = false;
   if (next_pushed(offer)) return true;
   try_to_lead(now_ns);
   return lock_.has_value() && (next_of_region(offer, now_ns) || next_block(offer));
@@ -172,7 +210,11 @@ bool ClusterOffers::next(ClusterOffer& offer, std::uint64_t now_ns) {
 
 void ClusterOffers::end_offer(ClusterOffer& offer, OfferEnd end) {
   pin_.release();
-  blocks_.end();
+  blocks_.end(end == OfferEnd::put_off);
+  if (std::exchange(place_.is_of_region, false)) {
+    if (end == OfferEnd::put_off) put_off(place_, base::monotonic_ns());
+    if (end == OfferEnd::accepted) notes_[place_.segment].retries = 0;
+  }
   if (end != OfferEnd::accepted && offer.lease_cas != 0) client_.remove(offer.key, offer.lease_cas);
 }
 

@@ -1,7 +1,9 @@
 // Finds the records that this node has read and other nodes may want. First come the files that this process has a lease on, as
 // soon as they are fetched, for other nodes may wait for them. Then the one process of the node that leads walks the segments of
-// the region for records that it has not offered yet. Invariants: a record is pinned while it is offered, and offered once for
-// each life of its segment; one from the cluster never. Thread safety: push by any thread; the rest by the client's thread.
+// the region for records that it has not offered yet. A record whose server takes none for now - it is away, or full - waits in
+// its segment, and is looked at again after a while. Invariants: a record is pinned while it is offered, and offered once for
+// each life of its segment, unless it was put off; one from the cluster never. Thread safety: push by any thread; the rest by the
+// client's thread.
 #pragma once
 
 #include <atomic>
@@ -48,10 +50,20 @@ class ClusterOffers final : public OfferSource {
     std::uint64_t cas = 0;
   };
   struct Note {
+    Note() = default;
+    explicit Note(std::uint32_t of) : generation(of) {}
     std::uint32_t generation = 0;        // of the segment; another one is another life
     std::uint32_t seen = 0;              // SegmentRow::records, when all of them were looked at
     std::uint64_t next_look_ns = 0;      // of one with records that were not confirmed yet
+    std::uint64_t retry_ns = 0;          // when to look for those that were put off; 0: there are none
+    unsigned retries = 0;                // in a row
     std::vector<std::uint64_t> offered;  // offsets, sorted
+  };
+  // The record that is being offered.
+  struct Place {
+    bool is_of_region = false;
+    std::uint32_t segment = 0, generation = 0;
+    std::uint64_t offset = 0;
   };
 
   bool prepare(ClusterOffer& offer, Pin&& pin, const Record& record, std::uint64_t cas);
@@ -62,6 +74,10 @@ class ClusterOffers final : public OfferSource {
   bool next_pushed(ClusterOffer& offer);
   bool next_of_region(ClusterOffer& offer, std::uint64_t now_ns);
   bool look_at(std::uint32_t segment, std::uint64_t now_ns);
+  bool is_wanted(const Record& record) const;
+  // It will be looked at again.
+  static void note_put_off(Note& note, std::uint64_t now_ns);
+  void put_off(const Place& place, std::uint64_t now_ns);
   void try_to_lead(std::uint64_t now_ns);
   bool is_public(std::string_view directory, std::uint64_t now_ns);
 
@@ -73,6 +89,7 @@ class ClusterOffers final : public OfferSource {
   Pushed pushed_[k_most_pushed];
   std::size_t next_pushed_ = 0;
   Pin pin_;  // of what is being offered
+  Place place_;
   ClusterHead head_;
   std::optional<RobustLock> lock_;
   std::uint64_t next_try_ns_ = 0;

@@ -79,17 +79,26 @@ void ClusterClient::queue(ClusterRequest& request) {
 
 bool ClusterClient::is_asked(const ClusterKey& key) const {
   const ServerState& state = states_[home_of_key(options_.servers, key.hash())];
-  return life() != Life::over && state.trip.is_open(base::monotonic_ns());
+  return life() != Life::over && !state.is_left_out.load(std::memory_order_relaxed) && state.trip.is_open(base::monotonic_ns());
+}
+
+bool ClusterClient::takes_offers(std::size_t server, std::uint64_t now) const {
+  const ServerState& state = states_[server];
+  return !state.is_left_out.load(std::memory_order_relaxed) && state.trip.is_open(now) &&
+         now >= state.no_offers_until_ns.load(std::memory_order_relaxed);
 }
 
 bool ClusterClient::takes_offers() const {
   if (options_.fill_per_second == 0 || life() == Life::over) return false;
   const std::uint64_t now = base::monotonic_ns();
   for (std::size_t i = 0; i < options_.servers.size(); ++i) {
-    const ServerState& state = states_[i];
-    if (state.trip.is_open(now) && now >= state.no_offers_until_ns.load(std::memory_order_relaxed)) return true;
+    if (takes_offers(i, now)) return true;
   }
   return false;
+}
+
+bool ClusterClient::takes_offer(const ClusterKey& key) const {
+  return takes_offers(home_of_key(options_.servers, key.hash()), base::monotonic_ns());
 }
 
 void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer, bool is_ahead) {

@@ -96,6 +96,8 @@ class ClusterClient {
   // Does the server of this key answer, as far as is known?
   bool is_asked(const ClusterKey& key) const;
   bool takes_offers() const;
+  // The same of the server of this key.
+  bool takes_offer(const ClusterKey& key) const;
   void wake();
   // The source has something new. Costs nothing but where the thread leads and has had nothing to do for a while.
   void note_news() {
@@ -123,6 +125,7 @@ class ClusterClient {
   static void release(ClusterRequest& request);
   // Nobody waits for it any more. False: the answer is there.
   static bool leave(ClusterRequest& request);
+  bool takes_offers(std::size_t server, std::uint64_t now) const;
   ClusterRequest* claim(const ClusterKey& key);
   void queue(ClusterRequest& request);
 

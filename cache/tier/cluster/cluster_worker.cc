@@ -49,6 +49,7 @@ void ClusterClient::Worker::find_addresses() {
     const std::string& text = client_.options_.servers[i];
     const auto address = find_server_address(text);
     servers_[i]->has_address = static_cast<bool>(address);
+    state(i).is_left_out.store(!address, std::memory_order_relaxed);
     if (address) {
       servers_[i]->address = *address;
     } else {
@@ -311,10 +312,9 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   }
   Lane& lane = servers_[offer_server_]->fill;
   ServerState& of = state(offer_server_);
-  const bool is_wanted = servers_[offer_server_]->has_address && of.trip.is_open(now) &&
-                         now >= of.no_offers_until_ns.load(std::memory_order_relaxed);
   if (offer_.bytes() >= of.too_large) return end_offer(OfferEnd::refused);
-  if (!is_wanted || now - offer_began_ns_ >= k_offer_patience_ns) return end_offer(OfferEnd::put_off);
+  if (!client_.takes_offers(offer_server_, now) || now - offer_began_ns_ >= k_offer_patience_ns)
+    return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
   if (!FillBudget::take(client_.options_.budgets[offer_server_], now, offer_.bytes(), client_.options_.fill_per_second)) return;
   offer_began_ns_ = now;

@@ -12,6 +12,7 @@ namespace cube::cache {
 
 struct ClusterClient::ServerState {
   Trip trip;
+  std::atomic<bool> is_left_out{false};  // it has no address
   std::atomic<std::uint64_t> no_offers_until_ns{0};
   std::atomic<std::uint64_t> capacity{0}, used{0}, entries{0};  // as the server has said
   std::uint64_t too_large = UINT64_MAX;                         // bytes of a value that it did not take

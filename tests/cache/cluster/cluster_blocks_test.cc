@@ -90,6 +90,19 @@ TEST_F(ClusterBlocksTest, ABlockThatWasBegunAndNotEndedIsFoundByTheNext) {
   EXPECT_EQ(all(), Numbers({3}));
 }
 
+TEST_F(ClusterBlocksTest, WhatIsPutOffIsFoundAgainAfterAWhile) {
+  bring(3);
+  bring(4);
+  ASSERT_TRUE(own.next());
+  own.end(/*is_put_off=*/true);
+  EXPECT_EQ(all(), Numbers({4}));
+  Numbers later;
+  const std::uint64_t began = base::coarse_monotonic_ns();
+  while (later.empty() && base::coarse_monotonic_ns() - began < 60 * 1'000'000'000ULL) later = all();
+  EXPECT_EQ(later, Numbers({3}));
+  EXPECT_GE(base::coarse_monotonic_ns() - began, 900'000'000U) << "not at once, while the server may still be away";
+}
+
 TEST_F(ClusterBlocksTest, AChunkStaysWhileABlockIsOffered) {
   bring(0);
   ASSERT_TRUE(own.next());

@@ -67,6 +67,24 @@ TEST(ClusterTier, ALeaseOfWhatAServerRefusesIsGivenBack) {
   }
 }
 
+// It says that it is full, or it says nothing at all: its records are shared when it takes some again.
+TEST(ClusterTier, WhatAServerDidNotTakeIsSharedLater) {
+  const SharedFiles files;
+  std::atomic<bool> is_away{true};
+  std::atomic<int> offers{0};
+  FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
+    offers += line.starts_with("ms") ? 1 : 0;
+    return is_away ? std::optional<std::string>("close") : std::nullopt;
+  });
+  ClusterNode node(files.dir.path(), server.name());
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
+  // One is tried anew after all have been put off.
+  ASSERT_TRUE(comes_true([&] { return offers > 1; }));
+  EXPECT_EQ(server.values(), 0U);
+  is_away = false;
+  EXPECT_TRUE(comes_true([&] { return server.values() == 8; })) << server.values();
+}
+
 // The same record with another inode and, perhaps, of another device.
 std::string forge(std::string value, std::uint64_t inode, bool is_other_device) {
   std::vector<std::max_align_t> memory(value.size() / sizeof(std::max_align_t) + 8);
@@ -76,7 +94,7 @@ std::string forge(std::string value, std::uint64_t inode, bool is_other_device) 
   record.stat.inode = inode;
   if (is_other_device) ++record.stat.device_minor;
   const auto head = std::make_unique<ClusterHead>();
-  write_cluster_head(record, record.path(), {.job = record.job_tag, .node = record.node_tag}, *head);
+  write_cluster_head(content_for_cluster(record, record.path()), {.job = record.job_tag, .node = record.node_tag}, *head);
   value.replace(0, head->size, reinterpret_cast<const char*>(head->bytes), head->size);
   return value;
 }
