@@ -18,10 +18,10 @@ bool Prefetcher::hand_on(std::unique_ptr<PlannedFetch>& flight) {
   std::unique_ptr<LargeFetch> fetch(new (std::nothrow) LargeFetch);
   if (fetch == nullptr) return false;
   note_placed(*flight);
-  fetch->file = std::move(flight->file);
   // It may not be waited for by who opens the file.
-  PlannedFile& file = fetch->file;
   flight->fetch.give_up();
+  fetch->file = std::move(flight->file);
+  PlannedFile& file = fetch->file;
   bool is_taken = false;
   try {
     is_taken = large_.submit(fetch);

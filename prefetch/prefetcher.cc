@@ -227,6 +227,7 @@ void Prefetcher::published(const PlannedFetch& flight, std::uint64_t bytes) {
 }
 
 bool Prefetcher::put_back(PlannedFetch& flight) {
+  flight.fetch.give_up();
   const std::lock_guard lock(mutex_);
   // In front, but behind those that came back before and are wanted sooner: they would be missed.
   const auto is_sooner = [&](const PlannedFile& file) {

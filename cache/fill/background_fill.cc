@@ -110,7 +110,14 @@ BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat) {
   } else if (std::ranges::none_of(parts_->remote, [](const Tier* tier) { return tier->may_need_no_look(); })) {
     return Remote::look;
   }
+  has_asked_remote_ = true;
   return FromRemote(*this, stat).ask(parts_->remote);
+}
+
+void BackgroundFill::give_up() {
+  ticket_ = {};
+  if (!std::exchange(has_asked_remote_, false)) return;
+  for (Tier* const tier : parts_->remote) tier->note_not_fetched(key_);
 }
 
 RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
@@ -134,6 +141,7 @@ bool BackgroundFill::publish() {
   if (!fill_.publish()) return false;
   Pin& pin = fill_.pin();
   place_ = parts_->ram.place_of(*pin);
+  has_asked_remote_ = false;
   for (Tier* const tier : parts_->remote) tier->note_fetched(key_, pin);
   pin.release();
   return true;

@@ -11,6 +11,9 @@ class BackgroundFill {
  public:
   // Both must outlive this.
   BackgroundFill(CacheParts& parts, std::string_view key, bool use_ring);
+  ~BackgroundFill() { give_up(); }
+  BackgroundFill(const BackgroundFill&) = delete;
+  BackgroundFill& operator=(const BackgroundFill&) = delete;
 
   enum class Begin : std::uint8_t {
     fetch,
@@ -39,8 +42,8 @@ class BackgroundFill {
   // False: reason() says why not.
   bool publish();
   std::uint64_t remote_bytes() const { return remote_bytes_; }  // of what was published, or refused
-  // It is fetched in another way: nobody waits for this one any more.
-  void give_up() { ticket_ = {}; }
+  // It is fetched in another way: nobody on any node waits for this one any more. The key is not needed from then on.
+  void give_up();
   void lose_room() { fill_.lose_room(); }
 
   base::Counter reason() const { return fill_.reason(); }
@@ -65,6 +68,7 @@ class BackgroundFill {
   RamTier::PlaceInRegion place_;
   Pin wanted_again_;
   bool fetched_twice_ = false;
+  bool has_asked_remote_ = false;
   std::uint64_t remote_bytes_ = 0;
 };
 
