@@ -10,10 +10,9 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_between_tries_ns = 250 * base::k_ns_per_ms, k_look_again_ns = 100 * base::k_ns_per_ms,
-                        k_directory_holds_ns = 60'000 * base::k_ns_per_ms, k_first_retry_ns = 2'000 * base::k_ns_per_ms,
+                        k_pushed_waits_ns = 2'000 * base::k_ns_per_ms, k_first_retry_ns = 2'000 * base::k_ns_per_ms,
                         k_longest_walk_ns = 2 * base::k_ns_per_ms;
 constexpr unsigned k_most_doublings = 4;
-constexpr std::size_t k_known_directories = 256;
 
 }  // namespace
 
@@ -26,6 +25,7 @@ bool ClusterOffers::push(const Pin& pin, std::uint64_t lease_cas) {
     if (!place.state.compare_exchange_strong(free, Pushed::busy, std::memory_order_acquire)) continue;
     place.pin = pin.duplicate().keep();
     place.cas = lease_cas;
+    place.until_ns = base::monotonic_ns() + k_pushed_waits_ns;
     place.state.store(Pushed::full, std::memory_order_release);
     return true;
   }
@@ -36,10 +36,16 @@ void ClusterOffers::forget() {
   for (Pushed& place : pushed_) place.state.store(Pushed::free, std::memory_order_relaxed);
   pin_.forget();
   blocks_.forget();
+  looks_.forget();
 }
 
-bool ClusterOffers::may_be_reached(std::string_view path) {
-  return options_.with_private || is_public(path.substr(0, path.rfind('/')), base::coarse_monotonic_ns());
+ClusterOffers::Ready ClusterOffers::may_be_reached(std::string_view path, std::uint64_t now_ns) {
+  if (options_.with_private) return Ready::yes;
+  switch (looks_.access_to(path.substr(0, path.rfind('/')), now_ns)) {
+    case ClusterLooks::Access::all: return Ready::yes;
+    case ClusterLooks::Access::unknown: return Ready::later;
+    default: return Ready::never;
+  }
 }
 
 void ClusterOffers::fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content,
@@ -54,22 +60,25 @@ void ClusterOffers::fill(ClusterOffer& offer, const ClusterPaths::Place& place, 
   offer.lease_cas = 0;
 }
 
-bool ClusterOffers::prepare(ClusterOffer& offer, Pin&& pin, const Record& record, std::uint64_t cas) {
+ClusterOffers::Ready ClusterOffers::prepare(ClusterOffer& offer, Pin& pin, const Record& record, std::uint64_t cas,
+                                            std::uint64_t now_ns) {
   const auto place = paths_.place_of(record.path());
-  if (!place || !may_be_shared(record, options_.with_private) || record.data_size > options_.most_bytes) return false;
-  if (!may_be_reached(record.path())) return false;
+  if (!place || !may_be_shared(record, options_.with_private) || record.data_size > options_.most_bytes) return Ready::never;
+  if (const Ready ready = may_be_reached(record.path(), now_ns); ready != Ready::yes) return ready;
   pin_ = std::move(pin);
   fill(offer, *place, content_for_cluster(record, place->below), record.data());
   offer.lease_cas = cas;
-  return true;
+  return Ready::yes;
 }
 
-bool ClusterOffers::next_block(ClusterOffer& offer) {
-  while (blocks_.next()) {
+bool ClusterOffers::next_block(ClusterOffer& offer, std::uint64_t now_ns) {
+  constexpr int k_most_put_off = 64;
+  for (int put_off = 0; put_off < k_most_put_off && blocks_.next();) {
     const ClusterBlocks::Found& found = blocks_.found();
     const auto place = paths_.place_of(found.name->text());
     const bool is_free = options_.with_private || is_for_everybody(found.stat);
-    if (place && is_free && may_be_reached(found.path)) {
+    const Ready ready = place && is_free ? may_be_reached(found.path, now_ns) : Ready::never;
+    if (ready == Ready::yes) {
       fill(offer, *place,
            {.kind = RecordKind::block,
             .below_prefix = place->below,
@@ -80,20 +89,27 @@ bool ClusterOffers::next_block(ClusterOffer& offer) {
            found.bytes.data());
       return true;
     }
-    blocks_.end();
+    blocks_.end(/*is_put_off=*/ready == Ready::later);
+    put_off += ready == Ready::later ? 1 : 0;
   }
   return false;
 }
 
-bool ClusterOffers::next_pushed(ClusterOffer& offer) {
+bool ClusterOffers::next_pushed(ClusterOffer& offer, std::uint64_t now_ns) {
   for (std::size_t i = 0; i < k_most_pushed; ++i) {
     Pushed& place = pushed_[next_pushed_++ % k_most_pushed];
     if (place.state.load(std::memory_order_acquire) != Pushed::full) continue;
     Pin pin(place.pin);
     const std::uint64_t cas = place.cas;
-    place.state.store(Pushed::free, std::memory_order_release);
     const Record& record = *pin;
-    if (prepare(offer, std::move(pin), record, cas)) return true;
+    const Ready ready = prepare(offer, pin, record, cas, now_ns);
+    // When its lease is over, nobody waits for it: whoever leads finds it.
+    if (ready == Ready::later && now_ns < place.until_ns) {
+      place.pin = std::move(pin).keep();
+      continue;
+    }
+    place.state.store(Pushed::free, std::memory_order_release);
+    if (ready == Ready::yes) return true;
     // Other nodes need not wait for it.
     if (const auto of = paths_.place_of(record.path()); of)
       client_.remove(ClusterKey(options_.space, of->origin, of->below), cas);
@@ -175,10 +191,20 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
       const Place place{.is_of_region = true, .segment = segment_, .generation = generation_, .offset = offset};
       if (!is_wanted(record)) {
         put_off(place, now_ns);
-      } else if (prepare(offer, std::move(claim), record, 0)) {
-        place_ = place;
-        return true;
+        continue;
       }
+      const Ready ready = prepare(offer, claim, record, 0, now_ns);
+      if (ready == Ready::later) {
+        // Its turn comes when the look has ended, which wakes this thread. Others need not wait for an origin that hangs.
+        if (!looks_.is_stuck(now_ns)) {
+          offsets_.push_back(offset);
+          return false;
+        }
+        put_off(place, now_ns);
+      }
+      if (ready != Ready::yes) continue;
+      place_ = place;
+      return true;
     }
     const auto next = static_cast<std::uint32_t>((segment_ + 1) % notes_.size());
     segment_ = next;
@@ -203,9 +229,9 @@ void ClusterOffers::try_to_lead(std::uint64_t now_ns) {
 
 bool ClusterOffers::next(ClusterOffer& offer, std::uint64_t now_ns) {
   place_.is_of_region = false;
-  if (next_pushed(offer)) return true;
+  if (next_pushed(offer, now_ns)) return true;
   try_to_lead(now_ns);
-  return lock_.has_value() && (next_of_region(offer, now_ns) || next_block(offer));
+  return lock_.has_value() && (next_of_region(offer, now_ns) || next_block(offer, now_ns));
 }
 
 void ClusterOffers::end_offer(ClusterOffer& offer, OfferEnd end) {
@@ -226,6 +252,7 @@ void ClusterOffers::note_figures(const ClusterFigures& figures) {
 }
 
 void ClusterOffers::leave() {
+  looks_.end();
   pin_.release();
   blocks_.leave();
   for (Pushed& place : pushed_) {
@@ -236,26 +263,6 @@ void ClusterOffers::leave() {
     }
   }
   lock_.reset();
-}
-
-// May everybody go through the directory, and through all on the way to it? Each is asked once in a while.
-bool ClusterOffers::is_public(std::string_view directory, std::uint64_t now_ns) {
-  if (directory.empty()) return true;
-  for (const Known& known : directories_) {
-    if (now_ns < known.until_ns && known.directory == directory) return known.is_public;
-  }
-  Known known{.directory = std::string(directory), .until_ns = now_ns + k_directory_holds_ns, .is_public = false};
-  struct ::stat st {};
-  const bool is_open =
-      !base::sys::failed(base::sys::fstatat(AT_FDCWD, known.directory.c_str(), &st, 0)) && (st.st_mode & S_IXOTH) != 0;
-  known.is_public = is_open && is_public(directory.substr(0, directory.rfind('/')), now_ns);
-  const bool is_public = known.is_public;
-  if (directories_.size() < k_known_directories) {
-    directories_.push_back(std::move(known));
-  } else {
-    directories_[next_directory_++ % k_known_directories] = std::move(known);
-  }
-  return is_public;
 }
 
 }  // namespace cube::cache

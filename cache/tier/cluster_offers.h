@@ -1,9 +1,9 @@
 // Finds the records that this node has read and other nodes may want. First come the files that this process has a lease on, as
 // soon as they are fetched, for other nodes may wait for them. Then the one process of the node that leads walks the segments of
 // the region for records that it has not offered yet. A record whose server takes none for now - it is away, or full - waits in
-// its segment, and is looked at again after a while. Invariants: a record is pinned while it is offered, and offered once for
-// each life of its segment, unless it was put off; one from the cluster never. Thread safety: push by any thread; the rest by the
-// client's thread.
+// its segment, and is looked at again after a while. So does one whose directories an origin does not tell of. Invariants: a
+// record is pinned while it is offered, and offered once for each life of its segment, unless it was put off; one from the
+// cluster never. Thread safety: push by any thread; the rest by the client's thread.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include "cache/region/robust_lock.h"
 #include "cache/tier/cluster/cluster_client.h"
 #include "cache/tier/cluster_blocks.h"
+#include "cache/tier/cluster_looks.h"
 #include "cache/tier/cluster_paths.h"
 #include "cache/tier/cluster_record.h"
 
@@ -48,7 +49,10 @@ class ClusterOffers final : public OfferSource {
     std::atomic<std::uint32_t> state{free};  // release when full, acquire by who takes it
     Pin::Kept pin;
     std::uint64_t cas = 0;
+    std::uint64_t until_ns = 0;  // then the lease is over
   };
+  // It is to be sent; it is never shared; it is not known yet whether it may be.
+  enum class Ready : std::uint8_t { yes, never, later };
   struct Note {
     Note() = default;
     explicit Note(std::uint32_t of) : generation(of) {}
@@ -66,12 +70,13 @@ class ClusterOffers final : public OfferSource {
     std::uint64_t offset = 0;
   };
 
-  bool prepare(ClusterOffer& offer, Pin&& pin, const Record& record, std::uint64_t cas);
-  bool next_block(ClusterOffer& offer);
+  // Takes the pin if it says yes.
+  Ready prepare(ClusterOffer& offer, Pin& pin, const Record& record, std::uint64_t cas, std::uint64_t now_ns);
+  bool next_block(ClusterOffer& offer, std::uint64_t now_ns);
   // May everybody who reaches the servers have it, as far as the directories on the way to it tell?
-  bool may_be_reached(std::string_view path);
+  Ready may_be_reached(std::string_view path, std::uint64_t now_ns);
   void fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content, const std::byte* data);
-  bool next_pushed(ClusterOffer& offer);
+  bool next_pushed(ClusterOffer& offer, std::uint64_t now_ns);
   bool next_of_region(ClusterOffer& offer, std::uint64_t now_ns);
   bool look_at(std::uint32_t segment, std::uint64_t now_ns);
   bool is_wanted(const Record& record) const;
@@ -79,7 +84,6 @@ class ClusterOffers final : public OfferSource {
   static void note_put_off(Note& note, std::uint64_t now_ns);
   void put_off(const Place& place, std::uint64_t now_ns);
   void try_to_lead(std::uint64_t now_ns);
-  bool is_public(std::string_view directory, std::uint64_t now_ns);
 
   RamTier& ram_;
   const ClusterPaths& paths_;
@@ -97,13 +101,7 @@ class ClusterOffers final : public OfferSource {
   std::uint32_t segment_ = 0, generation_ = 0;
   std::vector<std::uint64_t> offsets_;  // of this segment, still to be offered; the last one first
   ClusterBlocks blocks_;
-  struct Known {
-    std::string directory;
-    std::uint64_t until_ns = 0;
-    bool is_public = false;
-  };
-  std::vector<Known> directories_;  // a few, of late
-  std::size_t next_directory_ = 0;
+  ClusterLooks looks_{client_};
 };
 
 }  // namespace cube::cache

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "cache/tier/cluster_looks.h"
 #include "tests/cache/cluster/fake_server.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -108,6 +109,9 @@ struct SharedFiles {
   }
 };
 
+// The origin hangs as soon as it is asked for a directory.
+inline std::atomic<bool> g_are_looks_held{false};
+
 struct ClusterNode {
   tests::TestCache cache;
 
@@ -134,6 +138,13 @@ struct ClusterNode {
   static void set_up(const std::string& prefix, const std::string& server) {
     prefix_ = prefix;
     server_ = server;
+    g_start_look_thread.store(+[](void (*body)(void*), void* argument) {
+      std::thread([=] {
+        while (g_are_looks_held) std::this_thread::yield();
+        body(argument);
+      }).detach();
+      return true;
+    });
     g_start_cluster_thread.store(+[](ClusterClient& client, OfferSource& source) {
       if (client.claim_start()) std::thread([&] { client.run(source); }).detach();
     });

@@ -85,6 +85,30 @@ TEST(ClusterTier, WhatAServerDidNotTakeIsSharedLater) {
   EXPECT_TRUE(comes_true([&] { return server.values() == 8; })) << server.values();
 }
 
+// Its records wait, and the answers of servers do not.
+TEST(ClusterTier, AnOriginThatHangsHoldsUpNobody) {
+  const SharedFiles files;
+  const std::string there = files.write("there", "of the pool");
+  FakeMemcached server;
+  ClusterNode other(files.dir.path(), server.name());
+  EXPECT_EQ(other.open(there), "of the pool");
+  ASSERT_TRUE(comes_true([&] { return server.values() == 1; }));
+  g_are_looks_held = true;
+  auto ending = std::make_unique<ClusterNode>(files.dir.path(), server.name());
+  EXPECT_EQ(ending->open(files.write("lost", "content")), "content");
+  ClusterNode node(files.dir.path(), server.name());
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
+  EXPECT_EQ(node.open(there), "of the pool");
+  EXPECT_EQ(node.count(Counter::hits_cluster), 1U);
+  // The leases end without their files.
+  EXPECT_TRUE(comes_true([&] { return server.items().size() == 1; }));
+  EXPECT_EQ(server.values(), 1U);
+  // Its end does not wait for the look.
+  ending.reset();
+  g_are_looks_held = false;
+  EXPECT_TRUE(comes_true([&] { return server.values() == 5; })) << server.values();
+}
+
 // The same record with another inode and, perhaps, of another device.
 std::string forge(std::string value, std::uint64_t inode, bool is_other_device) {
   std::vector<std::max_align_t> memory(value.size() / sizeof(std::max_align_t) + 8);
