@@ -13,17 +13,20 @@ bool ClusterConnection::open(const ServerAddress& address, std::string_view logi
   close();
   const long made = sys::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (sys::failed(made)) return false;
-  socket_.reset(static_cast<int>(made));
+  base::UniqueFd socket(static_cast<int>(made));
   const int on = 1;
-  sys::raw(SYS_setsockopt, socket_.get(), IPPROTO_TCP, TCP_NODELAY, sys::arg(&on), sizeof on);
-  const long error = sys::connect(socket_.get(), &address.any, address.bytes);
-  if (sys::failed(error) && error != -EINPROGRESS && error != -EAGAIN) {
-    close();
-    return false;
-  }
+  sys::raw(SYS_setsockopt, socket.get(), IPPROTO_TCP, TCP_NODELAY, sys::arg(&on), sizeof on);
+  const long error = sys::connect(socket.get(), &address.any, address.bytes);
+  if (sys::failed(error) && error != -EINPROGRESS && error != -EAGAIN) return false;
+  adopt(std::move(socket), login, now_ns);
+  return true;
+}
+
+void ClusterConnection::adopt(base::UniqueFd socket, std::string_view login, std::uint64_t now_ns) {
+  close();
+  socket_ = std::move(socket);
   heard_ns_ = opened_ns_ = now_ns;
   login_ = login;
-  return true;
 }
 
 void ClusterConnection::close() {

@@ -32,6 +32,8 @@ class ClusterConnection {
   static constexpr std::size_t k_most_parts = 4;
 
   bool open(const ServerAddress& address, std::string_view login, std::uint64_t now_ns);
+  // A socket whose connect is under way, or done.
+  void adopt(base::UniqueFd socket, std::string_view login, std::uint64_t now_ns);
   void close();
   bool is_open() const { return static_cast<bool>(socket_); }
   // Commands may be sent: connected, and logged in.

@@ -1,0 +1,83 @@
+// A value that nodes have written, and that somebody has changed: without its hashes it is refused, and with hashes made anew it
+// is taken only if it is in the form that nodes write, with all that it names inside its bytes. Input: the size of the file and
+// its path, changes (place and byte), and whether the hashes are made anew.
+#include <sys/stat.h>
+
+#include <cstring>
+#include <memory>
+
+#include "cache/base/hash.h"
+#include "cache/tier/cluster_record.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::size_t k_most_file = 600, k_most_path = 200, k_most_changes = 24;
+
+// As record.cc makes it, of a path that lies within the bytes.
+std::uint64_t header_hash_of(const Record& record) {
+  const std::uint64_t parts[] = {base::hash_bytes(&record, offsetof(Record, stale)), record.data_hash,
+                                 base::hash_bytes(&record.stat, sizeof(Record) - offsetof(Record, stat)),
+                                 base::hash_bytes(record.path_text(), record.path_length)};
+  return base::hash_bytes(parts, sizeof parts);
+}
+
+bool is_within(std::uint64_t from, std::uint64_t bytes, std::uint64_t all) { return from <= all && bytes <= all - from; }
+
+void make_hashes(Record& record, std::size_t size) {
+  if (is_within(record.data_offset, record.data_size, size)) record.data_hash = base::hash_bytes(record.data(), record.data_size);
+  if (is_within(sizeof(Record), record.path_length, size)) record.header_hash = header_hash_of(record);
+}
+
+void check_taken(const Record& record, std::string_view path, std::size_t size) {
+  FUZZ_CHECK(record.path() == path && record.record_size == size);
+  FUZZ_CHECK(is_within(record.data_offset, record.data_size, size) && record.data_offset > sizeof(Record) + path.size());
+  FUZZ_CHECK(record.kind == RecordKind::file && record.data_size == record.stat.size && record.stat.is_regular());
+  FUZZ_CHECK(base::hash_bytes(record.data(), record.data_size) == record.data_hash);
+  FUZZ_CHECK(!record.is_stale() && record.views == 0 && !record.is_prefetched() && !record.is_from_cluster());
+}
+
+}  // namespace
+}  // namespace cube::cache
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace cube::cache;
+  namespace base = cube::base;
+  cube::fuzz::Input input(data, size);
+  alignas(64) static Record original;
+  std::memset(static_cast<void*>(&original), 0, sizeof original);
+  original.kind = RecordKind::file;
+  original.data_size = original.stat.size = input.number<std::uint16_t>() % k_most_file;
+  original.stat.mode = S_IFREG | 0644;
+  const std::string path(input.text(input.byte() % k_most_path + 1));
+  std::string bytes(original.data_size, 'b');
+  original.data_hash = base::hash_bytes(bytes.data(), bytes.size());
+  static const auto head = std::make_unique<ClusterHead>();
+  write_cluster_head(original, path, {.job = 1, .node = 2}, *head);
+
+  // In memory of its own, where the sanitizer sees a read beyond its end.
+  const std::size_t whole = head->size + bytes.size() + head->padding;
+  const std::uint8_t how = input.byte();
+  const std::size_t cut = how % 4 == 3 ? input.number<std::uint16_t>() % (whole + 1) : whole;
+  const std::unique_ptr<std::byte, decltype(&std::free)> value(static_cast<std::byte*>(std::aligned_alloc(64, whole)), std::free);
+  std::memset(value.get(), 0, whole);
+  std::memcpy(value.get(), head->bytes, head->size);
+  std::memcpy(value.get() + head->size, bytes.data(), bytes.size());
+  const std::unique_ptr<std::byte, decltype(&std::free)> before(static_cast<std::byte*>(std::malloc(whole)), std::free);
+  std::memcpy(before.get(), value.get(), whole);
+  for (std::size_t i = 0; i < k_most_changes && input.left() != 0; ++i) {
+    const std::size_t at = input.number<std::uint16_t>() % whole;
+    value.get()[at] = static_cast<std::byte>(input.byte());
+  }
+  auto& record = *reinterpret_cast<Record*>(value.get());
+  const bool is_forged = how % 4 >= 2;
+  if (is_forged) make_hashes(record, whole);
+  const bool is_same = cut == whole && std::memcmp(before.get(), value.get(), whole) == 0;
+  // Cut in place: behind it nothing may be read, which the checks of what is taken would see.
+  const Record* const taken = check_cluster_value({value.get(), cut}, path);
+  FUZZ_CHECK(!is_same || taken != nullptr, "a whole one is refused");
+  FUZZ_CHECK(is_same || is_forged || taken == nullptr, "a changed one is taken");
+  if (taken != nullptr) check_taken(*taken, path, cut);
+  return 0;
+}
