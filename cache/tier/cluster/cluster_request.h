@@ -41,7 +41,8 @@ struct ClusterRequest {
   std::uint64_t cas = 0;                       // of the question (remove), or of the answer
   Outcome outcome = Outcome::skipped;
   std::uint64_t size = 0;  // bytes of the value in `buffer`
-  base::Mapping buffer;    // the thread's to change; kept for the next
+  // The thread's to change; kept for the next. A child that a handler has forked may return into a read of it.
+  base::Mapping buffer;
 };
 
 }  // namespace cube::cache

@@ -229,7 +229,6 @@ std::byte* ClusterClient::Worker::Lane::room_for(Tag tag, std::uint64_t bytes) {
     constexpr std::size_t k_grain = 64 << 10;
     auto buffer = base::Mapping::anonymous((needed + k_grain - 1) / k_grain * k_grain);
     if (!buffer) return nullptr;
-    base::sys::madvise(buffer->data(), buffer->size(), MADV_DONTFORK);
     request.buffer = std::move(*buffer);
   }
   return request.buffer.data();

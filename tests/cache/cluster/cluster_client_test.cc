@@ -2,6 +2,10 @@
 // the client does, not when.
 #include "cache/tier/cluster/cluster_client.h"
 
+#include <sys/wait.h>
+
+#include <cstring>
+
 #include "cache/tier/cluster/server_address.h"
 #include "tests/cache/cluster/fake_server.h"
 
@@ -244,6 +248,21 @@ TEST(ClusterClient, ALeaseThatComesTooLateIsGivenBack) {
   const std::uint64_t until = base::monotonic_ns() + k_patience;
   while (!is_given_back && base::monotonic_ns() < until) std::this_thread::yield();
   EXPECT_TRUE(is_given_back);
+}
+
+// A handler forks while its thread looks at an answer.
+TEST(ClusterClient, AForkedChildMayGoOnReadingAnAnswer) {
+  const std::string bytes(300'000, 'x');
+  FakeServer server([&](const std::string& line) { return value(line, bytes); });
+  Running running({server.name()});
+  ClusterClient::Answer answer;
+  running.client->get(ClusterKey("t", 1, "a"), 0, k_patience, answer);
+  ASSERT_EQ(answer.outcome(), Outcome::hit);
+  const pid_t child = fork();
+  if (child == 0) _exit(std::memcmp(answer.bytes().data(), bytes.data(), bytes.size()) == 0 ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(ClusterClient, MoreAskersThanRowsAreNotKeptWaiting) {
