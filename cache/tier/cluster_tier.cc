@@ -6,6 +6,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/record/recent_change.h"
+#include "cache/tier/cluster_identity.h"
 
 namespace cube::cache {
 namespace {
@@ -17,36 +18,6 @@ constexpr std::uint64_t k_lease_ns = k_lease_seconds * 1000 * base::k_ns_per_ms;
 constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms, k_shortest_deadline_ns = 2 * base::k_ns_per_ms,
                         k_first_pause_ns = 500'000, k_longest_pause_ns = 4 * base::k_ns_per_ms;
 constexpr std::uint64_t k_enough_fetches = 16;
-
-// The machine, as long as it runs: numbers of devices are its own.
-std::uint64_t node_tag() {
-  char text[64];
-  const long n = base::sys::read_small_file("/proc/sys/kernel/random/boot_id", text, sizeof text);
-  return base::sys::failed(n) ? 0 : base::hash_bytes(text, static_cast<std::size_t>(n));
-}
-
-// Another user's records are compared with a stat, which says what this one may see.
-std::uint64_t job_tag(const std::string& job) {
-  if (job.empty()) return 0;
-  const std::uint64_t parts[] = {base::hash_path(job), base::sys::geteuid()};
-  return base::hash_bytes(parts, sizeof parts) | 1;
-}
-
-// "USER:PASSWORD" -> "USER PASSWORD".
-bool read_login(const std::string& path, std::string& login, std::string& why) {
-  if (path.empty()) return true;
-  char text[512];
-  const long n = base::sys::read_small_file(path.c_str(), text, sizeof text);
-  login.assign(text, base::sys::failed(n) ? 0 : static_cast<std::size_t>(n));
-  login.resize(std::min(login.find_first_of("\r\n"), login.size()));
-  const std::size_t colon = login.find(':');
-  if (colon == std::string::npos || colon == 0) {
-    why = fmt::format("CUBESHIM_CLUSTER_LOGIN_FILE=\"{}\": it cannot be read, or its first line is not USER:PASSWORD", path);
-    return false;
-  }
-  login[colon] = ' ';
-  return true;
-}
 
 ClusterKey key_for(std::string_view space, const ClusterPaths::Place& place, RecordKind kind) {
   return {space, place.origin, place.below, kind == RecordKind::directory ? ClusterKey::Of::listing : ClusterKey::Of::file};
@@ -67,10 +38,10 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.servers = config.cluster.texts;
   options.deadline_ns = config.cluster_deadline.ms * base::k_ns_per_ms;
   options.fill_per_second = config.cluster_fill;
-  options.most_bytes = std::max(config.max_file, config.block) + sizeof(ClusterHead) + k_record_alignment;
+  options.most_bytes = largest_cluster_value(config);
   options.budgets = ram.region().header().cluster_free_ns;
   options.stats = &stats;
-  if (!read_login(config.cluster_login, options.login, why)) return base::fail(EINVAL);
+  if (!read_cluster_login(config.cluster_login, options.login, why)) return base::fail(EINVAL);
   auto* const tier = new (std::nothrow) ClusterTier(config, ram, stats, std::move(options));
   if (tier == nullptr) return base::fail(ENOMEM);
   return tier;
@@ -84,7 +55,7 @@ ClusterTier::ClusterTier(const base::Config& config, RamTier& ram, base::Stats& 
       space_(config.cluster_name),
       is_immutable_(config.consistency.kind == base::ConsistencyKind::immutable),
       deadline_ns_(options.deadline_ns),
-      tags_{.job = job_tag(config.cluster_job), .node = node_tag()},
+      tags_(cluster_tags(config)),
       ahead_(options.servers.size()),
       client_(std::move(options)),
       offers_(ram, paths_, client_,

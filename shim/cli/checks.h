@@ -35,6 +35,9 @@ void check_memory(const base::Config& config, Findings& findings);
 void check_region(const base::Config& config, Findings& findings);
 // The directory on disk, if there is to be one: whether it can be used, its room, what is in it.
 void check_disk(const base::Config& config, Findings& findings);
+// The servers of CUBESHIM_CLUSTER: whether they answer, and have the flags and the room that they need; whether other nodes share
+// the same prefixes by the same ids.
+void check_cluster(const base::Config& config, Findings& findings);
 // Whether and how files can be fetched before they are asked for.
 void check_prefetch(const base::Config& config, Findings& findings);
 // Files above CUBESHIM_MAX_FILE: whether they are served in blocks and read ahead.

@@ -28,6 +28,7 @@ int doctor(const Doctor& doctor) {
   check_memory(parsed.config, findings);
   check_region(parsed.config, findings);
   check_disk(parsed.config, findings);
+  check_cluster(parsed.config, findings);
   check_prefetch(parsed.config, findings);
   check_large_files(parsed.config, findings);
   check_memory_group(parsed.config, findings);

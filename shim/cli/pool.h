@@ -34,6 +34,8 @@ std::string with_port(std::string_view address, unsigned port);
 // The lines of memcached's answer to `question` as name and value; nothing: it does not answer within `timeout_ms`.
 std::optional<std::map<std::string, std::string>> ask_memcached(const std::string& address, unsigned port,
                                                                 std::string_view question, int timeout_ms);
+// "1.6.18" or "1.6.18_1": does it speak the protocol of the cluster tier?
+bool is_new_memcached(std::string_view version);
 int start_pool(const base::Config& config, const PoolWish& wish);
 
 }  // namespace cube::cli

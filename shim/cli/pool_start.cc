@@ -32,7 +32,6 @@ namespace cube::cli {
 namespace {
 
 constexpr const char* k_loopback = "127.0.0.1";
-constexpr std::array<unsigned, 3> k_least_version{1, 6, 18};  // the meta protocol as the cluster tier speaks it
 constexpr std::uint64_t k_mib = 1 << 20;
 // Half of it must hold the largest item; extstore writes pages of 64 MiB, and needs some to compact.
 constexpr std::uint64_t k_least_memory = 64 * k_mib, k_least_storage = 512 * k_mib;
@@ -47,17 +46,6 @@ std::string first_line_of(const std::string& program, const char* flag) {
   std::string text = line;
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
-}
-
-// "memcached 1.6.18" or "memcached 1.6.18_1": new enough?
-bool is_new_enough(const std::string& line) {
-  const auto words = split_words(line, " ");
-  if (words.size() < 2 || words[0] != "memcached") return false;
-  const auto parts = split_words(words[1], "._-+~");
-  std::array<unsigned, 3> version{};
-  for (std::size_t i = 0; i < version.size() && i < parts.size(); ++i)
-    std::from_chars(parts[i].data(), parts[i].data() + parts[i].size(), version[i]);
-  return version >= k_least_version;
 }
 
 bool is_address(const std::string& text) {
@@ -113,7 +101,7 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
   const std::string program = find_program("memcached");
   if (program.empty()) return "memcached is not installed: apt install memcached, or dnf install memcached";
   const std::string version = first_line_of(program, "-V");
-  if (!is_new_enough(version))
+  if (!version.starts_with("memcached ") || !is_new_memcached(version.substr(version.find(' ') + 1)))
     return fmt::format("{} is {}, but 1.6.18 or later is needed", program, version.empty() ? "no memcached" : version);
   rlimit files{};
   rlim_t connections = k_connections;
@@ -222,6 +210,15 @@ void tell_use(const Plan& plan) {
 }
 
 }  // namespace
+
+bool is_new_memcached(std::string_view version) {
+  const auto parts = split_words(version, "._-+~ ");
+  std::array<unsigned, 3> numbers{};
+  for (std::size_t i = 0; i < numbers.size() && i < parts.size(); ++i)
+    std::from_chars(parts[i].data(), parts[i].data() + parts[i].size(), numbers[i]);
+  constexpr std::array<unsigned, 3> k_least{1, 6, 18};  // the meta protocol as the cluster tier speaks it
+  return numbers >= k_least;
+}
 
 int start_pool(const base::Config& config, const PoolWish& wish) {
   if (const auto running = PoolState::read(config))

@@ -1,69 +1,143 @@
-// A question to memcached over TCP, in its text protocol.
-#include <netdb.h>
+#include "shim/cli/pool_talk.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 
-#include "cache/base/unique_fd.h"
+#include "cache/base/error_text.h"
+#include "cache/tier/cluster/meta_protocol.h"
 #include "shim/cli/pool.h"
 #include "shim/cli/program_file.h"
 
 namespace cube::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr std::size_t k_longest_answer = 1 << 20;
 
-bool waits_for(int fd, short events, Clock::time_point end) {
+bool waits_for(int fd, short events, PoolTalk::Clock::time_point end) {
   while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
-    if (left <= 0) return false;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - PoolTalk::Clock::now()).count();
     pollfd one{fd, events, 0};
-    const int n = poll(&one, 1, static_cast<int>(left));
-    if (n != 0 && !(n < 0 && errno == EINTR)) return n > 0;
+    const int n = poll(&one, 1, static_cast<int>(std::max<long>(left, 0)));
+    if (n > 0) return true;
+    if (left <= 0 || (n < 0 && errno != EINTR)) return false;
   }
-}
-
-base::UniqueFd connected(const std::string& address, unsigned port, Clock::time_point end) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return base::UniqueFd();
-  base::UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  int error = fd && connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ? errno : 0;
-  freeaddrinfo(found);
-  if (error == EINPROGRESS && waits_for(fd.get(), POLLOUT, end)) {
-    socklen_t size = sizeof error;
-    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  }
-  return error == 0 ? std::move(fd) : base::UniqueFd();
 }
 
 }  // namespace
 
+bool PoolTalk::fail(std::string why) {
+  trouble_ = std::move(why);
+  close();
+  return false;
+}
+
+bool PoolTalk::open(const cache::ServerAddress& address, std::string_view login, Clock::time_point end) {
+  in_.clear();
+  trouble_.clear();
+  fd_ = base::UniqueFd(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd_) return fail(base::text_of_error(errno));
+  const int on = 1;
+  setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  int error = connect(fd_.get(), &address.any, address.bytes) != 0 ? errno : 0;
+  if (error == EINPROGRESS) {
+    if (!waits_for(fd_.get(), POLLOUT, end)) return fail("no answer to a connect");
+    socklen_t size = sizeof error;
+    getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  if (error != 0) return fail(base::text_of_error(error));
+  if (login.empty()) return true;
+  const std::string_view parts[] = {cache::MetaCommand::login(login.size()).text(), login, "\r\n"};
+  std::string line;
+  if (!send(parts, end) || !read_line(line, end)) return false;
+  return line == "STORED" || fail(line);
+}
+
+bool PoolTalk::send(std::span<const std::string_view> parts, Clock::time_point end) {
+  if (!fd_) return false;
+  for (std::string_view part : parts) {
+    while (!part.empty()) {
+      const ssize_t n = ::send(fd_.get(), part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n >= 0) {
+        part.remove_prefix(static_cast<std::size_t>(n));
+      } else if (errno == EAGAIN) {
+        if (!waits_for(fd_.get(), POLLOUT, end)) return fail("no answer");
+      } else if (errno != EINTR) {
+        return fail(base::text_of_error(errno));
+      }
+    }
+  }
+  return true;
+}
+
+bool PoolTalk::read_more(Clock::time_point end) {
+  if (!fd_) return false;
+  if (!waits_for(fd_.get(), POLLIN, end)) return fail("no answer");
+  char some[16384];
+  const ssize_t n = recv(fd_.get(), some, sizeof some, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (n == 0) return fail("it has closed the connection");
+  if (n < 0) return fail(base::text_of_error(errno));
+  in_.append(some, static_cast<std::size_t>(n));
+  return true;
+}
+
+bool PoolTalk::read_line(std::string& line, Clock::time_point end) {
+  std::size_t bytes = 0;
+  while ((bytes = cache::meta_line_bytes(in_)) == 0) {
+    if (in_.size() > k_longest_answer) return fail("it is no memcached");
+    if (!read_more(end)) return false;
+  }
+  line = in_.substr(0, bytes - 2);
+  in_.erase(0, bytes);
+  return true;
+}
+
+bool PoolTalk::read_value(std::size_t size, std::string& value, Clock::time_point end) {
+  if (size > k_longest_answer) return fail("a value is too long");
+  while (in_.size() < size + 2) {
+    if (!read_more(end)) return false;
+  }
+  value = in_.substr(0, size);
+  in_.erase(0, size + 2);
+  return true;
+}
+
+bool PoolTalk::ask(std::string_view question, std::string& line, Clock::time_point end) {
+  const std::string_view parts[] = {question, "\r\n"};
+  return send(parts, end) && read_line(line, end);
+}
+
+std::optional<std::map<std::string, std::string>> PoolTalk::figures(std::string_view question, Clock::time_point end) {
+  std::map<std::string, std::string> all;
+  std::string line;
+  bool is_there = ask(question, line, end);
+  for (std::size_t i = 0; is_there && line != "END"; ++i) {
+    const cache::MetaAnswer answer = cache::parse_meta_answer(line);
+    constexpr std::size_t k_most_lines = 10'000;
+    if (answer.kind != cache::MetaAnswer::Kind::figure || i > k_most_lines) {
+      fail(line);
+      return std::nullopt;
+    }
+    all[std::string(answer.name)] = answer.text;
+    is_there = read_line(line, end);
+  }
+  if (!is_there) return std::nullopt;
+  return all;
+}
+
 std::optional<std::map<std::string, std::string>> ask_memcached(const std::string& address, unsigned port,
                                                                 std::string_view question, int timeout_ms) {
-  const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  const auto end = PoolTalk::Clock::now() + std::chrono::milliseconds(timeout_ms);
   const bool is_any = address == "0.0.0.0" || address == "::";
-  const base::UniqueFd fd = connected(is_any ? (address == "::" ? "::1" : "127.0.0.1") : address, port, end);
-  const std::string line = std::string(question) + "\r\n";
-  if (!fd || send(fd.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) return std::nullopt;
-  std::string text;
-  while (!text.ends_with("END\r\n")) {
-    char some[4096];
-    if (text.size() > 1 << 20 || !waits_for(fd.get(), POLLIN, end)) return std::nullopt;
-    const ssize_t n = recv(fd.get(), some, sizeof some, 0);
-    if (n <= 0) return std::nullopt;
-    text.append(some, static_cast<std::size_t>(n));
-  }
-  std::map<std::string, std::string> answer;
-  for (const std::string& row : split_words(text, "\r\n")) {
-    const auto words = split_words(row, " ");
-    if (words.size() == 3 && words[0] == "STAT") answer[words[1]] = words[2];
-  }
-  return answer;
+  const auto server =
+      cache::parse_server_address(with_port(is_any ? (address == "::" ? "::1" : "127.0.0.1") : address, port), {});
+  PoolTalk talk;
+  if (!server || !talk.open(*server, {}, end)) return std::nullopt;
+  return talk.figures(question, end);
 }
 
 }  // namespace cube::cli
