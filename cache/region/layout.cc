@@ -54,6 +54,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.chunks, sizeof(ChunkRow), layout.chunk_count());
   table(layout.chunk_buckets, sizeof(ChunkBucket), layout.chunk_bucket_count());
   table(layout.large_names, sizeof(LargeNameRow), layout.large_name_rows());
+  table(layout.servers, sizeof(base::ServerRow), base::k_server_rows);
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
     // Each begins on a page, for its memory comes later than that of what lies before it.
     at = (at + k_page - 1) / k_page * k_page;

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "cache/base/process_id.h"
+#include "cache/base/server_row.h"
 #include "cache/base/stats.h"
 #include "cache/base/tier_kinds.h"
 
@@ -30,7 +31,6 @@ inline constexpr std::uint32_t k_most_listed_rows = 32768;  // a smaller region 
 inline constexpr std::uint32_t k_views = 32;                // a record has a bit for each
 
 inline constexpr std::uint32_t k_changed_words = 32;  // of 64 files of this node each, by their hashes
-inline constexpr std::uint32_t k_fill_budgets = 64;   // servers of the cluster
 
 // A chunk is a piece of a large file (chunks.h): so many bytes, from a multiple of them on. All segments are multiples of it.
 inline constexpr std::uint32_t k_chunk_bytes = 2 << 20;
@@ -45,6 +45,7 @@ struct RegionLayout {
   std::uint32_t bucket_count[k_index_tables] = {};
   std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, own_writers = 0, left_writers = 0;
   std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0, chunks = 0, chunk_buckets = 0, large_names = 0;
+  std::uint64_t servers = 0;
   std::uint64_t index[k_index_tables] = {};
   std::uint64_t data = 0;  // the first segment; everything before it is control
   std::uint64_t file_bytes = 0;
@@ -128,7 +129,6 @@ struct RegionHeader {
   pthread_mutex_t cluster_writer;
   std::atomic<std::uint32_t> cluster_distrusted;                // 1: names of directories have changed on this node
   std::atomic<std::uint64_t> cluster_changed[k_changed_words];  // bits by hash: files that this node has changed
-  std::atomic<std::uint64_t> cluster_free_ns[k_fill_budgets];   // when a server, by its number, may be sent more
   // For the report.
   std::atomic<std::uint32_t> disk_told;  // its trouble was told
   TierRow tiers[base::k_tiers];
@@ -282,6 +282,7 @@ static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <=
 static_assert(sizeof(ChunkRow) == 320 && sizeof(ChunkBucket) == 32 && sizeof(LargeNameRow) == 1024);
 static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
 static_assert(sizeof(LeftWriter) == 32);
+static_assert(sizeof(base::ServerRow) == 192);
 static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);
 
 }  // namespace cube::cache

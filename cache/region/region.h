@@ -83,6 +83,8 @@ class Region {
   ListedRow& listed_row(std::uint32_t i) const { return at<ListedRow>(layout_.listed)[i]; }
   ChunkRow& chunk_row(std::uint32_t i) const { return at<ChunkRow>(layout_.chunks)[i]; }
   ChunkBucket& chunk_bucket(std::uint32_t i) const { return at<ChunkBucket>(layout_.chunk_buckets)[i]; }
+  // By the place in CUBESHIM_CLUSTER.
+  base::ServerRow& server_row(std::uint32_t i) const { return at<base::ServerRow>(layout_.servers)[i]; }
   LargeNameRow& large_name_row(std::uint32_t i) const { return at<LargeNameRow>(layout_.large_names)[i]; }
   FlightSlot& flight_slot(std::uint32_t i) const { return at<FlightSlot>(layout_.flights)[i]; }
   IndexBucket* index_table(std::uint32_t i) const { return at<IndexBucket>(layout_.index[i]); }

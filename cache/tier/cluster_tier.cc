@@ -39,7 +39,7 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.deadline_ns = config.cluster_deadline.ms * base::k_ns_per_ms;
   options.fill_per_second = config.cluster_fill;
   options.most_bytes = largest_cluster_value(config);
-  options.budgets = ram.region().header().cluster_free_ns;
+  options.rows = &ram.region().server_row(0);
   options.stats = &stats;
   if (!read_cluster_login(config.cluster_login, options.login, why)) return base::fail(EINVAL);
   auto* const tier = new (std::nothrow) ClusterTier(config, ram, stats, std::move(options));

@@ -1,4 +1,4 @@
-// What `cubeshim doctor` finds out about one server of CUBESHIM_CLUSTER. Thread safety: one thread for each look.
+// The facts about one server of CUBESHIM_CLUSTER, for `cubeshim doctor`. Thread safety: one thread for each look.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace cube::cli {
 
-// What a node has told of itself by `cubeshim doctor`, for the others.
+// A node's own words about itself, left by `cubeshim doctor` for the others.
 struct NodeNote {
   std::string node;
   std::string servers;                       // CUBESHIM_CLUSTER, in the order of the alphabet

@@ -3,11 +3,13 @@
 #include <poll.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cache/report/json_report.h"
 #include "cache/report/text_report.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
+#include "shim/cli/server_sights.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/wrong_use.h"
 
@@ -23,8 +25,12 @@ struct StatsCommand {
 void print_region(cache::Region& region, bool json) {
   if (!json) {
     fmt::print("{}\n", region_line(region));
+    for (const ServerSight& server : servers_of(region))
+      fmt::print("server {}: {}; {} of {} used, {} items\n", server.name, server.state, in_units(server.used),
+                 in_units(server.capacity), server.entries);
   } else {
-    fmt::print(R"({{"region":"{}","processes":{},"jobs":[)", region.path(), region.count_processes());
+    fmt::print(R"({{"region":"{}","processes":{},"servers":{},"jobs":[)", region.path(), region.count_processes(),
+               json_of(servers_of(region)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   const char* comma = "";
   for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {

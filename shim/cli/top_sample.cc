@@ -103,6 +103,7 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
                      .large = cache::figures_of_chunks(region).bytes,
                      .processes = is_gone ? 0 : region.count_processes(),
                      .is_gone = is_gone,
+                     .servers = servers_of(region),
                      .jobs = all_rises(now, watched.before, seconds)});
     watched.before = std::move(now);
     watched.ns = ns;

@@ -9,6 +9,7 @@
 #include "cache/base/process_id.h"
 #include "cache/region/region.h"
 #include "cache/report/collect.h"
+#include "shim/cli/server_sights.h"
 
 namespace cube::cli {
 
@@ -24,7 +25,8 @@ struct CacheLook {
   std::uint64_t used = 0, capacity = 0, files = 0;
   std::uint64_t large = 0;  // of `used`, by blocks of large files
   std::uint32_t processes = 0;
-  bool is_gone = false;  // with its last process; these are its last figures
+  bool is_gone = false;              // with its last process; these are its last figures
+  std::vector<ServerSight> servers;  // of its cluster
   std::vector<JobRise> jobs;
 };
 

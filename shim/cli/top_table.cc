@@ -109,6 +109,17 @@ std::string table_of(const CacheLook& cache, const char* first, std::span<const 
   return text;
 }
 
+// One line a server. The state comes last, for it may be long.
+std::string table_of_servers(const CacheLook& cache) {
+  if (cache.servers.empty()) return {};
+  std::string text = fmt::format("  SERVER {:<31} {:>8} {:>8} {:>8}  state\n", "", "used", "of", "items");
+  for (const ServerSight& server : cache.servers)
+    text += fmt::format("  {:<38} {:>8} {:>8} {:>8}  {}\n", server.name, short_bytes(static_cast<double>(server.used)),
+                        short_bytes(static_cast<double>(server.capacity)), short_count(static_cast<double>(server.entries)),
+                        server.state);
+  return text;
+}
+
 }  // namespace
 
 std::string top_table(const CacheLook& cache) {
@@ -122,7 +133,8 @@ std::string top_table(const CacheLook& cache) {
   if (name.size() > room) name = name.substr(0, room - std::min<std::size_t>(3, room)) + "...";
   std::string text = fmt::format("{}{}\n{}", name, rest, headings("PID", k_columns));
   for (const JobRise& job : cache.jobs) text += row_of(job, k_columns);
-  return text + table_of(cache, "LARGE", k_large_columns, has_large_files) + table_of(cache, "NAMES", k_names_columns, has_names);
+  return text + table_of(cache, "LARGE", k_large_columns, has_large_files) +
+         table_of(cache, "NAMES", k_names_columns, has_names) + table_of_servers(cache);
 }
 
 std::string line_of_ended(const JobRise& job) {
@@ -155,6 +167,7 @@ std::string top_json(const CacheLook* cache) {
                                        {"used", cache->used},
                                        {"large", cache->large},
                                        {"entries", cache->files},
+                                       {"servers", json_of(cache->servers)},
                                        {"jobs", jobs}};
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

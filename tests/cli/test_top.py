@@ -44,7 +44,7 @@ class Top(Case):
         top = self.top("--json")
         first = json.loads(top.stdout.readline())
         self.assertEqual(first["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
-        self.assertEqual([*first], ["region", "seconds", "processes", "used", "large", "entries", "jobs"])
+        self.assertEqual([*first], ["region", "seconds", "processes", "used", "large", "entries", "servers", "jobs"])
         job.stdin.write(b"go\n")
         job.stdin.flush()
         self.assertEqual(job.stdout.readline() + job.stdout.readline(), b"%d\ndone\n" % (100 * len(CONTENT)))

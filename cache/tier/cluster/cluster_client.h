@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/base/server_row.h"
 #include "cache/base/stats.h"
 #include "cache/tier/cluster/cluster_request.h"
 #include "cache/tier/cluster/pool.h"
@@ -55,10 +56,10 @@ class OfferSource {
 struct ClusterClientOptions {
   std::vector<std::string> servers;
   std::uint64_t deadline_ns = 20'000'000;
-  std::uint64_t fill_per_second = 64 << 20;       // bytes to a server; 0: nothing is offered
-  std::uint64_t most_bytes = 16 << 20;            // of a value
-  std::string login;                              // "USER PASSWORD"
-  std::atomic<std::uint64_t>* budgets = nullptr;  // one for each server, shared by the node
+  std::uint64_t fill_per_second = 64 << 20;  // bytes to a server; 0: nothing is offered
+  std::uint64_t most_bytes = 16 << 20;       // of a value
+  std::string login;                         // "USER PASSWORD"
+  base::ServerRow* rows = nullptr;           // one for each server, shared by the node
   base::Stats* stats = nullptr;
 };
 

@@ -16,7 +16,7 @@ constexpr std::uint32_t k_offer_tag = 1000, k_figures_tag = 1001;
 constexpr std::uint64_t k_second = 1'000'000'000;
 constexpr std::uint64_t k_no_offers_ns = 60 * k_second, k_too_many_ns = 30 * k_second, k_between_figures_ns = 2 * k_second,
                         k_offer_patience_ns = 2 * k_second, k_answer_patience_ns = 2 * k_second, k_pause_of_budget_ns = 5'000'000,
-                        k_idle_ns = 250'000'000;
+                        k_idle_ns = 250'000'000, k_between_rows_ns = 100'000'000;
 // The thread does not see a wake-up while it waits for a socket, so it does not wait there for long.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
@@ -72,6 +72,7 @@ void ClusterClient::Worker::run() {
     look_at_deadlines(now_ns_);
     offer(now_ns_);
     ask_figures(now_ns_);
+    tell_rows(now_ns_);
     if (wait(now_ns_)) continue;
     sleep(seen);
   }
@@ -235,6 +236,7 @@ std::byte* ClusterClient::Worker::Lane::room_for(Tag tag, std::uint64_t bytes) {
 }
 
 bool ClusterClient::Worker::Lane::answered(Tag tag, const MetaAnswer& answer) {
+  worker->state(server).answered_ns = worker->now_ns_;
   if (tag < k_requests) return worker->answer_request(worker->client_.requests_[tag], answer);
   if (tag == k_offer_tag) return worker->answer_offer(server, answer);
   if (answer.kind == Kind::end) worker->source_.note_figures(worker->client_.figures());
@@ -315,7 +317,8 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   if (!client_.takes_offers(offer_server_, now) || now - offer_began_ns_ >= k_offer_patience_ns)
     return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
-  if (!FillBudget::take(client_.options_.budgets[offer_server_], now, offer_.bytes(), client_.options_.fill_per_second)) return;
+  if (!FillBudget::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(), client_.options_.fill_per_second))
+    return;
   offer_began_ns_ = now;
   if (offer_.lease_cas != 0) {
     step_ = Step::replace;
@@ -340,6 +343,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
         return true;
       }
       stats.count(Counter::cluster_offered);
+      of.is_full = false;
       break;
     case Kind::refused:
       if (step_ != Step::add) break;
@@ -353,6 +357,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
       end = OfferEnd::refused;
       break;
     case Kind::full:
+      of.is_full = true;
       of.no_offers_until_ns.store(now_ns_ + k_no_offers_ns, std::memory_order_relaxed);
       stats.count(Counter::cluster_refused);
       end = OfferEnd::put_off;
@@ -366,10 +371,38 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
 void ClusterClient::Worker::ask_figures(std::uint64_t now) {
   if (!source_.is_leader() || has_demand_ || step_ != Step::none) return;
   for (auto& server : servers_) {
+    // An answer that never comes would keep the lane for ever.
+    const bool is_silent = server->fill.connection.is_busy() && now >= server->next_figures_ns + k_answer_patience_ns;
+    if (is_silent && server->next_figures_ns != 0) lane_broke(server->fill, now);
     if (now < server->next_figures_ns || !state(server->fill.server).trip.is_open(now)) continue;
     if (!prepare(server->fill, now) || server->fill.connection.pending() != 0) continue;
     server->next_figures_ns = now + k_between_figures_ns;
     server->fill.connection.send(k_figures_tag, MetaCommand::figures());
+  }
+}
+
+// For `cubeshim top`: what this process, which leads, knows of the servers.
+void ClusterClient::Worker::tell_rows(std::uint64_t now) {
+  if (!source_.is_leader() || now < next_tell_ns_) return;
+  next_tell_ns_ = now + k_between_rows_ns;
+  constexpr auto k_relaxed = std::memory_order_relaxed;
+  for (std::size_t i = 0; i < base::k_server_rows; ++i) {
+    base::ServerRow& row = client_.options_.rows[i];
+    if (i >= servers_.size()) {
+      row.told_ns.store(0, k_relaxed);
+      continue;
+    }
+    const ServerState& of = state(i);
+    row.set_name(client_.options_.servers[i]);
+    row.capacity.store(of.capacity.load(k_relaxed), k_relaxed);
+    row.used.store(of.used.load(k_relaxed), k_relaxed);
+    row.entries.store(of.entries.load(k_relaxed), k_relaxed);
+    row.answered_ns.store(of.answered_ns, k_relaxed);
+    row.rests_until_ns.store(of.trip.rest_until_ns(), k_relaxed);
+    row.no_offers_until_ns.store(of.no_offers_until_ns.load(k_relaxed), k_relaxed);
+    row.has_address.store(servers_[i]->has_address ? 1 : 0, k_relaxed);
+    row.is_full.store(of.is_full ? 1 : 0, k_relaxed);
+    row.told_ns.store(now, k_relaxed);
   }
 }
 

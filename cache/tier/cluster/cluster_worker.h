@@ -14,6 +14,8 @@ struct ClusterClient::ServerState {
   Trip trip;
   std::atomic<bool> is_left_out{false};  // it has no address
   std::atomic<std::uint64_t> no_offers_until_ns{0};
+  std::uint64_t answered_ns = 0;                                // the last answer of whatever kind
+  bool is_full = false;                                         // the last offer was refused for want of room
   std::atomic<std::uint64_t> capacity{0}, used{0}, entries{0};  // as the server has said
   std::uint64_t too_large = UINT64_MAX;                         // bytes of a value that it did not take
 };
@@ -65,6 +67,7 @@ class ClusterClient::Worker {
   bool answer_offer(std::size_t server, const MetaAnswer& answer);
   void end_offer(OfferEnd end);
   void ask_figures(std::uint64_t now);
+  void tell_rows(std::uint64_t now);
   bool wait(std::uint64_t now);
   // Until somebody wakes it; `seen`: of wakeups_.
   void sleep(std::uint32_t seen);
@@ -80,7 +83,7 @@ class ClusterClient::Worker {
   ClusterOffer offer_;
   Step step_ = Step::none;
   std::size_t offer_server_ = 0;
-  std::uint64_t offer_began_ns_ = 0, next_offer_ns_ = 0;
+  std::uint64_t offer_began_ns_ = 0, next_offer_ns_ = 0, next_tell_ns_ = 0;
 };
 
 }  // namespace cube::cache

@@ -28,6 +28,7 @@ class Trip {
   void rest(std::uint64_t now_ns, std::uint64_t at_least_ns = 0);
   // The trial has ended without an answer, and without a rest: the next who asks gets it.
   void give_up_trial() { is_trial_ = false; }
+  std::uint64_t rest_until_ns() const { return rest_until_ns_.load(std::memory_order_relaxed); }
   bool is_trial() const { return is_trial_; }
 
  private:

@@ -290,5 +290,41 @@ TEST(ClusterClient, MoreAskersThanRowsAreNotKeptWaiting) {
   EXPECT_EQ(skipped, 8);
 }
 
+TEST(ClusterClient, TheLeaderTellsOfEachServer) {
+  FakeServer server([](const std::string& line) {
+    return line == "stats" ? "STAT limit_maxbytes 1000\r\nSTAT bytes 70\r\nSTAT curr_items 3\r\nEND\r\n" : value(line, "x");
+  });
+  Running running({server.name(), "no-such-host:11211"}, k_patience, /*leads=*/true);
+  running.rows[2].told_ns = 1;
+  const base::ServerRow &row = running.rows[0], &nameless = running.rows[1];
+  const std::uint64_t until = base::monotonic_ns() + k_patience;
+  while (row.entries != 3 && base::monotonic_ns() < until) std::this_thread::yield();
+  EXPECT_EQ(row.name_text(), server.name());
+  EXPECT_EQ(std::tuple(row.capacity.load(), row.used.load(), row.entries.load()), std::tuple(1000, 70, 3));
+  EXPECT_EQ(std::tuple(row.has_address.load(), row.rests_until_ns.load(), row.is_full.load()), std::tuple(1, 0, 0));
+  EXPECT_GT(row.answered_ns, 0);
+  EXPECT_EQ(nameless.name_text(), "no-such-host:11211");
+  EXPECT_EQ(std::tuple(nameless.has_address.load(), nameless.answered_ns.load()), std::tuple(0, 0));
+  // Of a longer list that another process has had.
+  EXPECT_EQ(running.rows[2].told_ns, 0);
+}
+
+TEST(ClusterClient, FiguresThatNeverComeDoNotKeepTheirConnection) {
+  std::atomic<int> asked{0};
+  FakeServer server([&](const std::string& line) {
+    return line == "stats" && ++asked == 1 ? std::string() : std::string("STAT curr_items 3\r\nEND\r\n");
+  });
+  Running running({server.name()}, k_patience, /*leads=*/true);
+  const std::uint64_t until = base::monotonic_ns() + k_patience;
+  while (running.rows[0].entries != 3 && base::monotonic_ns() < until) std::this_thread::yield();
+  EXPECT_EQ(running.rows[0].entries, 3);
+}
+
+TEST(ServerRow, ALongNameIsCut) {
+  base::ServerRow row{};
+  row.set_name(std::string(300, 'x'));
+  EXPECT_EQ(row.name_text(), std::string(8 * base::ServerRow::k_name_words - 1, 'x'));
+}
+
 }  // namespace
 }  // namespace cube::cache

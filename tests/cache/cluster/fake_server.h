@@ -119,13 +119,13 @@ class NoOffers final : public OfferSource {
 
 class Running {
  public:
-  explicit Running(std::vector<std::string> servers, std::uint64_t deadline_ns = k_patience) {
+  explicit Running(std::vector<std::string> servers, std::uint64_t deadline_ns = k_patience, bool leads = false) {
+    source.leads = leads;
     ClusterClientOptions options;
-    budgets = std::vector<std::atomic<std::uint64_t>>(servers.size());
     options.servers = std::move(servers);
     options.deadline_ns = deadline_ns;
     options.most_bytes = 1 << 20;
-    options.budgets = budgets.data();
+    options.rows = rows.data();
     options.stats = &stats;
     client = std::make_unique<ClusterClient>(std::move(options));
     start();
@@ -168,7 +168,7 @@ class Running {
   }
 
   base::Stats stats{};
-  std::vector<std::atomic<std::uint64_t>> budgets;
+  std::vector<base::ServerRow> rows{base::k_server_rows};
   std::unique_ptr<ClusterClient> client;
   NoOffers source;
   std::thread thread;
