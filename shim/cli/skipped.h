@@ -25,6 +25,7 @@ class Skipped {
  public:
   // One that the cache has not taken. A directory is none: its files come next.
   void add(NamedPaths& paths, const prefetch::RefusedFile& refused);
+  void add(const char* reason, const std::string& path) { add_row(own_, {.reason = reason, .count = 1, .first = path}); }
   // All of them, those that the lists have left out included.
   std::vector<SkippedRow> rows(const NamedPaths& paths) const;
 

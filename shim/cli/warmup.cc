@@ -24,7 +24,7 @@ constexpr int k_no_cache = 3;
 struct Warmup {
   Settings settings;
   NamedInput input;
-  bool check = false, dry_run = false, evict = false, names = false, background = false, json = false;
+  bool check = false, dry_run = false, evict = false, names = false, to_cluster = false, background = false, json = false;
   // Nothing is loaded, and no cache is made.
   bool only_looks() const { return check || dry_run || evict; }
   ProgressOptions progress;
@@ -146,12 +146,57 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
   return status_of(report);
 }
 
+// Into the servers of the cluster, past the cache of this node.
+int warmup_cluster(Warmup& warmup, BackgroundChild* child) {
+  const auto parsed = warmup.settings.parse();
+  for (const auto& error : parsed.errors) complain(2, error);
+  if (!parsed.errors.empty()) return 2;
+  const base::Config& config = parsed.config;
+  if (warmup.input.paths.empty() && warmup.input.list.empty())
+    return complain(2, "nothing to load: give paths of files or directories, or --filelist FILE");
+  if (config.cluster.texts.empty()) return complain(2, "--to-cluster: CUBESHIM_CLUSTER names no servers");
+  if (config.cluster_fill == 0) return complain(2, "--to-cluster: CUBESHIM_CLUSTER_FILL=0 lets this node only read");
+  if (config.prefixes.empty())
+    return complain(2, "--to-cluster: CUBESHIM_PREFIXES is not set; the servers know a file by its path below a prefix");
+  note_interrupts();
+  const std::uint64_t began = base::monotonic_ns();
+  std::string why;
+  std::unique_ptr<NamedPaths> paths;
+  if (warmup.input.prepare(config.prefixes, why)) paths = NamedPaths::open(warmup.input, why);
+  if (paths == nullptr) return complain(2, why);
+  if (child != nullptr) child->ready();
+  WarmupReport report;
+  report.what = WarmupReport::What::cluster;
+  Skipped skipped;
+  {
+    Progress progress(warmup.progress);
+    std::unique_ptr<Census> census;
+    if (progress.is_shown()) {
+      auto counted = NamedPaths::open(warmup.input, why);
+      if (counted == nullptr) return complain(2, why);
+      census = std::make_unique<Census>(std::move(counted));
+    }
+    const auto counts = load_to_cluster(config, *paths, census.get(), skipped, progress, why);
+    if (!counts) return complain(1, why);
+    report.cluster = *counts;
+  }
+  report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
+  report.signal = interrupted_by();
+  report.skipped = skipped.rows(*paths);
+  fmt::print("{}", warmup.json ? report.json() : report.text());
+  return status_of(report);
+}
+
+int warmup_as_asked(Warmup& warmup, BackgroundChild* child) {
+  return warmup.to_cluster ? warmup_cluster(warmup, child) : warmup_here(warmup, child);
+}
+
 int warmup(Warmup& warmup) {
-  if (!warmup.background) return warmup_here(warmup, nullptr);
+  if (!warmup.background) return warmup_as_asked(warmup, nullptr);
   BackgroundChild child;
   pid_t pid = 0;
   const auto status = child.split(pid);
-  if (!status) return warmup_here(warmup, &child);
+  if (!status) return warmup_as_asked(warmup, &child);
   if (pid > 0) tell("cubeshim: process {} loads in the background; cubeshim warmup --check says how far it is\n", pid);
   return *status;
 }
@@ -177,12 +222,22 @@ void add_warmup(CLI::App& app, int& status) {
               "Forget what is cached of it, so that it is fetched anew. It frees no memory: forgotten files keep their room")
           ->excludes(check)
           ->excludes(dry_run);
+  auto* const to_cluster =
+      command
+          ->add_flag(
+              "--to-cluster", options->to_cluster,
+              "Fill the servers of CUBESHIM_CLUSTER instead of a cache of this node. Nodes that do so at the same time share "
+              "the work")
+          ->excludes(check)
+          ->excludes(dry_run)
+          ->excludes(evict);
   command
       ->add_flag("--names-only", options->names,
                  "Load names alone: the listings of these directories and of all below them, and the stats of their entries")
       ->excludes(check)
       ->excludes(dry_run)
-      ->excludes(evict);
+      ->excludes(evict)
+      ->excludes(to_cluster);
   command
       ->add_flag("--background", options->background,
                  "Go on without this terminal as soon as all that was given is found right; the summary goes where standard "

@@ -13,6 +13,7 @@ namespace {
 const char* name_of(WarmupReport::What what) {
   switch (what) {
     case WarmupReport::What::load: return "load";
+    case WarmupReport::What::cluster: return "cluster";
     case WarmupReport::What::names: return "names";
     case WarmupReport::What::check: return "check";
     case WarmupReport::What::dry_run: return "dry-run";
@@ -22,6 +23,10 @@ const char* name_of(WarmupReport::What what) {
 }
 
 std::uint64_t loaded_files(const prefetch::PrefetchCounts& loaded) { return loaded.fetched + loaded.cached + loaded.demanded; }
+
+std::uint64_t bytes_per_s(std::uint64_t bytes, double seconds) {
+  return static_cast<std::uint64_t>(static_cast<double>(bytes) / std::max(seconds, 1e-6));
+}
 
 std::string dumped(const nlohmann::ordered_json& report) {
   return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -49,13 +54,18 @@ std::string WarmupReport::text() const {
                         seconds);
     for (const auto& row : names.skipped)
       text += fmt::format("skipped: {} directories {}, the first is {}\n", row.count, row.reason, row.first);
+  } else if (what == What::cluster) {
+    text += fmt::format("{} files: {} there already, {} shared ({}), {} shared by other nodes, {} skipped; {:.1f} s",
+                        cluster.there + cluster.shared + cluster.by_others + left_out, cluster.there, cluster.shared,
+                        in_units(cluster.shared_bytes), cluster.by_others, left_out, seconds);
+    if (cluster.shared != 0) text += fmt::format(", {}/s", in_units(bytes_per_s(cluster.shared_bytes, seconds)));
+    text += fmt::format("\n{} read at the origin ({})\n", cluster.read, in_units(cluster.read_bytes));
   } else if (what == What::load) {
     text += fmt::format("{} files: {} fetched ({}), {} cached already", loaded_files(loaded) + left_out, loaded.fetched,
                         in_units(loaded.fetched_bytes), loaded.cached);
     if (loaded.demanded != 0) text += fmt::format(", {} read by the job itself", loaded.demanded);
     text += fmt::format(", {} skipped; {:.1f} s", left_out, seconds);
-    if (loaded.fetched != 0)
-      text += fmt::format(", {}/s", in_units(static_cast<std::uint64_t>(static_cast<double>(loaded.fetched_bytes) / seconds)));
+    if (loaded.fetched != 0) text += fmt::format(", {}/s", in_units(bytes_per_s(loaded.fetched_bytes, seconds)));
     text += '\n';
     if (names.directories != 0) text += fmt::format("{} directories listed: {} names\n", names.directories, names.names);
   } else if (what == What::evict) {
@@ -91,6 +101,13 @@ std::string WarmupReport::json() const {
     report["cached"] = loaded.cached;
     report["demanded"] = loaded.demanded;
     report["names"] = {{"directories", names.directories}, {"names", names.names}};
+  } else if (what == What::cluster) {
+    report["there"] = cluster.there;
+    report["shared"] = cluster.shared;
+    report["shared_bytes"] = cluster.shared_bytes;
+    report["by_others"] = cluster.by_others;
+    report["read"] = cluster.read;
+    report["read_bytes"] = cluster.read_bytes;
   } else if (what == What::names) {
     report["directories"] = names.directories;
     report["names"] = names.names;
@@ -119,7 +136,8 @@ std::string WarmupReport::json() const {
     report["reasons"].back()["bytes"] = row.bytes;
     report["reasons"].back()["missing_bytes"] = row.missing;
   }
-  report["ram"] = {{"region", room.region}, {"capacity", room.capacity}, {"used", room.used}, {"entries", room.files}};
+  if (what != What::cluster)
+    report["ram"] = {{"region", room.region}, {"capacity", room.capacity}, {"used", room.used}, {"entries", room.files}};
   return dumped(report);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "prefetch/prefetcher.h"
+#include "shim/cli/cluster_load.h"
 #include "shim/cli/names_load.h"
 #include "shim/cli/skipped.h"
 #include "shim/cli/survey.h"
@@ -19,8 +20,9 @@ struct CacheRoom {
 CacheRoom room_of(const cache::Region& region);
 
 struct WarmupReport {
-  enum class What { load, names, check, dry_run, evict } what = What::load;
+  enum class What { load, cluster, names, check, dry_run, evict } what = What::load;
   prefetch::PrefetchCounts loaded;  // of load
+  ClusterLoadCounts cluster;        // of cluster
   LoadedNames names;                // of load and of names
   SurveyCounts found;               // of the others
   std::vector<SkippedRow> skipped;

@@ -133,6 +133,12 @@ MetaCommand MetaCommand::look(std::string_view key, std::uint64_t token) {
   return command;
 }
 
+MetaCommand MetaCommand::lease(std::string_view key, std::uint64_t token, unsigned seconds) {
+  MetaCommand command;
+  command.put("mg ").put(key).put(" s c O").put(token, 16).put(" N").put(seconds).put("\r\n");
+  return command;
+}
+
 MetaCommand MetaCommand::add(std::string_view key, std::uint64_t token, std::uint64_t size) {
   MetaCommand command;
   command.put("ms ").put(key).put(" ").put(size).put(" ME O").put(token, 16).put("\r\n");

@@ -48,6 +48,8 @@ class MetaCommand {
   static MetaCommand get(std::string_view key, std::uint64_t token, unsigned lease_seconds);
   // Its version and size, without its bytes.
   static MetaCommand look(std::string_view key, std::uint64_t token);
+  // The same with a lease: who gets it sees a size of zero, and has to bring the bytes.
+  static MetaCommand lease(std::string_view key, std::uint64_t token, unsigned seconds);
   // The bytes and "\r\n" are to follow. add: only where there is none. replace: only this version.
   static MetaCommand add(std::string_view key, std::uint64_t token, std::uint64_t size);
   static MetaCommand replace(std::string_view key, std::uint64_t token, std::uint64_t size, std::uint64_t cas);

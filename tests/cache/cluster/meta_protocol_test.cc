@@ -54,6 +54,7 @@ TEST(MetaProtocol, CommandsAreOneLine) {
   EXPECT_EQ(MetaCommand::get("k", 31, 2).text(), "mg k v c O1f N2\r\n");
   EXPECT_EQ(MetaCommand::get("k", 31, 0).text(), "mg k v c O1f\r\n");
   EXPECT_EQ(MetaCommand::look("k", 1).text(), "mg k s c O1\r\n");
+  EXPECT_EQ(MetaCommand::lease("key", 31, 30).text(), "mg key s c O1f N30\r\n");
   EXPECT_EQ(MetaCommand::add("k", 1, 20).text(), "ms k 20 ME O1\r\n");
   EXPECT_EQ(MetaCommand::replace("k", 1, 20, 7).text(), "ms k 20 C7 O1\r\n");
   EXPECT_EQ(MetaCommand::remove("k", 1, 7).text(), "md k C7 O1\r\n");

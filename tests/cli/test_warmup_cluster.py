@@ -1,0 +1,239 @@
+"""`cubeshim warmup --to-cluster`: nodes that fill the servers together. The mount counts what reaches it, and stops where a test wants it to."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from cli_case import COMMAND, CONTENT, Case
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "preload"))
+from cluster_servers import Memcached, free_port, wait_until  # noqa: E402
+
+LAGFS = Path(COMMAND).parent / "lagfs"
+FILES = 600
+
+
+@unittest.skipUnless(shutil.which("memcached"), "memcached is not installed")
+class ToCluster(Case):
+    def setUp(self):
+        super().setUp()
+        self.source, self.mount = self.data, self.data.parent / "mount"
+        self.data.parent.chmod(0o755)
+        self.mount.mkdir()
+        self.file.unlink()
+        self.names = [f"d{i % 7}/f{i}" for i in range(FILES)]
+        for number, name in enumerate(self.names):
+            self.write(name, CONTENT[:number * 13])
+
+    def write(self, name, content, time=1e9):
+        path = self.source / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        if time:
+            os.utime(path, (time, time))
+        return path
+
+    def mount_it(self, latency_us=0):
+        delays = [f"--{what}-us={latency_us}" for what in ("lookup", "open", "read", "getattr")]
+        subprocess.run([LAGFS, *delays, "--direct", "--attr-timeout=0", "--entry-timeout=0", self.source, self.mount], check=True)
+        self.addCleanup(lambda: subprocess.run(["umount", "-l", self.mount], check=True))
+        self.addCleanup(lambda: self.script("clear"))
+
+    def script(self, *lines):
+        with open(self.mount / ".lagfs/script", "wb", buffering=0) as file:
+            file.write("\n".join(lines).encode())
+
+    def wait_until_held(self):
+        self.assertTrue((self.mount / ".lagfs/held").read_text())
+
+    def origin(self, operation):
+        return json.loads((self.mount / ".lagfs/counters.json").read_text())[operation]["data_files"]
+
+    def pool(self, count=2, *options, **more):
+        self.servers = [self.enterContext(Memcached(*options, **more)) for _ in range(count)]
+        self.text = "memcached://" + ",".join(server.name for server in self.servers)
+
+    def words(self, *words):
+        return ["warmup", "--to-cluster", "--json", "-p", self.mount, "--name", self.name, "--cluster", self.text, "--cluster-name", self.name, *words]
+
+    def node(self, *words):
+        return self.start(*self.words(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def end(self, node, status=0):
+        out, errors = node.communicate(timeout=120)
+        self.assertEqual(node.returncode, status, errors + out)
+        return json.loads(out)
+
+    def fill(self, *words, status=0):
+        return self.end(self.node(*words), status)
+
+    def reasons(self, summary):
+        return {row["reason"]: row["files"] for row in summary["reasons"]}
+
+    def in_pool(self):
+        """Those that have bytes: a lease has none."""
+        return sum(server.get(key) is not None for server in self.servers for key in server.keys())
+
+    def test_nodes_share_the_work(self):
+        self.pool()
+        self.mount_it(latency_us=300)
+        nodes = [self.node(self.mount) for _ in range(3)]
+        summaries = [self.end(node) for node in nodes]
+        self.assertEqual([s["there"] + s["shared"] + s["by_others"] for s in summaries], [FILES] * 3)
+        self.assertEqual((sum(s["shared"] for s in summaries), sum(s["read"] for s in summaries), self.in_pool()), (FILES, FILES, FILES))
+        self.assertEqual(sum(s["shared_bytes"] for s in summaries), sum(path.stat().st_size for path in self.source.glob("*/*")))
+        self.assertEqual(self.origin("open"), FILES)
+        # No cache of this node takes part.
+        self.assertFalse(self.region.exists())
+        # A second time there is nothing to do.
+        again = self.fill(self.mount)
+        self.assertEqual((again["there"], again["read"], self.origin("open")), (FILES, 0, FILES))
+
+    def test_a_file_that_another_node_reads_is_waited_for(self):
+        self.pool(1)
+        self.mount_it()
+        self.script("hold open 1")
+        first = self.node(self.mount, "--prefetch-depth", "1")
+        self.wait_until_held()
+        second = self.node(self.mount)
+        wait_until(lambda: self.in_pool() == FILES - 1, "all but the one that is held")
+        self.script("clear")
+        first, second = self.end(first), self.end(second)
+        self.assertEqual((first["shared"], first["there"] + first["by_others"]), (1, FILES - 1))
+        self.assertEqual((second["shared"], second["by_others"], second["skipped"]), (FILES - 1, 1, 0))
+        self.assertEqual((self.origin("open"), self.in_pool()), (FILES, FILES))
+
+    def test_a_job_is_served_what_was_filled(self):
+        self.pool()
+        self.mount_it()
+        self.fill(self.mount)
+        opened = self.origin("open")
+        paths = [self.mount / name for name in self.names]
+        report = self.data.parent / "report"
+        done = self.command("run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--cluster", self.text, "--cluster-name", self.name,
+                            "--cluster-deadline", "10s", "--prefetch", "0", "--names", "0", "--stats", report, "--stats-format", "json", "cat", *paths)
+        self.assertEqual(done.stdout, b"".join((self.source / name).read_bytes() for name in self.names))
+        counted = json.loads(report.read_text())
+        self.assertEqual((counted["hits"]["cluster"], counted["misses"], self.origin("open")), (FILES, 0, opened))
+
+    def test_what_is_left_out_is_told(self):
+        self.pool(1)
+        self.write("large", bytes(100_000))
+        self.write("young", b"x", time=None)
+        os.utime(self.source / "young", (4e9, 4e9))
+        self.write("restricted", b"x").chmod(0o640)
+        self.write("inner/f", b"x")
+        (self.source / "inner").chmod(0o750)
+        self.mount_it()
+        listed = self.data.parent / "list"
+        listed.write_text("".join(f"{self.mount}/{name}\n" for name in ("large", "young", "restricted", "inner/f", "none", "d0", "/else/where")))
+        summary = self.fill("--filelist", listed, "--max-file", "60000", status=1)
+        folder = len([name for name in self.names if name.startswith("d0/")])
+        self.assertEqual((summary["shared"], self.in_pool()), (folder, folder))
+        self.assertEqual(self.reasons(summary), {"larger than CUBESHIM_MAX_FILE": 1, "changed less than 2 s before it was read": 1, "missing": 2,
+                                                 "not for everybody to read (CUBESHIM_CLUSTER_TRUST)": 2})
+        # None of them keeps a lease for which others would wait.
+        self.assertEqual(len(self.servers[0].keys()), folder)
+        trusted = self.fill("--filelist", listed, "--max-file", "60000", "--cluster-trust", "1", status=1)
+        self.assertEqual((trusted["shared"], trusted["there"]), (2, folder))
+
+    def test_a_full_server(self):
+        self.pool(1)
+        size = 40_000
+        while self.servers[0].ask(b"ms fill%d %d\r\n%s\r\n" % (self.servers[0].items(), size, bytes(size))).startswith(b"HD"):
+            pass
+        for i in range(100):
+            self.write(f"big/{i}", bytes(size))
+        self.mount_it()
+        summary = self.fill(self.mount / "big", "--prefetch-depth", "1", status=1)
+        self.assertEqual(self.reasons(summary), {"without room on its server": 100})
+        # The first is read in vain, the others not.
+        self.assertEqual((summary["shared"], summary["read"]), (0, 1))
+
+    def test_a_server_that_takes_small_items_alone(self):
+        self.pool(1, "-I", "1m")
+        self.write("big/1", bytes(2_000_000))
+        self.mount_it()
+        summary = self.fill(self.mount / "big", self.mount / "d0", status=1)
+        self.assertEqual(self.reasons(summary), {"larger than its server takes (memcached -I)": 1})
+        self.assertGreater(summary["shared"], 0)
+
+    def test_servers_that_are_gone(self):
+        self.pool(1)
+        self.text += f",127.0.0.1:{free_port()}"
+        self.mount_it()
+        summary = self.fill(self.mount, status=1)
+        lost = self.reasons(summary)["of a server that does not answer"]
+        self.assertEqual((summary["shared"] + lost, summary["shared"]), (FILES, self.in_pool()))
+        self.assertTrue(FILES / 4 < lost < FILES * 3 / 4, lost)
+        # Nothing was read for the server that is not there.
+        self.assertEqual(summary["read"], summary["shared"])
+
+    def test_an_interrupt_gives_leases_back(self):
+        self.pool(1)
+        self.mount_it()
+        self.script("hold open 30")
+        node = self.node(self.mount)
+        self.wait_until_held()
+        wait_until(lambda: self.in_pool() == FILES - 1, "all but the one that is held")
+        other = self.node(self.mount)
+        node.send_signal(signal.SIGINT)
+        self.script("clear")
+        self.assertEqual(self.end(node, 128 + signal.SIGINT)["interrupted"], True)
+        summary = self.end(other)
+        self.assertEqual((summary["there"] + summary["shared"] + summary["by_others"], self.in_pool()), (FILES, FILES))
+
+    def test_a_node_that_dies_is_followed_by_another(self):
+        self.pool(1)
+        self.mount_it()
+        self.script("hold open 30")
+        node = self.node(self.mount)
+        self.wait_until_held()
+        other = self.node(self.mount)
+        wait_until(lambda: self.in_pool() == FILES - 1, "all but the one that is held")
+        node.kill()
+        self.script("clear")
+        # Its lease ends after 30 s.
+        summary = self.end(other)
+        self.assertEqual((summary["skipped"], self.in_pool()), (0, FILES))
+        self.assertEqual(self.origin("open"), FILES + 1)
+
+    def test_the_rate_is_that_of_the_setting(self):
+        self.pool(1)
+        for i in range(40):
+            self.write(f"big/{i}", bytes(50_000))
+        self.mount_it()
+        summary = self.fill(self.mount / "big", "--cluster-fill", "1M")
+        # 2 MB at 1 MB/s, and a fifth of a second at once.
+        self.assertGreater(summary["seconds"], 1.4)
+        self.assertEqual(summary["shared"], 40)
+
+    def test_wrong_words(self):
+        self.pool(1)
+        self.mount_it()
+        for words, text in ((["--cluster-fill", "0", self.mount], "--to-cluster: CUBESHIM_CLUSTER_FILL=0 lets this node only read"),
+                            ([], "nothing to load"), (["--check", self.mount], "--to-cluster"), (["--names-only", self.mount], "--to-cluster")):
+            done = self.command(*self.words(*words))
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(text, done.stderr.decode())
+        for words, text in ((["-p", self.mount], "--to-cluster: CUBESHIM_CLUSTER names no servers"),
+                            (["--cluster", self.text], "--to-cluster: CUBESHIM_PREFIXES is not set")):
+            done = self.command("warmup", "--to-cluster", *words, self.mount)
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(text, done.stderr.decode())
+
+    def test_the_text(self):
+        self.pool(1)
+        self.mount_it()
+        words = [word for word in self.words(self.mount) if word != "--json"]
+        done = self.command(*words)
+        self.assertRegex(done.stdout.decode(), rf"^{FILES} files: 0 there already, {FILES} shared \(\S+ MiB\), 0 shared by other nodes, 0 skipped; \S+ s, .*/s\n"
+                                               rf"{FILES} read at the origin \(\S+ MiB\)\n$")
+
+
+if __name__ == "__main__":
+    unittest.main()
