@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the root
 from bench.calls.calls import measure_calls, measure_start, measure_system_calls  # noqa: E402
 from bench.calls.memory import measure_memory  # noqa: E402
 from bench.calls.reads import measure_full_region, measure_miss, measure_reads, measure_two_processes  # noqa: E402
+from bench.cluster.cluster import measure_faults, measure_half, measure_hit, measure_one_order, measure_shares  # noqa: E402
 from bench.data.sets import make_sets  # noqa: E402
 from bench.disk.hits import measure_hits  # noqa: E402
 from bench.disk.jobs import measure_larger_than_memory, measure_second_job  # noqa: E402
@@ -81,6 +82,7 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "large-disk": measure_large_disk,
     "large-reads": measure_large_reads,
     "names": measure_names,
+    "cluster": of_parts("nodes that share", measure_hit, measure_half, measure_one_order, measure_shares, measure_faults),
     "disk": of_parts("the disk tier", measure_hits, measure_larger_than_memory, measure_second_job),
 }
 
