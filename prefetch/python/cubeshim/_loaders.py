@@ -40,8 +40,7 @@ def loader_of(sampler, dataset, rank_and_world, learned):
     loader = _loaders.get(id(sampler))
     if loader is not None and not loader.channel.is_closed:
         return loader
-    rank, world = rank_and_world() or (_plain.number("RANK", 0), _plain.number("WORLD_SIZE", 1))
-    loader = Loader(dataset, rank, world, learned)
+    loader = Loader(dataset, *(rank_and_world() or _plain.rank_and_world()), learned)
     if loader.resolve is None:
         return None
     try:

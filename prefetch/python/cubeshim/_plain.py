@@ -13,11 +13,23 @@ def number(variable, default):
     return int(text) if text.isdigit() and int(text) < 1 << 32 else default
 
 
+# Of torchrun and DeepSpeed, Open MPI, MPICH and its kin, and Slurm. The first pair that is there counts, whole.
+PLACES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+
+
+def rank_and_world():
+    """As the launcher tells."""
+    for rank, world in PLACES:
+        if rank in os.environ:
+            return number(rank, 0), number(world, 1)
+    return 0, number("WORLD_SIZE", 1)
+
+
 class Announcement:
     def __init__(self, paths, epoch):
         is_sequence = hasattr(paths, "__len__") and hasattr(paths, "__getitem__") and not isinstance(paths, (str, bytes, dict))
         self.paths = paths if is_sequence else [paths] if isinstance(paths, (str, bytes)) else list(paths)
-        self.channel = Channel(number("RANK", 0), number("WORLD_SIZE", 1), is_for_one=True)
+        self.channel = Channel(*rank_and_world(), is_for_one=True)
         self.order = None
         try:
             self.tell(self.paths, epoch)

@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 import unittest
+from unittest import mock
 
 from support import *  # noqa: F403
 from cubeshim import _channel
@@ -103,6 +104,20 @@ class Heard(Case):
         server.wait_for_order()
         del iterator
         server.wait(lambda: server.clients[0].has_gone, "the end of the connection")
+
+    def test_ranks_of_other_launchers(self):
+        for (rank, world), own in ((("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), {}), (("PMI_RANK", "PMI_SIZE"), {}),
+                                   (("SLURM_PROCID", "SLURM_NTASKS"), {}), (("RANK", "WORLD_SIZE"), {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"})):
+            with self.subTest(rank), mock.patch.dict(os.environ, {rank: "3", world: "8"} | own):
+                server = self.serve()
+                iterator, _ = begun(DataLoader(Files(10), collate_fn=as_is))
+                client = server.wait_for_order()[0]
+                self.assertEqual((client.rank, client.world), (3, 8))
+                with cubeshim.announce(["/data/a", "/data/b"]):
+                    server.wait_for_order(2)
+                self.assertEqual((server.clients[1].rank, server.clients[1].world), (3, 8))
+                del iterator
+                server.stop()
 
     def test_ranks(self):
         os.environ.update(RANK="3", WORLD_SIZE="8")
