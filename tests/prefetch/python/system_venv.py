@@ -1,0 +1,41 @@
+"""A venv below the build directory with the system's torch and packages of PyPI, that is made once. in_NAME_venv.py runs a test in it.
+
+It ends with 77, and one line that says why, where the packages cannot be installed: ctest calls that a skip.
+"""
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SKIPPED = 77
+
+
+def skip(why):
+    print(f"skipped: {why}", flush=True)
+    sys.exit(SKIPPED)
+
+
+def make(venv, requirements, title):
+    """Two tests may begin at the same time. What is complete says so by a file."""
+    venv.mkdir(parents=True, exist_ok=True)
+    with open(venv / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = venv / "done"
+        if done.exists() and done.read_text() == requirements.read_text():
+            return
+        for command in (["/usr/bin/python3", "-m", "venv", "--system-site-packages", venv],
+                        [venv / "bin/python", "-m", "pip", "install", "-q", "--retries", "1", "-r", requirements]):
+            made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if made.returncode:
+                skip(f"{title} cannot be installed: {(made.stdout.strip() or 'no output').splitlines()[-1]}")
+        done.write_text(requirements.read_text())
+
+
+def run(name, title):
+    """NAME.txt beside this file says what is installed; the test and its arguments are ours."""
+    if subprocess.run(["/usr/bin/python3", "-c", "import torch"], capture_output=True).returncode:
+        skip("the system's Python has no torch")
+    venv = Path(os.environ["CUBESHIM_BUILD"]) / f"{name}-venv"
+    make(venv, Path(__file__).resolve().parent / f"{name}.txt", title)
+    os.execv(venv / "bin/python", [str(venv / "bin/python"), *sys.argv[1:]])
