@@ -56,6 +56,7 @@ class ClusterClient::Worker {
   bool answer_request(ClusterRequest& request, const MetaAnswer& answer);
   // The lease of one that nobody waits for: the row becomes the question that drops it. False: somebody waits.
   bool give_back_lease(ClusterRequest& request, std::uint64_t cas);
+  int most_late(const ClusterRequest& request) const;
   void look_at_deadlines(std::uint64_t now);
   void rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns = 0);
   void lane_broke(Lane& lane, std::uint64_t now);

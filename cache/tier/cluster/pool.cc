@@ -9,7 +9,6 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_second_ns = 1'000'000'000, k_longest_rest_ns = 30 * k_second_ns;
-constexpr int k_most_late = 3;
 
 }  // namespace
 
@@ -33,13 +32,13 @@ bool Trip::may_ask(std::uint64_t now_ns) {
   return true;
 }
 
-bool Trip::note_answer(bool is_late) {
+bool Trip::note_answer(bool is_late, int most_late) {
   late_ = late_ << 1 | (is_late ? 1 : 0);
   if (!is_late) {
     rests_ = 0;
     is_trial_ = false;
   }
-  return is_late && (is_trial_ || std::popcount(late_) >= k_most_late);
+  return is_late && (is_trial_ || std::popcount(late_) >= most_late);
 }
 
 void Trip::rest(std::uint64_t now_ns, std::uint64_t at_least_ns) {

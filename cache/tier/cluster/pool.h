@@ -22,8 +22,9 @@ class Trip {
   bool is_open(std::uint64_t now_ns) const { return now_ns >= rest_until_ns_.load(std::memory_order_relaxed); }
   // False: it rests, or its trial is under way.
   bool may_ask(std::uint64_t now_ns);
-  // An answer came in time, or late. True: the server is to be left alone (3 of the last 64 were late).
-  bool note_answer(bool is_late);
+  static constexpr int k_most_late = 3;
+  // An answer came in time, or late. True: the server is to be left alone (so many of the last 64 were late).
+  bool note_answer(bool is_late, int most_late = k_most_late);
   // Leaves it alone, for longer each time; at least so long.
   void rest(std::uint64_t now_ns, std::uint64_t at_least_ns = 0);
   // The trial has ended without an answer, and without a rest: the next who asks gets it.

@@ -142,6 +142,7 @@ TEST(Trip, ThreeOfTheLast64LateAreTooMany) {
   for (int i = 0; i < 30; ++i) EXPECT_FALSE(trip.note_answer(false));
   EXPECT_FALSE(trip.note_answer(true)) << "the first is long ago";
   EXPECT_TRUE(trip.note_answer(true));
+  EXPECT_FALSE(trip.note_answer(true, /*most_late=*/16));
 }
 
 TEST(FillBudget, KeepsToItsRateAndAllowsALittleAtOnce) {
