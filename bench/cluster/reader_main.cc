@@ -49,7 +49,7 @@ std::vector<std::string> lines_of(const std::string& path) {
   return found;
 }
 
-// What one `read` found. Files count in the digest with their numbers, and in any order.
+// The findings of one `read`. Files count in the digest with their numbers, and in any order.
 struct Found {
   std::uint64_t bytes = 0, digest = 0, longest_ns = 0;
   std::vector<std::uint64_t> long_opens_ns;

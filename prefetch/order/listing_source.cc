@@ -13,7 +13,7 @@ constexpr std::uint64_t k_kib = 1024;
 // The amount of small files that may be fetched in any case.
 constexpr std::uint64_t k_first_bytes = 64 * k_kib;
 // Fewer files say nothing about whether a reader meets what was fetched.
-constexpr std::uint64_t k_files_that_show = 16, k_one_in = 16;
+constexpr std::uint64_t k_files_that_show = 16, k_one_in = 2;
 constexpr std::uint64_t k_times_read = 2, k_times_ahead = 4;
 
 // The most that one file may have: so many times what those that were read have on average, or a share of what is left. One that

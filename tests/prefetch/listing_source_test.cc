@@ -29,12 +29,12 @@ TEST(ListingBound, IsTwiceWhatWasReadAsLongAsReadsDoNotFollow) {
   EXPECT_EQ(may_be_fetched(reads_of(9, 0, 0)), 18 * k_size);
   EXPECT_EQ(may_be_fetched(reads_of(9, 0, 18)), 0U);
   EXPECT_EQ(may_be_fetched(reads_of(9, 0, 30)), 0U);
-  EXPECT_EQ(may_be_fetched(reads_of(1000, 1000 / 16 - 1, 2000)), 0U);
+  EXPECT_EQ(may_be_fetched(reads_of(1000, 499, 2000)), 0U);
   EXPECT_EQ(may_be_fetched(reads_of(12, 12, 24)), 0U) << "some files show nothing";
 }
 
 TEST(ListingBound, IsFourTimesAheadWhereReadsFollow) {
-  EXPECT_EQ(may_be_fetched(reads_of(16, 1, 32)), 33 * k_size) << "one early, and 64 ahead of 16";
+  EXPECT_EQ(may_be_fetched(reads_of(16, 8, 32)), 40 * k_size) << "eight early, and 64 ahead of 16";
   EXPECT_EQ(may_be_fetched(reads_of(1000, 1000, 1000)), 4000 * k_size);
   EXPECT_EQ(may_be_fetched(reads_of(1000, 900, 4900)), 0U);
 }
@@ -107,7 +107,7 @@ TEST_F(ListingSourceTest, GoesOnAsFarAsReadsFollow) {
   const std::size_t second = plan().size();
   EXPECT_LE(first + second, 30U);
   EXPECT_GE(second, 9U);
-  read(a, 5, k_size, /*early=*/true);
+  read(a, 15, k_size, /*early=*/true);
   EXPECT_GE(plan().size(), 50U) << "there are four times as many ahead as were read";
   read(a, 300, k_size, /*early=*/true);
   EXPECT_GE(plan().size(), 150U);
