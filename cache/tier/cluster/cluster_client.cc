@@ -72,9 +72,38 @@ void ClusterClient::wake() {
   if (sleeps_.load(std::memory_order_seq_cst) != 0) sys::futex_wake_all(&wakeups_);
 }
 
-void ClusterClient::queue(ClusterRequest& request) {
-  request.state.store(ClusterRequest::queued, std::memory_order_release);
+bool ClusterClient::queue(ClusterRequest& request) {
+  // seq_cst: either we see that the thread ends, or it sees the request (end_life).
+  request.state.store(ClusterRequest::queued, std::memory_order_seq_cst);
+  const auto now_is = static_cast<Life>(life_.load(std::memory_order_seq_cst));
+  std::uint32_t queued = ClusterRequest::queued;
+  const bool has_thread = now_is == Life::starting || now_is == Life::running;
+  if (!has_thread && request.state.compare_exchange_strong(queued, ClusterRequest::free, std::memory_order_acq_rel)) return false;
   wake();
+  return true;
+}
+
+void ClusterClient::finish(ClusterRequest& request, Outcome outcome) {
+  request.outcome = outcome;
+  const bool is_awaited = request.ask == ClusterRequest::Ask::get;
+  std::uint32_t now_is = request.state.load(std::memory_order_acquire);
+  while (true) {
+    const bool is_left = now_is == ClusterRequest::left || !is_awaited;
+    const std::uint32_t next = is_left ? ClusterRequest::free : ClusterRequest::done;
+    if (request.state.compare_exchange_weak(now_is, next, std::memory_order_acq_rel)) break;
+  }
+  sys::futex_wake_all(&request.state);
+}
+
+void ClusterClient::end_life(Life next) {
+  life_.store(static_cast<std::uint32_t>(Life::ending), std::memory_order_seq_cst);
+  for (ClusterRequest& request : requests_) {
+    const std::uint32_t state = request.state.load(std::memory_order_seq_cst);
+    if (state == ClusterRequest::queued || state == ClusterRequest::sent || state == ClusterRequest::left)
+      finish(request, Outcome::skipped);
+  }
+  life_.store(static_cast<std::uint32_t>(next), std::memory_order_release);
+  sys::futex_wake_all(&life_);
 }
 
 bool ClusterClient::is_asked(const ClusterKey& key) const {
@@ -107,13 +136,17 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
   if (life() == Life::none || !is_asked(key) || is_stopping_.load(std::memory_order_acquire)) return;
   ClusterRequest* const request = claim(key);
   if (request == nullptr) return;
+  constexpr std::uint64_t k_longest_ns = 3600 * std::uint64_t{1'000'000'000};
   answer.note(*request);
-  const std::uint64_t deadline = base::monotonic_ns() + at_most_ns;
+  const std::uint64_t deadline = base::monotonic_ns() + std::min(at_most_ns, k_longest_ns);
   request->ask = ClusterRequest::Ask::get;
   request->is_ahead = is_ahead;
   request->lease_seconds = lease_seconds;
   request->deadline_ns = deadline;
-  queue(*request);
+  if (!queue(*request)) {
+    answer.let_go();
+    return;
+  }
   while (true) {
     const std::uint32_t state = request->state.load(std::memory_order_acquire);
     if (state == ClusterRequest::done) {
@@ -146,21 +179,25 @@ void ClusterClient::remove(const ClusterKey& key, std::uint64_t cas) {
 
 bool ClusterClient::claim_start() {
   auto none = static_cast<std::uint32_t>(Life::none);
-  return life_.compare_exchange_strong(none, static_cast<std::uint32_t>(Life::starting), std::memory_order_acq_rel);
+  if (!life_.compare_exchange_strong(none, static_cast<std::uint32_t>(Life::starting), std::memory_order_acq_rel)) return false;
+  // Of a stop() that did not wait for the end.
+  is_stopping_.store(false, std::memory_order_seq_cst);
+  return true;
 }
 
-void ClusterClient::fail_start(bool for_good) {
-  life_.store(static_cast<std::uint32_t>(for_good ? Life::over : Life::none), std::memory_order_release);
-  sys::futex_wake_all(&life_);
-}
+void ClusterClient::fail_start(bool for_good) { end_life(for_good ? Life::over : Life::none); }
 
 void ClusterClient::run(OfferSource& source) {
   life_.store(static_cast<std::uint32_t>(Life::running), std::memory_order_release);
   {
+    // Also where memory has run out.
+    struct Leave {
+      OfferSource& source;
+      ~Leave() { source.leave(); }
+    } const leave{source};
     Worker worker(*this, source);
     worker.run();
   }
-  source.leave();
   // It may be started again.
   fail_start(/*for_good=*/false);
 }

@@ -109,7 +109,8 @@ class ClusterClient {
   void run(OfferSource& source);
   // Ends run(), which answers all that waits. False: not within this time.
   bool stop(std::uint64_t at_most_ns);
-  enum class Life : std::uint32_t { none, starting, running, over };
+  // Ending: nobody queues any more, and what waits is answered.
+  enum class Life : std::uint32_t { none, starting, running, ending, over };
   Life life() const { return static_cast<Life>(life_.load(std::memory_order_acquire)); }
   // For who starts it: true once.
   bool claim_start();
@@ -128,7 +129,10 @@ class ClusterClient {
   static bool leave(ClusterRequest& request);
   bool takes_offers(std::size_t server, std::uint64_t now) const;
   ClusterRequest* claim(const ClusterKey& key);
-  void queue(ClusterRequest& request);
+  // False: there is no thread any more, and nobody has the row.
+  bool queue(ClusterRequest& request);
+  void end_life(Life next);
+  static void finish(ClusterRequest& request, Outcome outcome);
 
   ClusterClientOptions options_;
   std::unique_ptr<ServerState[]> states_;

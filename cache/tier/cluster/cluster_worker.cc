@@ -134,6 +134,8 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
   for (ClusterRequest& request : client_.requests_) {
     const std::uint32_t state_now = request.state.load(std::memory_order_acquire);
     if (state_now == ClusterRequest::sent && !request.is_ahead) has_demand_ = true;
+    // A jump has left it. At its deadline it tells of a server that hangs.
+    if (state_now == ClusterRequest::left && request.sent_ns == 0 && now < request.deadline_ns) finish(request, Outcome::skipped);
     if (state_now != ClusterRequest::queued) continue;
     Server& server = *servers_[request.server];
     const bool may_ask = server.has_address && (request.is_admitted || state(request.server).trip.may_ask(now));
@@ -148,17 +150,9 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
 }
 
 void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
-  request.outcome = outcome;
   // An answer and a rest have ended the trial already. Nobody else is admitted while it is under way.
   if (std::exchange(request.is_admitted, false)) state(request.server).trip.give_up_trial();
-  const bool is_awaited = request.ask == ClusterRequest::Ask::get;
-  std::uint32_t now_is = request.state.load(std::memory_order_acquire);
-  while (true) {
-    const bool is_left = now_is == ClusterRequest::left || !is_awaited;
-    const std::uint32_t next = is_left ? ClusterRequest::free : ClusterRequest::done;
-    if (request.state.compare_exchange_weak(now_is, next, std::memory_order_acq_rel)) break;
-  }
-  base::sys::futex_wake_all(&request.state);
+  ClusterClient::finish(request, outcome);
 }
 
 void ClusterClient::Worker::drop_requests(std::size_t server, Outcome outcome, bool also_queued) {

@@ -107,13 +107,15 @@ class NoOffers final : public OfferSource {
  public:
   bool next(ClusterOffer&, std::uint64_t) override {
     ++looks;
+    while (hangs) std::this_thread::yield();
+    if (throws) throw std::bad_alloc();
     return false;
   }
   void end_offer(ClusterOffer&, OfferEnd) override {}
   bool is_leader() const override { return leads; }
   void note_figures(const ClusterFigures&) override {}
   void leave() override { has_left = true; }
-  std::atomic<bool> has_left{false}, leads{false};
+  std::atomic<bool> has_left{false}, leads{false}, throws{false}, hangs{false};
   std::atomic<std::uint64_t> looks{0};
 };
 
@@ -133,7 +135,13 @@ class Running {
   ~Running() { stop(); }
   void start() {
     ASSERT_TRUE(client->claim_start());
-    thread = std::thread([this] { client->run(source); });
+    thread = std::thread([this] {
+      try {
+        client->run(source);
+      } catch (const std::bad_alloc&) {
+        client->fail_start(/*for_good=*/true);
+      }
+    });
   }
   void stop() {
     if (!thread.joinable()) return;

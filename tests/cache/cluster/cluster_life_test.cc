@@ -1,0 +1,61 @@
+// The thread of a client starts, ends and fails while others ask.
+#include <gtest/gtest.h>
+
+#include "tests/cache/cluster/fake_server.h"
+
+namespace cube::cache {
+namespace {
+
+TEST(ClusterLife, AThreadWithoutMemoryLeavesNothingBehind) {
+  FakeServer server([](const std::string&) { return std::string(); });
+  Running running({server.name()});
+  running.source.hangs = true;
+  ASSERT_TRUE(running.has_looked(running.source.looks + 1));
+  std::thread asker([&] { EXPECT_EQ(running.get("a"), Outcome::skipped) << "it is not kept waiting"; });
+  running.source.throws = true;
+  running.source.hangs = false;
+  asker.join();
+  running.thread.join();
+  EXPECT_TRUE(running.source.has_left);
+  EXPECT_EQ(running.client->life(), ClusterClient::Life::over);
+  EXPECT_EQ(running.get("a"), Outcome::skipped);
+}
+
+TEST(ClusterLife, AThreadThatOutlivedItsStopIsNotTheLast) {
+  FakeServer server([](const std::string& line) { return value(line, "x"); });
+  Running running({server.name()});
+  EXPECT_EQ(running.get("a"), Outcome::hit);
+  running.source.hangs = true;
+  ASSERT_TRUE(running.has_looked(running.source.looks + 1));
+  EXPECT_FALSE(running.client->stop(1 * k_ms));
+  running.source.hangs = false;
+  running.thread.join();
+  running.start();
+  EXPECT_EQ(running.get("a"), Outcome::hit);
+}
+
+TEST(ClusterLife, WhoAsksWhileTheThreadEndsIsNotKeptWaiting) {
+  FakeServer server([](const std::string& line) { return value(line, "x"); });
+  Running running({server.name()});
+  for (int i = 0; i < 200; ++i) {
+    std::thread asker([&] {
+      for (int k = 0; k < 50; ++k) {
+        const Outcome outcome = running.get("a");
+        EXPECT_TRUE(outcome == Outcome::hit || outcome == Outcome::skipped);
+      }
+    });
+    running.stop();
+    asker.join();
+    running.start();
+  }
+  EXPECT_EQ(running.get("a"), Outcome::hit);
+}
+
+TEST(ClusterLife, TheLongestTimeIsNoTimeInThePast) {
+  FakeServer server([](const std::string& line) { return value(line, "x"); });
+  Running running({server.name()});
+  EXPECT_EQ(running.get("a", UINT64_MAX), Outcome::hit);
+}
+
+}  // namespace
+}  // namespace cube::cache
