@@ -16,8 +16,8 @@ using base::Counter;
 constexpr std::uint32_t k_offer_tag = 1000, k_figures_tag = 1001;
 constexpr std::uint64_t k_second = 1'000'000'000;
 constexpr std::uint64_t k_no_offers_ns = 60 * k_second, k_too_many_ns = 30 * k_second, k_between_figures_ns = 2 * k_second,
-                        k_offer_patience_ns = 2 * k_second, k_answer_patience_ns = 2 * k_second, k_pause_of_budget_ns = 5'000'000,
-                        k_idle_ns = 250'000'000, k_between_rows_ns = 100'000'000;
+                        k_no_figures_ns = 30 * k_second, k_offer_patience_ns = 2 * k_second, k_answer_patience_ns = 2 * k_second,
+                        k_pause_of_budget_ns = 5'000'000, k_idle_ns = 250'000'000, k_between_rows_ns = 100'000'000;
 // The thread does not see a wake-up while it waits for a socket, so it does not wait there for long.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
@@ -79,6 +79,7 @@ void ClusterClient::Worker::run() {
     const bool has_waited = wait(began);
     // As of before the wait: an answer that lay in a socket while this thread had no processor is not late.
     look_at_deadlines(began);
+    look_at_lanes(began);
     if (!has_waited) sleep(seen);
   }
 }
@@ -186,6 +187,8 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
   lane.connection.close();
   if (lane.is_fill) {
+    // Perhaps because of them; records come first.
+    servers_[lane.server]->next_figures_ns = now + k_no_figures_ns;
     if (step_ > Step::waiting && offer_server_ == lane.server) end_offer(OfferEnd::put_off);
     // An answer that has ended it may have asked for a longer rest.
     std::atomic<std::uint64_t>& until = state(lane.server).no_offers_until_ns;
@@ -226,6 +229,17 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
     } else if (sent == 0) {
       finish(request, Outcome::late);
     }
+  }
+}
+
+// Connects that hang, and what is sent in the background, have no deadline of a request.
+void ClusterClient::Worker::look_at_lanes(std::uint64_t now) {
+  for (auto& server : servers_) {
+    const ClusterConnection &demand = server->demand.connection, &fill = server->fill.connection;
+    if (demand.is_open() && !demand.is_ready() && now - demand.opened_ns() >= k_answer_patience_ns)
+      lane_broke(server->demand, now);
+    if (fill.is_busy() && now - std::max(fill.opened_ns(), server->filled_ns) >= k_offer_patience_ns)
+      lane_broke(server->fill, now);
   }
 }
 
@@ -302,16 +316,13 @@ void ClusterClient::Worker::send_offer(const MetaCommand& command, bool with_byt
   const ClusterConnection::Bytes parts[] = {offer_.parts[0], offer_.parts[1], offer_.parts[2],
                                             std::as_bytes(std::span(k_end, 2))};
   using Parts = std::span<const ClusterConnection::Bytes>;
+  servers_[offer_server_]->filled_ns = now_ns_;
   servers_[offer_server_]->fill.connection.send(k_offer_tag, command, with_bytes ? Parts(parts) : Parts());
 }
 
 void ClusterClient::Worker::offer(std::uint64_t now) {
   if (client_.options_.fill_per_second == 0) return;
-  if (step_ > Step::waiting) {
-    if (now - offer_began_ns_ >= k_offer_patience_ns) lane_broke(servers_[offer_server_]->fill, now);
-    return;
-  }
-  if (has_demand_) return;
+  if (step_ > Step::waiting || has_demand_) return;
   if (step_ == Step::none) {
     if (now < next_offer_ns_) return;
     if (!source_.next(offer_, now)) return;
@@ -381,11 +392,10 @@ void ClusterClient::Worker::ask_figures(std::uint64_t now) {
   if (!source_.is_leader() || has_demand_ || step_ != Step::none) return;
   for (auto& server : servers_) {
     // An answer that never comes would keep the lane for ever.
-    const bool is_silent = server->fill.connection.is_busy() && now >= server->next_figures_ns + k_answer_patience_ns;
-    if (is_silent && server->next_figures_ns != 0) lane_broke(server->fill, now);
     if (now < server->next_figures_ns || !state(server->fill.server).trip.is_open(now)) continue;
     if (!prepare(server->fill, now) || server->fill.connection.pending() != 0) continue;
     server->next_figures_ns = now + k_between_figures_ns;
+    server->filled_ns = now;
     server->fill.connection.send(k_figures_tag, MetaCommand::figures());
   }
 }

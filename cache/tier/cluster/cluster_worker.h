@@ -42,7 +42,7 @@ class ClusterClient::Worker {
     ServerAddress address;
     bool has_address = false;
     Lane demand, fill;
-    std::uint64_t next_figures_ns = 0;
+    std::uint64_t next_figures_ns = 0, filled_ns = 0;  // the last command of `fill`
   };
   static constexpr std::uint64_t k_least_doze_ns = 20'000'000;
   enum class Step : std::uint8_t { none, waiting, add, look, replace };
@@ -58,6 +58,7 @@ class ClusterClient::Worker {
   bool give_back_lease(ClusterRequest& request, std::uint64_t cas);
   int most_late(const ClusterRequest& request) const;
   void look_at_deadlines(std::uint64_t now);
+  void look_at_lanes(std::uint64_t now);
   void rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns = 0);
   void lane_broke(Lane& lane, std::uint64_t now);
   // Requests of this server that have been sent are answered with this; with `queued`, the others too.

@@ -324,17 +324,6 @@ TEST(ClusterClient, TheLeaderTellsOfEachServer) {
   EXPECT_EQ(running.rows[2].told_ns, 0);
 }
 
-TEST(ClusterClient, FiguresThatNeverComeDoNotKeepTheirConnection) {
-  std::atomic<int> asked{0};
-  FakeServer server([&](const std::string& line) {
-    return line == "stats" && ++asked == 1 ? std::string() : std::string("STAT curr_items 3\r\nEND\r\n");
-  });
-  Running running({server.name()}, k_patience, /*leads=*/true);
-  const std::uint64_t until = base::monotonic_ns() + k_patience;
-  while (running.rows[0].entries != 3 && base::monotonic_ns() < until) std::this_thread::yield();
-  EXPECT_EQ(running.rows[0].entries, 3);
-}
-
 TEST(ServerRow, ALongNameIsCut) {
   base::ServerRow row{};
   row.set_name(std::string(300, 'x'));

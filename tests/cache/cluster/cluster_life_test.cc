@@ -57,5 +57,32 @@ TEST(ClusterLife, TheLongestTimeIsNoTimeInThePast) {
   EXPECT_EQ(running.get("a", UINT64_MAX), Outcome::hit);
 }
 
+// It says nothing of its figures, and takes records still.
+TEST(ClusterLife, FiguresThatDoNotComeDoNotEndTheOffers) {
+  std::atomic<bool> has_asked{false}, has_offered{false};
+  FakeServer server([&](const std::string& line) {
+    if (line == "stats") {
+      has_asked = true;
+      return std::string();
+    }
+    has_offered = has_offered || line.starts_with("ms");
+    return (line.starts_with("mg") ? "EN" : "HD O" + token_of(line)) + "\r\n";
+  });
+  Running running({server.name()});
+  running.stop();
+  OneOffer source;
+  source.is_wanted = false;
+  running.start(&source);
+  const auto comes = [](const std::atomic<bool>& what) {
+    const std::uint64_t until = base::monotonic_ns() + k_patience;
+    while (!what && base::monotonic_ns() < until) std::this_thread::yield();
+    return what.load();
+  };
+  ASSERT_TRUE(comes(has_asked));
+  source.is_wanted = true;
+  EXPECT_TRUE(comes(has_offered));
+  running.stop();
+}
+
 }  // namespace
 }  // namespace cube::cache

@@ -119,6 +119,28 @@ class NoOffers final : public OfferSource {
   std::atomic<std::uint64_t> looks{0};
 };
 
+// Leads, and has one record to offer, over and over while it is wanted.
+class OneOffer final : public OfferSource {
+ public:
+  bool next(ClusterOffer& offer, std::uint64_t) override {
+    if (!is_wanted) return false;
+    offer.key = ClusterKey("t", 1, "offered");
+    offer.parts[0] = std::as_bytes(std::span(bytes));
+    offer.parts[1] = offer.parts[2] = {};
+    offer.lease_cas = lease_cas;
+    return true;
+  }
+  void end_offer(ClusterOffer&, OfferEnd end) override {
+    if (end == OfferEnd::accepted) is_wanted = false;
+  }
+  bool is_leader() const override { return true; }
+  void note_figures(const ClusterFigures&) override {}
+  void leave() override {}
+  std::string bytes = "the bytes";
+  std::uint64_t lease_cas = 0;
+  std::atomic<bool> is_wanted{true};
+};
+
 class Running {
  public:
   explicit Running(std::vector<std::string> servers, std::uint64_t deadline_ns = k_patience, bool leads = false) {
@@ -133,11 +155,11 @@ class Running {
     start();
   }
   ~Running() { stop(); }
-  void start() {
+  void start(OfferSource* other = nullptr) {
     ASSERT_TRUE(client->claim_start());
-    thread = std::thread([this] {
+    thread = std::thread([this, other] {
       try {
-        client->run(source);
+        client->run(other != nullptr ? *other : source);
       } catch (const std::bad_alloc&) {
         client->fail_start(/*for_good=*/true);
       }
