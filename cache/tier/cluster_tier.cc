@@ -41,6 +41,10 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.most_bytes = largest_cluster_value(config);
   options.rows = &ram.region().server_row(0);
   options.stats = &stats;
+  if (options.servers.size() > base::k_server_rows) {
+    why = fmt::format("CUBESHIM_CLUSTER has more than {} servers", base::k_server_rows);
+    return base::fail(EINVAL);
+  }
   if (!read_cluster_login(config.cluster_login, options.login, why)) return base::fail(EINVAL);
   auto* const tier = new (std::nothrow) ClusterTier(config, ram, stats, std::move(options));
   if (tier == nullptr) return base::fail(ENOMEM);

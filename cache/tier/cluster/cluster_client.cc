@@ -53,8 +53,8 @@ void ClusterClient::release(ClusterRequest& request) {
 
 ClusterRequest* ClusterClient::claim(const ClusterKey& key) {
   const std::uint64_t hash = key.hash();
-  for (std::size_t i = 0; i < k_requests; ++i) {
-    ClusterRequest& request = requests_[(hash + i) % k_requests];
+  // The first that is free: each keeps its buffer, so there are no more of them than threads have asked at a time.
+  for (ClusterRequest& request : requests_) {
     std::uint32_t free = ClusterRequest::free;
     if (!request.state.compare_exchange_strong(free, ClusterRequest::taken, std::memory_order_acquire)) continue;
     request.key = key;

@@ -26,6 +26,7 @@ void ClusterConnection::adopt(base::UniqueFd socket, std::string_view login, std
   close();
   socket_ = std::move(socket);
   heard_ns_ = opened_ns_ = now_ns;
+  sent_ = (sent_ + now_ns) & UINT32_MAX;
   login_ = login;
 }
 

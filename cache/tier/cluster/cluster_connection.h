@@ -1,7 +1,7 @@
 // One socket to a server: commands go out in order, answers come back in that order, nothing ever blocks.
 // Invariants: after any trouble - an error, a wrong token, a line that is not understood, a byte that nobody has asked for - it
-// is closed, and never used again: what the stream holds then belongs to nobody. No two commands of a process have one token.
-// Thread safety: one thread, with an fd table of its own.
+// is closed, and never used again: what the stream holds then belongs to nobody. No two commands have one token, and no
+// server can know the first. Thread safety: one thread, with an fd table of its own.
 #pragma once
 
 #include <poll.h>

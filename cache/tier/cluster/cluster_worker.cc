@@ -391,7 +391,6 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
 void ClusterClient::Worker::ask_figures(std::uint64_t now) {
   if (!source_.is_leader() || has_demand_ || step_ != Step::none) return;
   for (auto& server : servers_) {
-    // An answer that never comes would keep the lane for ever.
     if (now < server->next_figures_ns || !state(server->fill.server).trip.is_open(now)) continue;
     if (!prepare(server->fill, now) || server->fill.connection.pending() != 0) continue;
     server->next_figures_ns = now + k_between_figures_ns;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <cstring>
+#include <set>
 
 #include "cache/tier/cluster/server_address.h"
 #include "tests/cache/cluster/fake_server.h"
@@ -278,6 +279,19 @@ TEST(ClusterClient, AForkedChildMayGoOnReadingAnAnswer) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// Each row keeps a buffer for values.
+TEST(ClusterClient, OneThreadAtATimeUsesOneRow) {
+  std::set<std::uint64_t> rows;
+  FakeServer server([&](const std::string& line) {
+    rows.insert(std::stoull(token_of(line), nullptr, 16) & UINT32_MAX);
+    return value(line, "x");
+  });
+  Running running({server.name()});
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(running.get(std::to_string(i)), Outcome::hit);
+  running.stop();
+  EXPECT_EQ(rows.size(), 1U);
 }
 
 TEST(ClusterClient, MoreAskersThanRowsAreNotKeptWaiting) {

@@ -155,7 +155,28 @@ TEST(FillBudget, KeepsToItsRateAndAllowsALittleAtOnce) {
   EXPECT_NEAR(static_cast<double>(sent), 2.0 * k_rate, 0.25 * k_rate);
   EXPECT_FALSE(FillBudget::take(word, 3 * k_s, 1, 0));
   word = 1000 * k_s;
-  EXPECT_TRUE(FillBudget::take(word, 4 * k_s, 1, k_rate)) << "a word of an earlier boot";
+  EXPECT_TRUE(FillBudget::take(word, 4 * k_s, 1, k_rate)) << "nobody has made that";
+}
+
+TEST(FillBudget, AFileThatTakesMinutesIsPaidFor) {
+  std::atomic<std::uint64_t> word{0};
+  constexpr std::uint64_t k_rate = 64 << 10, k_size = 16 << 20;
+  EXPECT_TRUE(FillBudget::take(word, k_s, k_size, k_rate));
+  EXPECT_FALSE(FillBudget::take(word, 2 * k_s, k_size, k_rate));
+  EXPECT_FALSE(FillBudget::take(word, 250 * k_s, 1, k_rate)) << "256 s";
+  EXPECT_TRUE(FillBudget::take(word, 258 * k_s, 1, k_rate));
+}
+
+// The word lies where other processes can write to it.
+TEST(FillBudget, AnyWordIsEitherBelievedOrNot) {
+  for (const std::uint64_t rate : {std::uint64_t{1}, std::uint64_t{64} << 20, UINT64_MAX}) {
+    for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1} << 24, UINT64_MAX}) {
+      std::atomic<std::uint64_t> word{UINT64_MAX};
+      EXPECT_TRUE(FillBudget::take(word, 5 * k_s, bytes, rate)) << bytes << " at " << rate;
+      EXPECT_GE(word, 5 * k_s);
+      EXPECT_LE(word, 5 * k_s + 366 * 86400 * k_s) << "no overflow";
+    }
+  }
 }
 
 TEST(ColdPool, AsksOneIn16UntilThereAreHits) {
