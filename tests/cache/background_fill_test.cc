@@ -92,7 +92,8 @@ TEST_F(BackgroundFillTest, LeavesNothingBehindWhenItIsDropped) {
 
 TEST_F(BackgroundFillTest, WhoOpensItMeanwhileWaitsAndGetsIt) {
   const std::string path = make("f");
-  BackgroundFill fetch = cache.cache->ahead().fill(path, false);
+  std::unique_ptr<BackgroundFill> own(new BackgroundFill(cache.cache->ahead().fill(path, false)));
+  BackgroundFill& fetch = *own;
   ASSERT_EQ(fetch.begin(), Begin::fetch);
   ASSERT_TRUE(read(fetch, path));
   FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
@@ -101,7 +102,7 @@ TEST_F(BackgroundFillTest, WhoOpensItMeanwhileWaitsAndGetsIt) {
   while (slot.waiting.load() == 0) std::this_thread::yield();
   EXPECT_TRUE(fetch.publish());
   // Its end: the engine's client drops it.
-  { const BackgroundFill ended(std::move(fetch)); }
+  own.reset();
   program.join();
   EXPECT_TRUE(is_hit);
   EXPECT_EQ(cache.count(Counter::prefetch_late), 1U);

@@ -39,19 +39,37 @@ class FromThePool(Ahead):
         self.assertEqual((counts["opens"], counts["misses"], counts["offered"]), (0, 0, 0), counts)
         self.assertEqual(counts["hits"], FILES, "each came once from the pool")
 
-    def test_nobody_looks_at_the_origin_where_the_job_is_the_same(self):
-        prefix = self.mount()
-        _, said = self.fill(prefix, CUBESHIM_CLUSTER_JOB="train-7")
+    def knowing(self, prefix: Path):
+        """A node of the job that has shared all. It has opened 16 files, and knows that inode numbers are the same there and here."""
         node = self.node("second", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_PREFETCH="1",
                          PYTHONPATH=str(Path(__file__).resolve().parent.parent.parent / "prefetch" / "python"))
         for file in self.files[:16]:
             node.ask("open", prefix / file)
-        # The program tells what it will read next.
+        return node
+
+    def announce_the_rest(self, node, prefix: Path):
         node.ask("announce", " ".join(str(prefix / file) for file in self.files[16:]))
         wait_until(lambda: in_memory(node) == FILES, "the rest is fetched")
+
+    def test_nobody_looks_at_the_origin_where_the_job_is_the_same(self):
+        prefix = self.mount()
+        _, said = self.fill(prefix, CUBESHIM_CLUSTER_JOB="train-7")
+        node = self.knowing(prefix)
+        self.announce_the_rest(node, prefix)
         self.wait_for_memory(node, prefix, said)
         counts = self.counted(node)
         self.assertEqual((counts["opens"], counts["stats"], counts["fetched"]), (0, 16, FILES - 16), counts)
+
+    def test_a_file_that_this_node_has_changed_is_not_taken_from_another(self):
+        prefix = self.mount()
+        _, said = self.fill(prefix, CUBESHIM_CLUSTER_JOB="train-7")
+        node = self.knowing(prefix)
+        self.assertEqual(node.ask("write", f"{prefix / self.files[20]} changed"), "written")
+        self.announce_the_rest(node, prefix)
+        heard = [node.ask("open", prefix / file) for file in self.files]
+        self.assertEqual([a == b for a, b in zip(heard, said)], [i != 20 for i in range(FILES)])
+        self.assertEqual(heard[20].split()[4], str(int((1e9 + 5) * 1e9)))
+        node.end()
 
     def test_what_the_pool_lacks_comes_from_the_origin_and_is_shared(self):
         prefix = self.mount()
