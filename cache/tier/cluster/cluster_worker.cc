@@ -13,11 +13,9 @@ namespace {
 
 using base::Counter;
 
-constexpr std::uint32_t k_offer_tag = 1000, k_figures_tag = 1001;
 constexpr std::uint64_t k_second = 1'000'000'000;
-constexpr std::uint64_t k_no_offers_ns = 60 * k_second, k_too_many_ns = 30 * k_second, k_between_figures_ns = 2 * k_second,
-                        k_no_figures_ns = 30 * k_second, k_offer_patience_ns = 2 * k_second, k_answer_patience_ns = 2 * k_second,
-                        k_pause_of_budget_ns = 5'000'000, k_idle_ns = 250'000'000, k_between_rows_ns = 100'000'000;
+constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_second, k_answer_patience_ns = 2 * k_second,
+                        k_pause_of_budget_ns = 5'000'000, k_idle_ns = 250'000'000;
 // The thread does not see a wake-up while it waits for a socket, so it does not wait there for long.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
@@ -87,7 +85,7 @@ void ClusterClient::Worker::run() {
 // Other processes of the node may publish what this one is to offer, and tell nobody: a leader looks often while there is news.
 void ClusterClient::Worker::sleep(std::uint32_t seen) {
   std::uint64_t pause = k_idle_ns;
-  if (step_ == Step::waiting) {
+  if (step_ == Step::waiting || step_ == Step::paying) {
     pause = k_pause_of_budget_ns;
   } else if (source_.is_leader()) {
     pause = doze_ns_;
@@ -189,7 +187,7 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   if (lane.is_fill) {
     // Perhaps because of them; records come first.
     servers_[lane.server]->next_figures_ns = now + k_no_figures_ns;
-    if (step_ > Step::waiting && offer_server_ == lane.server) end_offer(OfferEnd::put_off);
+    if (is_offer_sent() && offer_server_ == lane.server) end_offer(OfferEnd::put_off);
     // An answer that has ended it may have asked for a longer rest.
     std::atomic<std::uint64_t>& until = state(lane.server).no_offers_until_ns;
     const std::uint64_t before = until.load(std::memory_order_relaxed);
@@ -302,126 +300,6 @@ bool ClusterClient::Worker::give_back_lease(ClusterRequest& request, std::uint64
   request.deadline_ns = now_ns_ + client_.options_.deadline_ns;
   request.state.store(ClusterRequest::queued, std::memory_order_release);
   return true;
-}
-
-void ClusterClient::Worker::end_offer(OfferEnd end) {
-  step_ = Step::none;
-  source_.end_offer(offer_, end);
-}
-
-std::uint64_t ClusterClient::Worker::offer_token() { return servers_[offer_server_]->fill.connection.next_token(k_offer_tag); }
-
-void ClusterClient::Worker::send_offer(const MetaCommand& command, bool with_bytes) {
-  static constexpr char k_end[] = "\r\n";
-  const ClusterConnection::Bytes parts[] = {offer_.parts[0], offer_.parts[1], offer_.parts[2],
-                                            std::as_bytes(std::span(k_end, 2))};
-  using Parts = std::span<const ClusterConnection::Bytes>;
-  servers_[offer_server_]->filled_ns = now_ns_;
-  servers_[offer_server_]->fill.connection.send(k_offer_tag, command, with_bytes ? Parts(parts) : Parts());
-}
-
-void ClusterClient::Worker::offer(std::uint64_t now) {
-  if (client_.options_.fill_per_second == 0) return;
-  if (step_ > Step::waiting || has_demand_) return;
-  if (step_ == Step::none) {
-    if (now < next_offer_ns_) return;
-    if (!source_.next(offer_, now)) return;
-    step_ = Step::waiting;
-    doze_ns_ = k_least_doze_ns;
-    offer_server_ = home_of_key(client_.options_.servers, offer_.key.hash());
-    offer_began_ns_ = now;
-  }
-  Lane& lane = servers_[offer_server_]->fill;
-  ServerState& of = state(offer_server_);
-  if (offer_.bytes() >= of.too_large) return end_offer(OfferEnd::refused);
-  if (!client_.takes_offers(offer_server_, now) || now - offer_began_ns_ >= k_offer_patience_ns)
-    return end_offer(OfferEnd::put_off);
-  if (!prepare(lane, now) || lane.connection.pending() != 0) return;
-  if (!FillBudget::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(), client_.options_.fill_per_second))
-    return;
-  offer_began_ns_ = now;
-  if (offer_.lease_cas != 0) {
-    step_ = Step::replace;
-    send_offer(MetaCommand::replace(offer_.key.text(), offer_token(), offer_.bytes(), offer_.lease_cas), /*with_bytes=*/true);
-  } else {
-    step_ = Step::add;
-    send_offer(MetaCommand::add(offer_.key.text(), offer_token(), offer_.bytes()), /*with_bytes=*/true);
-  }
-}
-
-bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& answer) {
-  ServerState& of = state(server);
-  base::Stats& stats = *client_.options_.stats;
-  auto end = OfferEnd::accepted;
-  switch (answer.kind) {
-    case Kind::done:
-      if (step_ == Step::look) {
-        // A lease without bytes is no record: it is replaced. Its holder may be dead, or too slow.
-        if (!answer.has_size || answer.size != 0 || !answer.has_cas) break;
-        step_ = Step::replace;
-        send_offer(MetaCommand::replace(offer_.key.text(), offer_token(), offer_.bytes(), answer.cas), /*with_bytes=*/true);
-        return true;
-      }
-      stats.count(Counter::cluster_offered);
-      of.is_full = false;
-      break;
-    case Kind::refused:
-      if (step_ != Step::add) break;
-      step_ = Step::look;
-      send_offer(MetaCommand::look(offer_.key.text(), offer_token()), /*with_bytes=*/false);
-      return true;
-    case Kind::none: break;
-    case Kind::too_large:
-      of.too_large = std::min(of.too_large, offer_.bytes());
-      stats.count(Counter::cluster_refused);
-      end = OfferEnd::refused;
-      break;
-    case Kind::full:
-      of.is_full = true;
-      of.no_offers_until_ns.store(now_ns_ + k_no_offers_ns, std::memory_order_relaxed);
-      stats.count(Counter::cluster_refused);
-      end = OfferEnd::put_off;
-      break;
-    default: return false;
-  }
-  end_offer(end);
-  return true;
-}
-
-void ClusterClient::Worker::ask_figures(std::uint64_t now) {
-  if (!source_.is_leader() || has_demand_ || step_ != Step::none) return;
-  for (auto& server : servers_) {
-    if (now < server->next_figures_ns || !state(server->fill.server).trip.is_open(now)) continue;
-    if (!prepare(server->fill, now) || server->fill.connection.pending() != 0) continue;
-    server->next_figures_ns = now + k_between_figures_ns;
-    server->filled_ns = now;
-    server->fill.connection.send(k_figures_tag, MetaCommand::figures());
-  }
-}
-
-// For `cubeshim top`: what this process, which leads, knows of the servers.
-void ClusterClient::Worker::tell_rows(std::uint64_t now) {
-  if (!source_.is_leader() || now < next_tell_ns_) return;
-  next_tell_ns_ = now + k_between_rows_ns;
-  constexpr auto k_relaxed = std::memory_order_relaxed;
-  for (std::size_t i = 0; i < base::k_server_rows; ++i) {
-    base::ServerRow& row = client_.options_.rows[i];
-    if (i >= servers_.size()) {
-      row.told_ns.store(0, k_relaxed);
-      continue;
-    }
-    const ServerState& of = state(i);
-    row.set_name(client_.options_.servers[i]);
-    row.capacity.store(of.capacity.load(k_relaxed), k_relaxed);
-    row.used.store(of.used.load(k_relaxed), k_relaxed);
-    row.entries.store(of.entries.load(k_relaxed), k_relaxed);
-    row.answered_ns.store(of.answered_ns, k_relaxed);
-    row.rests_until_ns.store(of.trip.rest_until_ns(), k_relaxed);
-    row.no_offers_until_ns.store(of.no_offers_until_ns.load(k_relaxed), k_relaxed);
-    row.has_address.store(servers_[i]->has_address ? 1 : 0, k_relaxed);
-    row.is_full.store(of.is_full ? 1 : 0, k_relaxed);
-    row.told_ns.store(now, k_relaxed);
-  }
 }
 
 // Until a socket has something, but not for long. False: there is nothing to wait for.

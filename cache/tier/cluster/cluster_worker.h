@@ -44,8 +44,11 @@ class ClusterClient::Worker {
     Lane demand, fill;
     std::uint64_t next_figures_ns = 0, filled_ns = 0;  // the last command of `fill`
   };
-  static constexpr std::uint64_t k_least_doze_ns = 20'000'000;
-  enum class Step : std::uint8_t { none, waiting, add, look, replace };
+  static constexpr std::uint64_t k_least_doze_ns = 20'000'000, k_offer_patience_ns = 2'000'000'000;
+  static constexpr Tag k_offer_tag = 1000, k_figures_tag = 1001;
+  // Of an offer: it waits for its connection; the server is asked whether it has the record; it waits for the budget; its bytes
+  // are on their way.
+  enum class Step : std::uint8_t { none, waiting, looking, paying, sending };
 
   void find_addresses();
   ServerState& state(std::size_t server) { return client_.states_[server]; }
@@ -65,7 +68,9 @@ class ClusterClient::Worker {
   void drop_requests(std::size_t server, Outcome outcome, bool also_queued);
   void offer(std::uint64_t now);
   std::uint64_t offer_token();
-  void send_offer(const MetaCommand& command, bool with_bytes);
+  void look_for_offer();
+  void send_offer();
+  bool is_offer_sent() const { return step_ == Step::looking || step_ == Step::sending; }
   bool answer_offer(std::size_t server, const MetaAnswer& answer);
   void end_offer(OfferEnd end);
   void ask_figures(std::uint64_t now);
@@ -86,6 +91,8 @@ class ClusterClient::Worker {
   Step step_ = Step::none;
   std::size_t offer_server_ = 0;
   std::uint64_t offer_began_ns_ = 0, next_offer_ns_ = 0, next_tell_ns_ = 0;
+  std::uint64_t offer_cas_ = 0;  // the version that the bytes replace; 0: they are added
+  unsigned sendings_ = 0;        // of this offer
 };
 
 }  // namespace cube::cache

@@ -73,7 +73,8 @@ TEST(ClusterTier, WhatAServerDidNotTakeIsSharedLater) {
   std::atomic<bool> is_away{true};
   std::atomic<int> offers{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
-    offers += line.starts_with("ms") ? 1 : 0;
+    // Before its bytes, an offer asks whether they are there.
+    offers += line.find(" s c ") != std::string::npos ? 1 : 0;
     return is_away ? std::optional<std::string>("close") : std::nullopt;
   });
   ClusterNode node(files.dir.path(), server.name());
@@ -83,6 +84,43 @@ TEST(ClusterTier, WhatAServerDidNotTakeIsSharedLater) {
   EXPECT_EQ(server.values(), 0U);
   is_away = false;
   EXPECT_TRUE(comes_true([&] { return server.values() == 8; })) << server.values();
+}
+
+// Its thread begins anew, as that of the next process that leads does, and finds all of them in memory.
+TEST(ClusterTier, WhatTheServerHasIsNotSentToItAgain) {
+  const SharedFiles files;
+  std::atomic<int> sent{0}, looks{0};
+  FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
+    sent += line.starts_with("ms") ? 1 : 0;
+    looks += line.find(" s c ") != std::string::npos ? 1 : 0;
+    return std::nullopt;
+  });
+  ClusterNode node(files.dir.path(), server.name());
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
+  ASSERT_TRUE(comes_true([&] { return server.values() == 4; }));
+  ASSERT_TRUE(node.cache->stop_cluster(k_patience));
+  const int before = sent;
+  looks = 0;
+  EXPECT_EQ(node.open(files.write("next", "content")), "content");
+  ASSERT_TRUE(comes_true([&] { return server.values() == 5 && looks >= 4; }));
+  ASSERT_TRUE(node.cache->stop_cluster(k_patience));
+  EXPECT_EQ(sent - before, 1);
+}
+
+// It has been emptied since the lease was won, as by a restart.
+TEST(ClusterTier, ARecordWhoseLeaseIsGoneIsAdded) {
+  const SharedFiles files;
+  FakeMemcached* all = nullptr;
+  std::atomic<bool> is_emptied{false};
+  FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
+    if (line.starts_with("ms") && line.find(" C") < line.find("\r\n") && !is_emptied.exchange(true)) all->flush();
+    return std::nullopt;
+  });
+  all = &server;
+  ClusterNode node(files.dir.path(), server.name());
+  EXPECT_EQ(node.open(files.write("f", "content")), "content");
+  EXPECT_TRUE(comes_true([&] { return is_emptied && server.values() == 1; }));
+  EXPECT_EQ(node.count(Counter::cluster_offered), 1U);
 }
 
 // Its records wait, and the answers of servers do not.
