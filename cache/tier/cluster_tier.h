@@ -67,8 +67,8 @@ class ClusterTier final : public Tier {
   AheadWindow ahead_;
   ClusterClient client_;
   ClusterOffers offers_;
-  // Leases of this process. The thread that has won one takes it again. Who takes a place that is free, or whose lease is over,
-  // writes its end first.
+  // Leases of this process. The thread that has won one takes it again. A thread claims a place that is free, or
+  // whose lease is over, by writing its end first.
   struct Lease {
     std::atomic<std::uint64_t> end_ns{0}, hash{0}, cas{0};
   };

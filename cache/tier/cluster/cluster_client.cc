@@ -180,7 +180,7 @@ void ClusterClient::remove(const ClusterKey& key, std::uint64_t cas) {
 bool ClusterClient::claim_start() {
   auto none = static_cast<std::uint32_t>(Life::none);
   if (!life_.compare_exchange_strong(none, static_cast<std::uint32_t>(Life::starting), std::memory_order_acq_rel)) return false;
-  // Of a stop() that did not wait for the end.
+  // A stop() that did not wait for the end has left it.
   is_stopping_.store(false, std::memory_order_seq_cst);
   return true;
 }

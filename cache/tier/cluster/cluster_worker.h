@@ -46,8 +46,8 @@ class ClusterClient::Worker {
   };
   static constexpr std::uint64_t k_least_doze_ns = 20'000'000, k_offer_patience_ns = 2'000'000'000;
   static constexpr Tag k_offer_tag = 1000, k_figures_tag = 1001;
-  // Of an offer: it waits for its connection; the server is asked whether it has the record; it waits for the budget; its bytes
-  // are on their way.
+  // Steps of an offer: it waits for its connection; the server is asked whether it has the record; it waits for the budget; its
+  // bytes are on their way.
   enum class Step : std::uint8_t { none, waiting, looking, paying, sending };
 
   void find_addresses();

@@ -1,4 +1,4 @@
-// What the thread of a client does while nobody waits: it offers records, and asks for the figures of the servers.
+// The thread of a client offers records and asks for the figures of the servers, while nobody waits.
 #include "cache/tier/cluster/cluster_worker.h"
 
 namespace cube::cache {
@@ -53,7 +53,7 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   if (!client_.takes_offers(offer_server_, now) || now - offer_began_ns_ >= k_offer_patience_ns)
     return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
-  // Who leads anew walks over what the former leader has offered, too: its bytes need not be sent again.
+  // A new leader walks over what the former leader has offered, too: its bytes need not be sent again.
   if (step_ == Step::waiting && offer_cas_ == 0) return look_for_offer();
   step_ = Step::paying;
   if (!FillBudget::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(), client_.options_.fill_per_second))

@@ -224,7 +224,7 @@ TEST(ClusterClient, ATrialWithoutAnAnswerIsNotTheLast) {
   EXPECT_EQ(running.get("a"), Outcome::hit);
 }
 
-// Of a server without an address no figures are asked.
+// A server without an address is asked for no figures.
 TEST(ClusterClient, ALeaderWithoutNewsLooksLessAndLessOften) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;

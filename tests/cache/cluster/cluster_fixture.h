@@ -14,7 +14,7 @@
 
 namespace cube::cache {
 
-// What memcached does, as far as nodes see it.
+// A server that does as memcached, as far as nodes see it.
 class FakeMemcached {
  public:
   struct Item {
@@ -118,7 +118,7 @@ struct ClusterNode {
   explicit ClusterNode(const std::string& prefix, const std::string& server, std::uint64_t bytes = 16 * tests::k_mib)
       : cache(bytes, (set_up(prefix, server), [](base::Config& config) { config = next_config(config); })) {}
   ~ClusterNode() { EXPECT_TRUE(cache->stop_cluster(k_patience)); }
-  // Of what the cache has served; nothing: the origin is to be asked.
+  // The bytes that the cache has served; nothing: the origin is to be asked.
   std::optional<std::string> open(const std::string& path, int flags = O_RDONLY) {
     const OpenOutcome outcome = cache->open(tests::request_for(path, flags));
     if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);
