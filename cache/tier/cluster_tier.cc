@@ -18,6 +18,8 @@ constexpr std::uint64_t k_lease_ns = k_lease_seconds * 1000 * base::k_ns_per_ms;
 constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms, k_shortest_deadline_ns = 2 * base::k_ns_per_ms,
                         k_first_pause_ns = 500'000, k_longest_pause_ns = 4 * base::k_ns_per_ms;
 constexpr std::uint64_t k_enough_fetches = 16;
+// A question to a server is next to nothing beside a fetch that takes so long.
+constexpr std::uint64_t k_slow_fetch_ns = 3 * base::k_ns_per_ms;
 
 ClusterKey key_for(std::string_view space, const ClusterPaths::Place& place, RecordKind kind) {
   return {space, place.origin, place.below, kind == RecordKind::directory ? ClusterKey::Of::listing : ClusterKey::Of::file};
@@ -76,13 +78,25 @@ void ClusterTier::start_thread() {
   if (start != nullptr) start(client_, offers_);
 }
 
-std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
+std::optional<std::uint64_t> ClusterTier::fetch_ns(double quantile) const {
   std::array<std::uint64_t, base::Histogram::k_buckets> counts{};
   std::uint64_t fetches = 0;
   for (std::size_t i = 0; i < counts.size(); ++i)
     fetches += counts[i] = stats_.miss_latency.counts[i].load(std::memory_order_relaxed);
-  if (fetches < k_enough_fetches) return most_ns;
-  return std::min(most_ns, std::max(2 * base::quantile_ns(counts, 0.95), k_shortest_deadline_ns));
+  if (fetches < k_enough_fetches) return std::nullopt;
+  return base::quantile_ns(counts, quantile);
+}
+
+std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
+  const auto usual = fetch_ns(0.95);
+  return usual ? std::min(most_ns, std::max(2 * *usual, k_shortest_deadline_ns)) : most_ns;
+}
+
+// With hardly any hits, one in 16 asks. But who is ahead of the other nodes has no hits, and they wait for his lease: where the
+// origin is slow, he always asks for files.
+bool ClusterTier::is_worth_asking(RecordKind kind) {
+  if (colds_[shared_kind(kind)].is_to_ask()) return true;
+  return kind == RecordKind::file && fetch_ns(0.5).value_or(0) >= k_slow_fetch_ns;
 }
 
 void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey& place, ClusterClient::Answer& answer) {
@@ -142,8 +156,7 @@ bool ClusterTier::visit(std::string_view key, Judge& judge) {
   if (!place) return false;
   start_thread();
   const ClusterKey name = key_for(space_, *place, judge.wanted());
-  ColdPool& cold = colds_[shared_kind(judge.wanted())];
-  if (!client_.is_asked(name) || !cold.is_to_ask()) {
+  if (!client_.is_asked(name) || !is_worth_asking(judge.wanted())) {
     stats_.count(Counter::cluster_skipped);
     return false;
   }
@@ -157,7 +170,7 @@ bool ClusterTier::visit(std::string_view key, Judge& judge) {
     case Outcome::skipped: stats_.count(Counter::cluster_skipped); return false;
     default:
       stats_.count(Counter::cluster_misses);
-      cold.note(/*is_hit=*/false);
+      colds_[shared_kind(judge.wanted())].note(/*is_hit=*/false);
       return false;
   }
   return show(key, *place, answer, judge);

@@ -49,7 +49,10 @@ class ClusterTier final : public Tier {
   bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer, Judge& judge);
   void start_thread();
   // A limit of time: so often the time that 95 % of the fetches from the origin take, as far as is known.
+  // Of whole fetches from the origin; nothing as long as there were few.
+  std::optional<std::uint64_t> fetch_ns(double quantile) const;
   std::uint64_t at_most(std::uint64_t most_ns) const;
+  bool is_worth_asking(RecordKind kind);
   bool may_be_changed(std::uint64_t hash) const;
   void note_change(std::uint64_t hash);
 

@@ -34,6 +34,24 @@ class Herd(Cluster):
         self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)
         self.assertGreater(sum(report["hits"]["cluster"] for report in reports), 0)
 
+    def test_who_is_ahead_of_the_others_goes_on_taking_leases_where_the_origin_is_slow(self):
+        names = [f"many/{i}" for i in range(300)]
+        (self.source / "many").mkdir()
+        for name in names:
+            (self.source / name).write_bytes(b"x" * 500)
+            os.utime(self.source / name, OLD)
+        for latency_us in (3000, 0):
+            with self.subTest(latency_us=latency_us):
+                self.pool[0].flush()
+                node = self.node(f"ahead{latency_us}", self.mount(latency_us=latency_us))
+                for name in names:
+                    node.ask("open", self.slow.path / name)
+                report = node.end()
+                self.assertEqual((report["misses"], report["hits"]["cluster"]), (len(names), 0))
+                # 256 looks without a hit make a pool cold.
+                self.assertEqual(report["cluster"]["skipped"] > 0, latency_us == 0, report["cluster"])
+
+
 
 class Failures(Cluster):
     server_count = 3
