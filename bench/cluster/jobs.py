@@ -30,6 +30,7 @@ class Plan:
     latency_us: int
     bandwidth_mb: int = 0
     readers: int = READERS
+    settings: tuple[tuple[str, str], ...] = ()  # more of the environment
 
 
 @dataclass
@@ -75,6 +76,7 @@ class Job:
         if not self._pool:
             # Names of the same length, so that the stacks of both ways lie alike: how far a copy runs hangs on that.
             more = {name.replace("CUBESHIM", "NO_SHIM_"): value for name, value in more.items()}
+        more |= dict(self._plan.settings)
         try:
             for node in self._network.nodes:
                 shim = self._bench.shim(self.mount.path, str(self._plan.ram), more=more)
