@@ -57,11 +57,17 @@ void keep_outermost(config_types::Prefixes& value) {
   value = std::move(kept);
 }
 
-// "10.0.0.1", "cache-1:11211", "[fd00::1]:11211" -> the same with a port. False: it is no such text.
+// "10.0.0.1", "cache-1:11211", "[fd00::1]:11211" -> the same with a port; "/run/m.sock", a Unix socket, as it is. False: it is no
+// such text.
 bool server_of(std::string_view text, std::string& server) {
   constexpr std::string_view k_port = "11211";
   constexpr std::size_t k_longest = 255;
   std::string_view host = text, port = k_port;
+  if (text.starts_with('/')) {
+    constexpr std::size_t k_longest_path = 107;
+    server = text;
+    return text.size() > 1 && text.size() <= k_longest_path;
+  }
   const bool is_bracketed = text.starts_with('[');
   const std::size_t host_end = is_bracketed ? text.find(']') : text.find(':');
   if (is_bracketed && host_end == std::string_view::npos) return false;

@@ -48,7 +48,8 @@ ClusterFill::ClusterFill(const base::Config& c) : config(c), paths(c), tags(cach
   for (const std::string& name : c.cluster.texts) {
     auto server = std::make_unique<Server>();
     server->name = name;
-    if (const auto address = cache::find_server_address(name)) {
+    std::string why;
+    if (const auto address = look_up_server(name, Clock::now() + k_patience, why)) {
       server->address = *address;
       server->has_address = true;
     }

@@ -7,8 +7,10 @@
 
 #include <cerrno>
 
+#include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/tier/cluster/meta_protocol.h"
+#include "cache/tier/cluster/name_query.h"
 #include "shim/cli/pool.h"
 #include "shim/cli/program_file.h"
 
@@ -127,6 +129,24 @@ std::optional<std::map<std::string, std::string>> PoolTalk::figures(std::string_
   }
   if (!is_there) return std::nullopt;
   return all;
+}
+
+std::optional<cache::ServerAddress> look_up_server(const std::string& name, PoolTalk::Clock::time_point end, std::string& why) {
+  cache::NameQuery query;
+  query.begin(name, base::monotonic_ns());
+  while (query.is_under_way()) {
+    constexpr int k_step_ms = 20;
+    pollfd one = query.to_poll();
+    if (PoolTalk::Clock::now() >= end) {
+      why = "no name server answers";
+      return std::nullopt;
+    }
+    poll(&one, 1, k_step_ms);
+    query.pump(base::monotonic_ns());
+  }
+  why = query.why();
+  if (!query.has_address()) return std::nullopt;
+  return query.address();
 }
 
 std::optional<std::map<std::string, std::string>> ask_memcached(const std::string& address, unsigned port,

@@ -14,6 +14,10 @@
 
 namespace cube::cli {
 
+// The address of a server of CUBESHIM_CLUSTER, found as the library finds it. Nothing: `why` says so.
+std::optional<cache::ServerAddress> look_up_server(const std::string& name, std::chrono::steady_clock::time_point end,
+                                                   std::string& why);
+
 class PoolTalk {
  public:
   using Clock = std::chrono::steady_clock;

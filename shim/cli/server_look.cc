@@ -114,11 +114,9 @@ ServerLook look_at_server(const std::string& name, const std::string& login, con
   const auto is_about_login = [&] {
     return look.trouble.find("unauthenticated") != std::string::npos || look.trouble.find("authentication") != std::string::npos;
   };
-  const auto address = cache::find_server_address(name);
-  if (!address) {
-    look.trouble = "it is no address, and /etc/hosts has no such name";
-    return look;
-  }
+  const auto address = look_up_server(name, end, look.trouble);
+  if (!address) return look;
+  look.trouble.clear();
   PoolTalk talk;
   std::string line;
   if (!talk.open(*address, login, end) || !talk.ask("version", line, end)) {

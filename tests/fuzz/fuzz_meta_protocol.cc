@@ -1,8 +1,9 @@
 // Any bytes of a server: lines are found and understood, or not, without a byte read beyond them; and any bytes as the value of a
-// record: what is taken for one is whole. Input: the answer of a server, and the value.
+// record: what is taken for one is whole. The same for an answer of a name server. Input: all of these.
 #include <cstring>
 #include <vector>
 
+#include "cache/tier/cluster/dns_message.h"
 #include "cache/tier/cluster/meta_protocol.h"
 #include "cache/tier/cluster_record.h"
 #include "tests/fuzz/fuzz.h"
@@ -33,6 +34,20 @@ void check_value(std::string_view text) {
              "a record beyond its bytes");
 }
 
+// Behind the right question, for else nothing is looked at. The first two bytes say how many answers there are.
+void check_name_answer(std::string_view text) {
+  std::byte question[k_most_dns_bytes];
+  const std::size_t asked = write_dns_question("cache-0.cache", DnsType::v4, 7, question);
+  question[2] = std::byte{0x81};
+  std::vector<std::byte> answer(question, question + asked);
+  for (std::size_t i = 0; i < 2 && i < text.size(); ++i) answer[6 + i] = static_cast<std::byte>(text[i]);
+  for (const char c : text.substr(std::min<std::size_t>(text.size(), 2))) answer.push_back(static_cast<std::byte>(c));
+  answer.shrink_to_fit();
+  const DnsAnswer found = parse_dns_answer(answer, "cache-0.cache", DnsType::v4, 7);
+  FUZZ_CHECK(found.kind != DnsAnswer::Kind::address || found.address.family() == AF_INET, "an address of family %d",
+             found.address.family());
+}
+
 }  // namespace
 }  // namespace cube::cache
 
@@ -40,5 +55,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   cube::cache::check_lines(text);
   cube::cache::check_value(text);
+  cube::cache::check_name_answer(text);
   return 0;
 }

@@ -36,7 +36,7 @@ ClusterClient::Worker::Worker(ClusterClient& client, OfferSource& source) : clie
     }
     servers_.push_back(std::move(server));
   }
-  polled_.reserve(2 * servers_.size());
+  polled_.reserve(3 * servers_.size());
   lanes_.reserve(2 * servers_.size());
 }
 
@@ -45,31 +45,53 @@ ClusterClient::Worker::~Worker() {
   for (std::size_t i = 0; i < servers_.size(); ++i) drop_requests(i, Outcome::skipped, /*also_queued=*/true);
 }
 
-void ClusterClient::Worker::find_addresses() {
+// Nothing waits for it: a server whose name is looked up is left out until then.
+void ClusterClient::Worker::look_up_names(std::uint64_t now) {
   for (std::size_t i = 0; i < servers_.size(); ++i) {
-    const std::string& text = client_.options_.servers[i];
-    const auto address = find_server_address(text);
-    servers_[i]->has_address = static_cast<bool>(address);
-    state(i).is_left_out.store(!address, std::memory_order_relaxed);
-    if (address) {
-      servers_[i]->address = *address;
-    } else {
-      base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} is left out: it takes an address, or a name that /etc/hosts has",
-                text);
+    Server& server = *servers_[i];
+    if (!server.is_asked_for && now >= server.next_look_ns) {
+      server.is_asked_for = true;
+      server.query.begin(client_.options_.servers[i], now);
+    } else if (server.is_asked_for) {
+      server.query.pump(now);
     }
+    if (server.is_asked_for && !server.query.is_under_way()) end_look(i, now);
   }
+}
+
+void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
+  Server& server = *servers_[index];
+  const std::string& name = client_.options_.servers[index];
+  server.is_asked_for = false;
+  if (server.query.has_address()) {
+    if (server.is_told && !server.has_address) base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has an address now", name);
+    server.address = server.query.address();
+    server.has_address = true;
+    server.failures = 0;
+    server.next_look_ns = UINT64_MAX;
+    state(index).is_left_out.store(false, std::memory_order_relaxed);
+    if (state(index).trip.is_open(now)) prepare(server.demand, now);
+    return;
+  }
+  constexpr unsigned k_most_doublings = 5;
+  server.next_look_ns = now + (k_second << std::min(server.failures++, k_most_doublings));
+  state(index).is_left_out.store(!server.has_address, std::memory_order_relaxed);
+  // The address that it had does until there is another.
+  if (server.has_address || std::exchange(server.is_told, true)) return;
+  base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} is left out as long as its name has no address: {}", name,
+            server.query.why());
 }
 
 void ClusterClient::Worker::run() {
   constexpr long k_timer_slack_ns = 10'000;
   base::sys::raw(SYS_prctl, PR_SET_TIMERSLACK, k_timer_slack_ns);
-  find_addresses();
   now_ns_ = base::monotonic_ns();
-  for (auto& server : servers_) prepare(server->demand, now_ns_);
+  look_up_names(now_ns_);
   while (!client_.is_stopping_.load(std::memory_order_acquire)) {
     const std::uint32_t seen = client_.wakeups_.load(std::memory_order_seq_cst);
     now_ns_ = base::monotonic_ns();
     const std::uint64_t began = now_ns_;
+    look_up_names(began);
     send_queued(began);
     offer(began);
     ask_figures(began);
@@ -164,6 +186,8 @@ void ClusterClient::Worker::drop_requests(std::size_t server, Outcome outcome, b
 
 void ClusterClient::Worker::rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns) {
   state(server).trip.rest(now, at_least_ns);
+  // It may be at another address by now.
+  if (!servers_[server]->is_asked_for) servers_[server]->next_look_ns = now;
   client_.options_.stats->count(Counter::cluster_trips);
   servers_[server]->demand.connection.close();
   drop_requests(server, Outcome::late, /*also_queued=*/true);
@@ -315,7 +339,10 @@ bool ClusterClient::Worker::wait(std::uint64_t now) {
       if (now - std::max(lane->connection.heard_ns(), lane->connection.opened_ns()) < k_slow_after_ns) is_slow = false;
     }
   }
-  if (lanes_.empty()) return false;
+  for (auto& server : servers_) {
+    if (server->query.is_under_way()) polled_.push_back(server->query.to_poll());
+  }
+  if (polled_.empty()) return false;
   timespec limit{0, is_slow && !has_demand_ ? k_slow_poll_ns : k_poll_ns};
   base::sys::poll(polled_.data(), polled_.size(), &limit);
   now_ns_ = base::monotonic_ns();

@@ -7,6 +7,7 @@
 
 #include "cache/tier/cluster/cluster_client.h"
 #include "cache/tier/cluster/cluster_connection.h"
+#include "cache/tier/cluster/name_query.h"
 
 namespace cube::cache {
 
@@ -41,6 +42,11 @@ class ClusterClient::Worker {
   struct Server {
     ServerAddress address;
     bool has_address = false;
+    // A name is looked up at the start, and again after each rest of the server.
+    NameQuery query;
+    bool is_asked_for = false, is_told = false;
+    unsigned failures = 0;
+    std::uint64_t next_look_ns = 0;  // UINT64_MAX: none is needed
     Lane demand, fill;
     std::uint64_t next_figures_ns = 0, filled_ns = 0;  // the last command of `fill`
   };
@@ -50,7 +56,8 @@ class ClusterClient::Worker {
   // bytes are on their way.
   enum class Step : std::uint8_t { none, waiting, looking, paying, sending };
 
-  void find_addresses();
+  void look_up_names(std::uint64_t now);
+  void end_look(std::size_t server, std::uint64_t now);
   ServerState& state(std::size_t server) { return client_.states_[server]; }
   bool prepare(Lane& lane, std::uint64_t now);
   void send_queued(std::uint64_t now);

@@ -53,6 +53,14 @@ bool find_in_hosts(std::string_view hosts, std::string_view name, ServerAddress&
 }  // namespace
 
 base::Result<ServerAddress> parse_server_address(std::string_view text, std::string_view hosts) {
+  if (text.starts_with('/')) {
+    ServerAddress address;
+    if (text.size() >= sizeof address.local.sun_path) return base::fail(ENAMETOOLONG);
+    address.local.sun_family = AF_UNIX;
+    std::memcpy(address.local.sun_path, text.data(), text.size());
+    address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size() + 1);
+    return address;
+  }
   const std::size_t colon = text.rfind(':');
   std::uint16_t port = 0;
   if (colon == std::string_view::npos) return base::fail(EINVAL);

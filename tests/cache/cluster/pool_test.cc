@@ -79,10 +79,12 @@ TEST(ClusterSettings, ServersAreReadOrRefusedAsAWhole) {
     return said;
   };
   EXPECT_EQ(servers_of("memcached://10.0.0.1,cache-2:7,[fd00::1],[::1]:9"), "10.0.0.1:11211 cache-2:7 [fd00::1]:11211 [::1]:9");
+  EXPECT_EQ(servers_of("memcached:///run/m.sock,a:1"), "/run/m.sock a:1");
   EXPECT_EQ(servers_of(""), "");
-  for (const char* const wrong : {"10.0.0.1", "redis://a", "memcached://", "memcached://a,,b", "memcached://a,a:11211",
-                                  "memcached://a:0", "memcached://a:65536", "memcached://a:x", "memcached://[::1",
-                                  "memcached://[]", "memcached://::1", "memcached://a b", "memcached://a/b"})
+  for (const char* const wrong :
+       {"10.0.0.1", "redis://a", "memcached://", "memcached://a,,b", "memcached://a,a:11211", "memcached://a:0",
+        "memcached://a:65536", "memcached://a:x", "memcached://[::1", "memcached://[]", "memcached://::1", "memcached://a b",
+        "memcached://a/b", "memcached:///", "memcached:///a,/a"})
     EXPECT_EQ(servers_of(wrong), "wrong") << wrong;
 }
 

@@ -24,6 +24,14 @@ TEST(ServerAddress, IsReadFromItsText) {
     EXPECT_EQ(text_of(wrong), "error " + std::to_string(ENOENT)) << wrong;
 }
 
+TEST(ServerAddress, APathIsAUnixSocket) {
+  const auto found = parse_server_address("/run/m:1.sock", {});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->family(), AF_UNIX);
+  EXPECT_STREQ(found->local.sun_path, "/run/m:1.sock");
+  EXPECT_EQ(parse_server_address("/" + std::string(107, 'x'), {}).error().value, ENAMETOOLONG);
+}
+
 TEST(ServerAddress, ANameIsLookedUpInHosts) {
   constexpr std::string_view k_hosts =
       "# comment 9.9.9.9 cache-1\n127.0.0.1\tlocalhost\n10.0.0.5  other cache-1 # cache-2\nfd00::9 six\nbroken six2\n";
