@@ -45,43 +45,6 @@ ClusterClient::Worker::~Worker() {
   for (std::size_t i = 0; i < servers_.size(); ++i) drop_requests(i, Outcome::skipped, /*also_queued=*/true);
 }
 
-// Nothing waits for it: a server whose name is looked up is left out until then.
-void ClusterClient::Worker::look_up_names(std::uint64_t now) {
-  for (std::size_t i = 0; i < servers_.size(); ++i) {
-    Server& server = *servers_[i];
-    if (!server.is_asked_for && now >= server.next_look_ns) {
-      server.is_asked_for = true;
-      server.query.begin(client_.options_.servers[i], now);
-    } else if (server.is_asked_for) {
-      server.query.pump(now);
-    }
-    if (server.is_asked_for && !server.query.is_under_way()) end_look(i, now);
-  }
-}
-
-void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
-  Server& server = *servers_[index];
-  const std::string& name = client_.options_.servers[index];
-  server.is_asked_for = false;
-  if (server.query.has_address()) {
-    if (server.is_told && !server.has_address) base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has an address now", name);
-    server.address = server.query.address();
-    server.has_address = true;
-    server.failures = 0;
-    server.next_look_ns = UINT64_MAX;
-    state(index).is_left_out.store(false, std::memory_order_relaxed);
-    if (state(index).trip.is_open(now)) prepare(server.demand, now);
-    return;
-  }
-  constexpr unsigned k_most_doublings = 5;
-  server.next_look_ns = now + (k_second << std::min(server.failures++, k_most_doublings));
-  state(index).is_left_out.store(!server.has_address, std::memory_order_relaxed);
-  // The address that it had does until there is another.
-  if (server.has_address || std::exchange(server.is_told, true)) return;
-  base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} is left out as long as its name has no address: {}", name,
-            server.query.why());
-}
-
 void ClusterClient::Worker::run() {
   constexpr long k_timer_slack_ns = 10'000;
   base::sys::raw(SYS_prctl, PR_SET_TIMERSLACK, k_timer_slack_ns);

@@ -6,7 +6,7 @@ namespace {
 
 using base::Counter;
 
-constexpr std::uint64_t k_no_offers_ns = 60'000'000'000, k_between_figures_ns = 2'000'000'000, k_between_rows_ns = 100'000'000;
+constexpr std::uint64_t k_no_offers_ns = 60'000'000'000, k_between_figures_ns = 2'000'000'000;
 
 }  // namespace
 
@@ -119,31 +119,6 @@ void ClusterClient::Worker::ask_figures(std::uint64_t now) {
     server->next_figures_ns = now + k_between_figures_ns;
     server->filled_ns = now;
     server->fill.connection.send(k_figures_tag, MetaCommand::figures());
-  }
-}
-
-// For `cubeshim top`: what this process, which leads, knows of the servers.
-void ClusterClient::Worker::tell_rows(std::uint64_t now) {
-  if (!source_.is_leader() || now < next_tell_ns_) return;
-  next_tell_ns_ = now + k_between_rows_ns;
-  constexpr auto k_relaxed = std::memory_order_relaxed;
-  for (std::size_t i = 0; i < base::k_server_rows; ++i) {
-    base::ServerRow& row = client_.options_.rows[i];
-    if (i >= servers_.size()) {
-      row.told_ns.store(0, k_relaxed);
-      continue;
-    }
-    const ServerState& of = state(i);
-    row.set_name(client_.options_.servers[i]);
-    row.capacity.store(of.capacity.load(k_relaxed), k_relaxed);
-    row.used.store(of.used.load(k_relaxed), k_relaxed);
-    row.entries.store(of.entries.load(k_relaxed), k_relaxed);
-    row.answered_ns.store(of.answered_ns, k_relaxed);
-    row.rests_until_ns.store(of.trip.rest_until_ns(), k_relaxed);
-    row.no_offers_until_ns.store(of.no_offers_until_ns.load(k_relaxed), k_relaxed);
-    row.has_address.store(servers_[i]->has_address ? 1 : 0, k_relaxed);
-    row.is_full.store(of.is_full ? 1 : 0, k_relaxed);
-    row.told_ns.store(now, k_relaxed);
   }
 }
 

@@ -14,7 +14,7 @@ namespace sys = base::sys;
 namespace {
 
 constexpr std::size_t k_most_servers = 3, k_most_names = 16, k_most_text = 1 << 20;
-constexpr std::uint64_t k_second_ns = 1'000'000'000, k_longest_timeout_s = 2;
+constexpr std::uint64_t k_resolver_second_ns = 1'000'000'000, k_longest_timeout_s = 2;
 constexpr int k_most_at_once = 16;
 constexpr unsigned k_most_rounds = 3, k_most_ndots = 15;
 
@@ -32,7 +32,7 @@ void take_option(std::string_view word, ResolverSettings& settings) {
   unsigned number = 0;
   if (std::from_chars(digits.data(), digits.data() + digits.size(), number).ec != std::errc{}) return;
   if (name == "ndots") settings.ndots = std::min(number, k_most_ndots);
-  if (name == "timeout") settings.timeout_ns = std::clamp<std::uint64_t>(number, 1, k_longest_timeout_s) * k_second_ns;
+  if (name == "timeout") settings.timeout_ns = std::clamp<std::uint64_t>(number, 1, k_longest_timeout_s) * k_resolver_second_ns;
   if (name == "attempts") settings.rounds = std::clamp(number, 1U, k_most_rounds);
 }
 
