@@ -242,7 +242,7 @@ bool Prefetcher::put_back(PlannedFetch& flight) {
   is_blocked_ = true;
   // It is too large, even if is_full() says that smaller ones fit.
   is_resident_full_ = true;
-  // What came from another node for nothing came as a whole.
+  // The next one of its size would come from another node for nothing, too.
   average_ = std::max(average_, std::min(flight.bytes, cache_.ahead().segment_bytes() / 4));
   const std::uint64_t now = base::monotonic_ns();
   if (now < not_before_ns_) return true;
@@ -388,7 +388,7 @@ std::vector<Settled> Prefetcher::take_settled() {
 void Prefetcher::stop(unsigned patience_ms) {
   if (!begin_stop()) return wait_for_stop(patience_ms);
   large_.begin_stop();
-  // What it has under way may go on to the others.
+  // The others get what it hands on meanwhile.
   if (remote_engine_ != nullptr) remote_engine_->stop(patience_ms);
   if (engine_ != nullptr) engine_->stop(patience_ms);
   if (whole_file_engine_ != nullptr) whole_file_engine_->stop(patience_ms);

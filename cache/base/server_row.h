@@ -25,7 +25,7 @@ struct ServerRow {
   std::atomic<std::uint32_t> is_full;      // it has refused the last record for want of room
   std::atomic<std::uint64_t> name[k_name_words];
 
-  // What is longer is cut.
+  // A longer one is cut.
   void set_name(std::string_view text) {
     char bytes[8 * k_name_words] = {};
     std::memcpy(bytes, text.data(), std::min(text.size(), sizeof bytes - 1));

@@ -103,7 +103,7 @@ void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey
   const bool is_file = judge.wanted() == RecordKind::file;
   // A process that offers nothing must not make others wait for it.
   const unsigned lease = is_file && client_.takes_offers() ? k_lease_seconds : 0;
-  // What files take at the origin says nothing of blocks.
+  // The time that files take at the origin says nothing of blocks.
   const std::uint64_t deadline = is_file ? at_most(deadline_ns_) : deadline_ns_, began = base::monotonic_ns();
   std::uint64_t pause = k_first_pause_ns, limit = 0;
   while (true) {

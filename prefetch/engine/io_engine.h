@@ -73,8 +73,8 @@ struct Room {
 
 class FetchClient {
  public:
-  // What becomes of a fetch that asks first. `looked`: the stat of the path, a link at its end not followed; null: the origin was
-  // not asked yet. `decline` ends the fetch with this reason.
+  // The client's answer to a fetch that asks first. `looked`: the stat of the path, a link at its end not followed; null: the
+  // origin was not asked yet. `decline` ends the fetch with this reason.
   struct First {
     enum class Do : std::uint8_t { open, look, decline };
     Do what = Do::open;

@@ -27,7 +27,7 @@ class Talk final : ClusterConnection::Listener {
 
   void run() {
     while (input_.left() != 0 && connection_.is_open()) step();
-    // What is left in the socket.
+    // The rest in the socket.
     for (int i = 0; i < 4 && connection_.is_open(); ++i) pump();
   }
 

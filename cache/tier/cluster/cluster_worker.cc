@@ -19,7 +19,7 @@ constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_
 // The thread does not see a wake-up while it waits for a socket, so it does not wait there for long.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
-// Of 64 answers that are awaited for less than the whole deadline: a quarter.
+// A quarter of 64 answers that are awaited for less than the whole deadline.
 constexpr std::uint64_t k_most_late_of_short = 16;
 // Buffers above this are not kept for smaller values.
 constexpr std::size_t k_large_buffer = 2 << 20;
@@ -184,7 +184,7 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
 }
 
-// Where the origin is quick, an open waits for less than the whole deadline, and more of them may wait in vain: on a busy machine
+// If the origin is quick, an open waits for less than the whole deadline, and more of them may wait in vain: on a busy machine
 // some answers take 2 ms, and to leave the server alone for a second costs far more.
 int ClusterClient::Worker::most_late(const ClusterRequest& request) const {
   const std::uint64_t waited = std::max<std::uint64_t>(request.deadline_ns - std::min(request.deadline_ns, request.sent_ns), 1);

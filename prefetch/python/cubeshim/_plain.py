@@ -13,7 +13,7 @@ def number(variable, default):
     return int(text) if text.isdigit() and int(text) < 1 << 32 else default
 
 
-# Of torchrun and DeepSpeed, Open MPI, MPICH and its kin, and Slurm. The first pair that is there counts, whole.
+# Names of torchrun and DeepSpeed, Open MPI, MPICH and its kin, and Slurm. The first pair that is there counts, whole.
 PLACES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
 

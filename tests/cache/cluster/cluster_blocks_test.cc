@@ -51,7 +51,7 @@ TEST_F(ClusterBlocksTest, FindsWhatHasBecomeWholeOnce) {
   EXPECT_EQ(all(), Numbers());
   bring(5);
   EXPECT_EQ(all(), Numbers({5}));
-  // Who leads next looks at all of it, and has nothing to do.
+  // The next leader looks at all of it, and has nothing to do.
   ClusterBlocks next(*region, k_block);
   next.begin();
   EXPECT_FALSE(next.next());
@@ -76,7 +76,7 @@ TEST_F(ClusterBlocksTest, FindsNothingThatIsNotToBeSharedOrHasNoName) {
   BlockFile nameless("/mnt/nameless", k_chunk_bytes);
   chunks.note_whole(nameless.bring(*region, 0, k_block));
   EXPECT_EQ(all(), Numbers());
-  // What the disk tier has may be shared.
+  // A block that the disk has may be shared.
   bring(5);
   chunks.note_offered(chunks.find(file.key, 0), pages_of(5 * k_block, 6 * k_block));
   EXPECT_EQ(all(), Numbers({5}));

@@ -334,7 +334,7 @@ TEST(ClusterClient, TheLeaderTellsOfEachServer) {
   EXPECT_GT(row.answered_ns, 0);
   EXPECT_EQ(nameless.name_text(), "no-such-host:11211");
   EXPECT_EQ(std::tuple(nameless.has_address.load(), nameless.answered_ns.load()), std::tuple(0, 0));
-  // Of a longer list that another process has had.
+  // Another process has had a longer list.
   EXPECT_EQ(running.rows[2].told_ns, 0);
 }
 
