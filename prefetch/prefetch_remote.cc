@@ -17,7 +17,7 @@ FetchClient::First Prefetcher::before_open(Fetch& of, const base::Result<cache::
   auto& flight = static_cast<PlannedFetch&>(of);
   if (looked != nullptr && !*looked) return {First::Do::decline, k_ask_origin};
   const cache::FileStat* const stat = looked != nullptr ? &**looked : nullptr;
-  const Remote found = flight.fetch.take_remote(stat);
+  const Remote found = flight.fetch.take_remote(stat, flight.file.most_bytes);
   if (found == Remote::look && stat == nullptr) return {First::Do::look};
   if (found == Remote::absent || found == Remote::look) return {First::Do::decline, k_ask_origin};
   note_placed(flight);

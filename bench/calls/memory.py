@@ -17,7 +17,7 @@ MIB = 1 << 20
 BUCKET_BYTES, SLOTS = 64, 8
 # magic, version, header_bytes; segment_bytes, segment_count, process_slots, job_rows, five bucket counts, a gap; fifteen offsets
 # of tables, five of the index, the first segment's and the end (cache/region/layout.h).
-HEADER = "<QII4I5I4x22Q"
+HEADER = "<QII4I5I4x23Q"
 # One copy: the bytes, headers, paths and padding to pages for each file, the control tables, and for each process the
 # segment that it was filling.
 MOST_PADDING = 0.06

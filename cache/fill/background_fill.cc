@@ -55,7 +55,8 @@ bool BackgroundFill::is_there(const FileStat& stat) {
 // Shows a record of another node to all of this one, if it is right.
 class BackgroundFill::FromRemote final : public Tier::Judge {
  public:
-  FromRemote(BackgroundFill& fill, const FileStat* stat) : Judge(RecordKind::file, /*is_ahead=*/true), own_(fill), stat_(stat) {}
+  FromRemote(BackgroundFill& fill, const FileStat* stat, std::uint64_t most_bytes)
+      : Judge(RecordKind::file, For::many), own_(fill), stat_(stat), most_bytes_(most_bytes) {}
 
   Remote ask(const Tiers& tiers) {
     for (Tier* const tier : tiers) {
@@ -67,7 +68,7 @@ class BackgroundFill::FromRemote final : public Tier::Judge {
 
  private:
   Tier::Verdict judge(const Record& record) override {
-    if (record.kind != RecordKind::file) return Tier::Verdict::refused;
+    if (record.kind != RecordKind::file || record.data_size > most_bytes_) return Tier::Verdict::refused;
     if (stat_ == nullptr && !tier_->needs_no_look(record)) return end(Remote::look);
     if (stat_ != nullptr) {
       const Tier::Verdict verdict = tier_->judge_by_stat(record, *stat_);
@@ -94,6 +95,7 @@ class BackgroundFill::FromRemote final : public Tier::Judge {
 
   BackgroundFill& own_;
   const FileStat* stat_;
+  const std::uint64_t most_bytes_;
   Tier* tier_ = nullptr;  // that is asked now
   Remote found_ = Remote::absent;
 };
@@ -102,16 +104,30 @@ bool BackgroundFill::may_be_remote() const {
   return !parts_->remote.is_empty() && parts_->freshness.origin_of(key_).id() == k_mounts;
 }
 
-BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat) {
-  if (stat != nullptr) {
+BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat, std::uint64_t most_bytes) {
+  const auto& changes = parts_->region.header().file_changes;
+  most_bytes = std::min(most_bytes, parts_->rules.max_file);
+  if (stat == nullptr) {
+    if (std::ranges::none_of(parts_->remote, [&](Tier* tier) { return tier->may_answer(key_); })) return Remote::absent;
+    changes_ = changes.load(std::memory_order_seq_cst);
+    if (std::ranges::none_of(parts_->remote, [](const Tier* tier) { return tier->may_need_no_look(); })) return Remote::look;
+  } else {
     // Anything but a file is not read, and a link leads to a file with another stat.
-    if (!stat->is_regular()) return Remote::absent;
+    if (!stat->is_regular() || stat->size > most_bytes) return Remote::absent;
     if (is_there(*stat)) return Remote::there;
-  } else if (std::ranges::none_of(parts_->remote, [](const Tier* tier) { return tier->may_need_no_look(); })) {
-    return Remote::look;
+    // The answer may take long. A writer that ends meanwhile makes the stat an old one, and so does one that ended during the
+    // look.
+    if (!fill_.watch(*stat) || changes.load(std::memory_order_seq_cst) != changes_) return absent();
   }
   has_asked_remote_ = true;
-  return FromRemote(*this, stat).ask(parts_->remote);
+  const Remote found = FromRemote(*this, stat, most_bytes).ask(parts_->remote);
+  return found == Remote::absent ? absent() : found;
+}
+
+// The origin's stat is looked at anew.
+BackgroundFill::Remote BackgroundFill::absent() {
+  fill_.end_watch();
+  return Remote::absent;
 }
 
 void BackgroundFill::give_up() {

@@ -34,7 +34,8 @@ class BackgroundFill {
     refused  // reason() says why
   };
   // From another node, by now. `stat`: what the origin says of the path, a link at its end not followed; null: nobody has asked.
-  Remote take_remote(const FileStat* stat);
+  // `most_bytes`: a larger file is absent.
+  Remote take_remote(const FileStat* stat, std::uint64_t most_bytes);
   std::byte* room() const { return fill_.room(); }
   // The bytes in room() were checked by this hash.
   void note_hash(std::uint64_t data_hash) { fill_.note_hash(data_hash); }
@@ -58,6 +59,7 @@ class BackgroundFill {
   class FromRemote;
   // Is there a record of this version of the file already?
   bool is_there(const FileStat& stat);
+  Remote absent();
 
   CacheParts* parts_;
   std::string_view key_;
@@ -70,6 +72,7 @@ class BackgroundFill {
   bool fetched_twice_ = false;
   bool has_asked_remote_ = false;
   std::uint64_t remote_bytes_ = 0;
+  std::uint64_t changes_ = 0;  // RegionHeader::file_changes, before the origin is asked for the stat
 };
 
 }  // namespace cube::cache

@@ -41,7 +41,12 @@ constexpr std::uint64_t k_wait_ns = 20'000'000;
 class LargeFile::FromTier final : public Tier::Judge {
  public:
   FromTier(LargeFile& file, CacheParts& parts, const By& by, const BlockPlace& block, const Chunks::Claim& claim)
-      : Judge(RecordKind::block), file_(file), parts_(parts), by_(by), block_(block), claim_(claim) {}
+      : Judge(RecordKind::block, by.is_programs ? For::program : For::ahead),
+        file_(file),
+        parts_(parts),
+        by_(by),
+        block_(block),
+        claim_(claim) {}
 
   // The first of them that has it.
   bool ask(const Tiers& tiers, const BlockName& name, bool is_remote) {

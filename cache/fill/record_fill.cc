@@ -33,6 +33,12 @@ RecordFill::RecordFill(RamTier& tier, const FillRules& rules, std::string_view k
   content_.verified_ns = base::boot_ns();
 }
 
+bool RecordFill::watch(const FileStat& stat) {
+  tier_->note_device(stat.device());
+  is_watched_ = watch_.watch(stat) && !watch_.is_stat_in_doubt();
+  return is_watched_;
+}
+
 RecordFill::Next RecordFill::accept(const FileAtOrigin& file, int fd) {
   const FileStat& stat = file.stat;
   const auto refused = [&](Counter reason) {
@@ -41,9 +47,11 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file, int fd) {
   };
   if (!stat.is_regular()) return refused(Counter::bypassed_kind);
   if (stat.size > rules_.max_file) return refused(Counter::bypassed_size);
-  // Before the look for writers: one that opens the file later by another path tells nobody of a device that is not known.
-  tier_->note_device(stat.device());
-  if (!watch_.watch(stat, fd)) return refused(Counter::bypassed_busy);
+  if (!std::exchange(is_watched_, false)) {
+    // Before the look for writers: one that opens the file later by another path tells nobody of a device that is not known.
+    tier_->note_device(stat.device());
+    if (!watch_.watch(stat, fd)) return refused(Counter::bypassed_busy);
+  }
   content_.stat = stat;
   content_.physical = file.is_physical;
   content_.origin = file.origin;

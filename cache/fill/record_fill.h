@@ -35,6 +35,11 @@ class RecordFill {
   // Before the file is opened. `key` must outlive this.
   RecordFill(RamTier& tier, const FillRules& rules, std::string_view key, Lane lane = Lane::demand);
 
+  // The stat is what the origin has just said; accept() is to watch the file no later than from here on. False: somebody may have
+  // it open for writing, or had until now.
+  bool watch(const FileStat& stat);
+  // The next accept() is of a later look.
+  void end_watch() { is_watched_ = false; }
   // The file that the path led to. `fd`: that file, open for reading, or -1.
   Next accept(const FileAtOrigin& file, int fd = -1);
   std::byte* room() const { return reservation_.data(); }
@@ -87,6 +92,7 @@ class RecordFill {
   ChangeWatch watch_;
   std::uint64_t began_ns_;  // wall clock
   RecordContent content_;
+  bool is_watched_ = false;
   bool is_immutable_ = false;  // of the origin
   RamTier::Reservation reservation_;
   Pin pin_;

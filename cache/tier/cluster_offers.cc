@@ -52,8 +52,7 @@ void ClusterOffers::fill(ClusterOffer& offer, const ClusterPaths::Place& place, 
                          const std::byte* data) {
   static constexpr std::byte k_zeros[k_record_alignment]{};
   write_cluster_head(content, options_.tags, head_);
-  const bool is_listing = content.kind == RecordKind::directory;
-  offer.key = ClusterKey(options_.space, place.origin, place.below, is_listing ? ClusterKey::Of::listing : ClusterKey::Of::file);
+  offer.key = cluster_key(options_.space, place, content.kind);
   offer.parts[0] = {head_.bytes, head_.size};
   offer.parts[1] = {data, content.data.size};
   offer.parts[2] = {k_zeros, head_.padding};
@@ -119,7 +118,7 @@ bool ClusterOffers::next_pushed(ClusterOffer& offer, std::uint64_t now_ns) {
 
 bool ClusterOffers::is_wanted(const Record& record) const {
   const auto place = paths_.place_of(record.path());
-  return !place || client_.takes_offer(ClusterKey(options_.space, place->origin, place->below));
+  return !place || client_.takes_offer(cluster_key(options_.space, *place, record.kind));
 }
 
 // A walk over all that was put off takes time, so it is done less often while the server stays away.

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "cache/base/config.h"
+#include "cache/record/record.h"
+#include "cache/tier/cluster/cluster_key.h"
 
 namespace cube::cache {
 
@@ -27,5 +29,10 @@ class ClusterPaths {
   };
   std::vector<Root> roots_;  // the longest first
 };
+
+// The key of what lies there.
+inline ClusterKey cluster_key(std::string_view space, const ClusterPaths::Place& place, RecordKind kind) {
+  return {space, place.origin, place.below, kind == RecordKind::directory ? ClusterKey::Of::listing : ClusterKey::Of::file};
+}
 
 }  // namespace cube::cache

@@ -14,16 +14,13 @@ namespace {
 using base::Counter;
 
 constexpr unsigned k_lease_seconds = 2;
+constexpr std::uint64_t k_usual_item_bytes = 17 << 20;  // memcached -I 17m (doc/CLUSTER.md)
 constexpr std::uint64_t k_lease_ns = k_lease_seconds * 1000 * base::k_ns_per_ms;
 constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms, k_shortest_deadline_ns = 2 * base::k_ns_per_ms,
                         k_first_pause_ns = 500'000, k_longest_pause_ns = 4 * base::k_ns_per_ms;
 constexpr std::uint64_t k_enough_fetches = 16;
 // A question to a server is next to nothing beside a fetch that takes so long.
 constexpr std::uint64_t k_slow_fetch_ns = 3 * base::k_ns_per_ms;
-
-ClusterKey key_for(std::string_view space, const ClusterPaths::Place& place, RecordKind kind) {
-  return {space, place.origin, place.below, kind == RecordKind::directory ? ClusterKey::Of::listing : ClusterKey::Of::file};
-}
 
 std::size_t shared_kind(RecordKind kind) { return kind == RecordKind::file ? 0 : kind == RecordKind::block ? 1 : 2; }
 
@@ -40,7 +37,9 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.servers = config.cluster.texts;
   options.deadline_ns = config.cluster_deadline.ms * base::k_ns_per_ms;
   options.fill_per_second = config.cluster_fill;
-  options.most_bytes = largest_cluster_value(config);
+  // Another node may take larger files: what it has shared is refused as a record, and not as an answer, which would cost the
+  // connection.
+  options.most_bytes = std::max(largest_cluster_value(config), k_usual_item_bytes);
   options.rows = &ram.region().server_row(0);
   options.stats = &stats;
   if (options.servers.size() > base::k_server_rows) {
@@ -100,7 +99,7 @@ bool ClusterTier::is_worth_asking(RecordKind kind) {
 }
 
 void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey& place, ClusterClient::Answer& answer) {
-  const bool is_file = judge.wanted() == RecordKind::file;
+  const bool is_file = judge.wanted() == RecordKind::file, is_one_of_many = judge.whom() == Judge::For::many;
   // A process that offers nothing must not make others wait for it.
   const unsigned lease = is_file && client_.takes_offers() ? k_lease_seconds : 0;
   // The time that files take at the origin says nothing of blocks.
@@ -108,7 +107,9 @@ void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey
   std::uint64_t pause = k_first_pause_ns, limit = 0;
   while (true) {
     stats_.count(Counter::cluster_gets);
-    client_.get(place, lease, deadline, answer, judge.is_ahead());
+    if (is_one_of_many) ahead_.enter();
+    client_.get(place, lease, deadline, answer, judge.whom() != Judge::For::program);
+    if (is_one_of_many) ahead_.leave(answer.outcome() == Outcome::hit ? answer.bytes().size() : 0);
     if (answer.outcome() != Outcome::taken || lease == 0) break;
     if (limit == 0) {
       limit = at_most(k_longest_wait_ns);
@@ -151,19 +152,27 @@ void ClusterTier::give_back_lease(std::string_view key, std::uint64_t cas) {
   if (const auto place = paths_.place_of(key); place) client_.remove(ClusterKey(space_, place->origin, place->below), cas);
 }
 
+bool ClusterTier::may_answer(std::string_view key) {
+  const auto place = paths_.place_of(key);
+  if (!place) return false;
+  start_thread();
+  if (client_.is_asked(cluster_key(space_, *place, RecordKind::file)) && is_worth_asking(RecordKind::file)) return true;
+  stats_.count(Counter::cluster_skipped);
+  return false;
+}
+
 bool ClusterTier::visit(std::string_view key, Judge& judge) {
   const auto place = paths_.place_of(key);
   if (!place) return false;
   start_thread();
-  const ClusterKey name = key_for(space_, *place, judge.wanted());
-  if (!client_.is_asked(name) || !is_worth_asking(judge.wanted())) {
+  const ClusterKey name = cluster_key(space_, *place, judge.wanted());
+  const bool was_worth_it = judge.whom() == Judge::For::many;
+  if (!client_.is_asked(name) || (!was_worth_it && !is_worth_asking(judge.wanted()))) {
     stats_.count(Counter::cluster_skipped);
     return false;
   }
   ClusterClient::Answer answer;
-  if (judge.is_ahead()) ahead_.enter();
   ask(key, judge, name, answer);
-  if (judge.is_ahead()) ahead_.leave(answer.outcome() == Outcome::hit ? answer.bytes().size() : 0);
   switch (answer.outcome()) {
     case Outcome::hit: break;
     case Outcome::late: stats_.count(Counter::cluster_late); return false;
@@ -177,7 +186,7 @@ bool ClusterTier::visit(std::string_view key, Judge& judge) {
 }
 
 bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer, Judge& judge) {
-  const ClusterKey name = key_for(space_, place, judge.wanted());
+  const ClusterKey name = cluster_key(space_, place, judge.wanted());
   Record* const record = check_cluster_value(answer.bytes(), judge.wanted(), place.below);
   if (record == nullptr) {
     stats_.count(Counter::cluster_damaged);

@@ -22,6 +22,7 @@ class ClusterTier final : public Tier {
 
   bool visit(std::string_view key, Judge& judge) override;
   bool needs_no_look(const Record& record) const override { return record.job_tag != 0; }
+  bool may_answer(std::string_view key) override;
   bool may_need_no_look() const override { return is_immutable_ && tags_.job != 0 && mounts_.are_any_stable(); }
   Verdict judge_by_stat(const Record& record, const FileStat& stat) override;
   bool is_of_version(const Record& record, const FileStat& stat) override;

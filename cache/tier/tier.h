@@ -29,10 +29,12 @@ class Tier {
   };
   class Judge {
    public:
-    // Records of this kind are wanted; a tier may show others as well. `is_ahead`: nobody waits for it yet.
-    explicit Judge(RecordKind wanted, bool is_ahead = false) : wanted_(wanted), is_ahead_(is_ahead) {}
+    // A program waits for it; nobody does yet; or it is one of many that are fetched at once, and may_answer() was true.
+    enum class For : std::uint8_t { program, ahead, many };
+    // Records of this kind are wanted; a tier may show others as well.
+    explicit Judge(RecordKind wanted, For whom = For::program) : wanted_(wanted), whom_(whom) {}
     RecordKind wanted() const { return wanted_; }
-    bool is_ahead() const { return is_ahead_; }
+    For whom() const { return whom_; }
     // The record is the judge's to read until it returns.
     virtual Verdict judge(const Record& record) = 0;
 
@@ -41,7 +43,7 @@ class Tier {
 
    private:
     RecordKind wanted_;
-    bool is_ahead_;
+    For whom_;
   };
   // Is it proof that the bytes of this record are what the file holds, if the origin gives it this stat?
   static Verdict compare(const Record& record, const FileStat& stat);
@@ -58,6 +60,8 @@ class Tier {
   virtual bool needs_no_look(const Record&) const { return false; }
   // Are there such records at all?
   virtual bool may_need_no_look() const { return false; }
+  // Is it worth asking for a file of this path? To be asked once before visit with a judge For::many.
+  virtual bool may_answer(std::string_view /*key*/) { return true; }
   // The same if the origin gives the file this stat.
   virtual Verdict judge_by_stat(const Record& record, const FileStat& stat) { return compare(record, stat); }
   // Is the record of the version of its file that the origin gives this stat? Other nodes may see other inode numbers.

@@ -19,8 +19,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// The threads that run, by their numbers; 0 is free. No more than an engine's most threads, and some.
-constinit std::atomic<int> g_threads[512] = {};
+// The threads that run, by their numbers; 0 is free. No more than three engines' most threads, and some.
+constinit std::atomic<int> g_threads[1024] = {};
 
 // On their way to their place there.
 constinit std::atomic<int> g_starting{0};

@@ -34,6 +34,14 @@ double round_trip_us(PoolTalk& talk, Clock::time_point end) {
   return all[k_round_trips / 2];
 }
 
+// A server says what it likes.
+void make_plain(std::string& text) {
+  constexpr std::size_t k_longest = 200;
+  text.resize(std::min(text.size(), k_longest));
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < ' ' || c >= 0x7f; }, '?');
+}
+
 // Nothing that a terminal would obey.
 bool is_plain(const NodeNote& note) {
   const auto is_text = [](const std::string& text) {
@@ -106,8 +114,8 @@ std::uint64_t ServerLook::number(const std::string& which) const {
   return value;
 }
 
-ServerLook look_at_server(const std::string& name, const std::string& login, const std::string& key, const NodeNote& own,
-                          int timeout_ms) {
+static ServerLook ask_server(const std::string& name, const std::string& login, const std::string& key, const NodeNote& own,
+                             int timeout_ms) {
   const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
   ServerLook look;
   look.name = name;
@@ -136,6 +144,15 @@ ServerLook look_at_server(const std::string& name, const std::string& login, con
   if (auto settings = talk.figures("stats settings", end)) look.settings = std::move(*settings);
   if (talk.is_open()) look.no_notes = exchange_notes(talk, key, own, look.notes, end);
   if (!talk.is_open()) look.trouble = talk.trouble();
+  return look;
+}
+
+ServerLook look_at_server(const std::string& name, const std::string& login, const std::string& key, const NodeNote& own,
+                          int timeout_ms) {
+  ServerLook look = ask_server(name, login, key, own, timeout_ms);
+  make_plain(look.version);
+  make_plain(look.trouble);
+  make_plain(look.no_notes);
   return look;
 }
 

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/parity/other_node.h"
 #include "tests/parity/totals.h"
 #include "tests/support/parity_case.h"
 
@@ -83,6 +84,7 @@ int run_tests(int argc, char** argv) {
                 all.mode.c_str(), all.tests, all.skipped, all.warmed);
     std::fflush(stdout);
     std::ofstream(all.base + "/warmed") << all.warmed;
+    std::ofstream(all.base + "/shared") << all.shared;
   }
   return result;
 }
@@ -111,10 +113,14 @@ int check_what_is_left(const std::string& base, const std::string& name) {
       number_after(report, "ram") + (in_blocks ? number_after(report.substr(report.find("\"blocks\":")), "hits") : 0);
   std::printf("parity: the job's report: %ld hits, %ld misses, %ld materialised\n", hits, number_after(report, "misses"),
               number_after(report, "materialized"));
+  if (has_other_node())
+    std::printf("parity: %ld of %s files came from the cluster\n", number_after(report, "cluster"),
+                content(base + "/shared").c_str());
   if (hits < warmed) {
     std::printf("parity: FAILED: %ld hits were proven, the report has %ld: %s\n", warmed, hits, report.c_str());
     wrong = 1;
   }
+  if (has_other_node()) unlink(region_of(name + "-other").c_str());
   const std::string region = region_of(name);
   if (access(region.c_str(), F_OK) == 0) {
     std::printf("parity: FAILED: the region is still there: %s\n", region.c_str());
@@ -122,6 +128,24 @@ int check_what_is_left(const std::string& base, const std::string& name) {
     wrong = 1;
   }
   return wrong;
+}
+
+// The settings of the program under test, and of another node.
+void set_up_library(const std::string& base, const std::string& name, const std::string& mode) {
+  const char* const library = getenv("PARITY_LIBRARY");
+  setenv("LD_PRELOAD", library != nullptr ? library : CUBESHIM_LIBRARY, 1);
+  setenv("CUBESHIM_PREFIXES", (base + "/cover").c_str(), 1);
+  setenv("CUBESHIM_MODE", mode.c_str(), 1);
+  setenv("CUBESHIM_NAME", name.c_str(), 1);
+  setenv("CUBESHIM_RAM", uses_ring() ? "24M" : "256M", 1);
+  if (uses_ring()) {
+    setenv("CUBESHIM_RING", "50%", 1);
+    setenv("CUBESHIM_DISK_DIR", (base + "/disk").c_str(), 1);
+  }
+  // A variant of run_parity.py may have files of a few bytes served in blocks.
+  setenv("CUBESHIM_MAX_FILE", "2M", 0);
+  setenv("CUBESHIM_STATS", (base + "/report.json").c_str(), 1);
+  setenv("CUBESHIM_STATS_FORMAT", "json", 1);
 }
 
 int run_under_test(char** argv) {
@@ -134,6 +158,10 @@ int run_under_test(char** argv) {
   std::filesystem::create_directory(base + "/cover");
   std::filesystem::create_directory(base + "/disk");
   const std::string name = "parity-" + std::to_string(getpid());
+  if (mode != "kernel") {
+    set_up_library(base, name, mode);
+    if (has_other_node()) start_other_node(base, name);
+  }
   const pid_t child = fork();
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -141,22 +169,6 @@ int run_under_test(char** argv) {
     // The tests count on fd numbers: nothing open but 0, 1 and 2, whoever has started us.
     close_range(3, ~0U, 0);
     unsetenv("CUBESHIM_JOB");
-    if (mode != "kernel") {
-      const char* const library = getenv("PARITY_LIBRARY");
-      setenv("LD_PRELOAD", library != nullptr ? library : CUBESHIM_LIBRARY, 1);
-      setenv("CUBESHIM_PREFIXES", (base + "/cover").c_str(), 1);
-      setenv("CUBESHIM_MODE", mode.c_str(), 1);
-      setenv("CUBESHIM_NAME", name.c_str(), 1);
-      setenv("CUBESHIM_RAM", uses_ring() ? "24M" : "256M", 1);
-      if (uses_ring()) {
-        setenv("CUBESHIM_RING", "50%", 1);
-        setenv("CUBESHIM_DISK_DIR", (base + "/disk").c_str(), 1);
-      }
-      // A variant of run_parity.py may have files of a few bytes served in blocks.
-      setenv("CUBESHIM_MAX_FILE", "2M", 0);
-      setenv("CUBESHIM_STATS", (base + "/report.json").c_str(), 1);
-      setenv("CUBESHIM_STATS_FORMAT", "json", 1);
-    }
     execv("/proc/self/exe", argv);
     _exit(127);
   }
@@ -182,6 +194,7 @@ int run_under_test(char** argv) {
 int main(int argc, char** argv) {
   bool lists = false;
   for (int i = 1; i < argc; ++i) lists = lists || std::string_view(argv[i]).starts_with("--gtest_list_tests");
+  if (const char* const other = getenv("PARITY_OTHER"); other != nullptr) return cube::parity::run_other_node(other);
   if (lists || getenv("PARITY_BASE") != nullptr) return cube::parity::run_tests(argc, argv);
   return cube::parity::run_under_test(argv);
 }

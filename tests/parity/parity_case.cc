@@ -6,6 +6,7 @@
 #include "cache/base/hash.h"
 #include "cache/base/sys.h"
 #include "cache/region/layout.h"
+#include "tests/parity/other_node.h"
 #include "tests/parity/totals.h"
 
 // A build for an old libc has it (tests/libc): a call that the libc lacks.
@@ -113,6 +114,8 @@ void Case::warm_made(const char* path, std::size_t size) {
 }
 
 void Case::warm(const std::string& path) {
+  // Cold, the program gets it from another node.
+  if (pass_ == Pass::cold && is_preloaded() && has_other_node()) totals().shared += share_by_other_node(totals().base, path);
   if (pass_ != Pass::warm) return;
   const int first = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_GE(first, 0) << path;

@@ -13,7 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-import cluster_test
+import cluster_nodes
 from cluster_servers import Memcached, wait_until
 
 PORT = 11311
@@ -97,7 +97,7 @@ class At(Memcached):
             return text
 
 
-class Names(cluster_test.Cluster):
+class Names(cluster_nodes.Cluster):
     server_count = 0
 
     def setUp(self):
@@ -123,8 +123,8 @@ class Names(cluster_test.Cluster):
         self.assertEqual([second.ask("open", prefix / file) for file in self.files], said)
         # The first opens do not wait for the name of the server.
         hits, read = second.end()["hits"]["cluster"], self.origin("open") - opened
-        self.assertEqual(hits + read, cluster_test.FILES)
-        self.assertGreater(hits, cluster_test.FILES / 2)
+        self.assertEqual(hits + read, cluster_nodes.FILES)
+        self.assertGreater(hits, cluster_nodes.FILES / 2)
         first.end()
         self.assertEqual(first.errors.read_text(), "")
 
@@ -151,7 +151,7 @@ class Names(cluster_test.Cluster):
 
     def doctor(self, text):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
-        return subprocess.run([str(Path(cluster_test.LIBRARY).parent / "cubeshim"), "doctor", "-p", self.source, "--ram", "32M", "--cluster", f"memcached://{text}"],
+        return subprocess.run([str(Path(cluster_nodes.LIBRARY).parent / "cubeshim"), "doctor", "-p", self.source, "--ram", "32M", "--cluster", f"memcached://{text}"],
                               env=clean, stdout=subprocess.PIPE, text=True, timeout=60).stdout
 
     def line(self, node, text):
@@ -204,7 +204,7 @@ class Names(cluster_test.Cluster):
         def has_moved():
             path = self.source / f"new{next(number)}"
             path.write_bytes(b"x" * 1000)
-            os.utime(path, cluster_test.OLD)
+            os.utime(path, cluster_nodes.OLD)
             first.ask("open", prefix / path.name)
             return new.items()
         wait_until(has_moved, "the server is found at its new address")

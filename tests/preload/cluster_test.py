@@ -60,6 +60,20 @@ class Sharing(Cluster):
         self.assertEqual(second.end()["hits"]["cluster"], FILES)
         self.assertEqual(self.origin("open", "read"), 0)
 
+    def test_a_node_that_takes_smaller_files_keeps_its_connection(self):
+        (self.source / "large").write_bytes(os.urandom(200_000))
+        os.utime(self.source / "large", OLD)
+        prefix = self.mount()
+        first, said = self.fill(prefix)
+        first.ask("open", prefix / "large")
+        wait_until(lambda: len(self.values()) == FILES + 1, "the large one is shared, too")
+        small = self.node("small", prefix, CUBESHIM_MAX_FILE="32K", CUBESHIM_BLOCK="0")
+        self.assertEqual(small.ask("open", prefix / "large").split()[1], "200000")
+        self.assertEqual([small.ask("open", prefix / file) for file in self.files], said)
+        report = small.end()
+        self.assertEqual((report["cluster"]["trips"], report["cluster"]["damaged"]), (0, 0))
+        self.assertEqual(report["hits"]["cluster"], FILES)
+
     def test_another_name_is_another_namespace(self):
         prefix = self.mount()
         self.fill(prefix)

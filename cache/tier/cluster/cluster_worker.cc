@@ -143,7 +143,8 @@ void ClusterClient::Worker::drop_requests(std::size_t server, Outcome outcome, b
   for (ClusterRequest& request : client_.requests_) {
     const std::uint32_t now_is = request.state.load(std::memory_order_acquire);
     const bool is_under_way = now_is == ClusterRequest::sent || now_is == ClusterRequest::left;
-    if (request.server == server && (is_under_way || (also_queued && now_is == ClusterRequest::queued))) finish(request, outcome);
+    if (!is_under_way && !(also_queued && now_is == ClusterRequest::queued)) continue;
+    if (request.server == server) finish(request, outcome);
   }
 }
 

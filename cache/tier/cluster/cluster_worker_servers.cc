@@ -29,7 +29,9 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
   server.is_asked_for = false;
   if (server.query.has_address()) {
     if (server.is_told && !server.has_address) base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has an address now", name);
-    server.address = server.query.address();
+    const ServerAddress former = std::exchange(server.address, server.query.address());
+    // The server at the former address is not the one that others ask.
+    if (server.has_address && former != server.address && server.fill.connection.is_open()) lane_broke(server.fill, now);
     server.has_address = true;
     server.failures = 0;
     server.next_look_ns = UINT64_MAX;

@@ -80,8 +80,12 @@ void AheadWindow::leave(std::uint64_t bytes) {
   --inside_;
   if (bytes != 0) average_ += (static_cast<std::int64_t>(bytes) - static_cast<std::int64_t>(average_)) / 16;
   const std::uint64_t fit = servers_ * k_a_server / std::max<std::uint64_t>(average_, 1);
-  width_.store(static_cast<unsigned>(std::clamp(fit, k_fewest, k_most)), std::memory_order_relaxed);
-  has_left_.notify_all();
+  const auto width = static_cast<unsigned>(std::clamp(fit, k_fewest, k_most));
+  if (width_.exchange(width, std::memory_order_relaxed) < width) {
+    has_left_.notify_all();
+  } else {
+    has_left_.notify_one();
+  }
 }
 
 void ColdPool::note(bool is_hit) {

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <cstring>
 #include <string_view>
 
 #include "cache/base/result.h"
@@ -23,6 +24,9 @@ struct ServerAddress {
   socklen_t bytes = 0;
   ServerAddress() : local{} {}
   int family() const { return any.sa_family; }
+  friend bool operator==(const ServerAddress& a, const ServerAddress& b) {
+    return a.bytes == b.bytes && std::memcmp(&a.local, &b.local, a.bytes) == 0;
+  }
 };
 
 // "HOST:PORT", "[ADDRESS]:PORT" or "/path/of/a/socket". ENOENT: a name that `hosts`, the text of a file such as /etc/hosts, does

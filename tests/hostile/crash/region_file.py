@@ -2,10 +2,10 @@
 import struct
 
 # RegionHeader up to created_ns: magic, version and its own size; RegionLayout with its counts and its places.
-HEADER = struct.Struct("<QII" "9I4x" "22Q")
+HEADER = struct.Struct("<QII" "9I4x" "23Q")
 MUTEX_BYTES, SEGMENTS_BEGIN_ON = 40, 2 << 20
 WRITER_STRIPES, OWN_WRITERS, LEFT_WRITERS = 256, 64, 256
-FLIGHT_SLOTS, RECENT_MISSES, LISTING_SLOTS, LISTED_ROWS = 1024, 4096, 64, 2048
+FLIGHT_SLOTS, RECENT_MISSES, LISTING_SLOTS, LISTED_ROWS, SERVER_ROWS = 1024, 4096, 64, 2048, 64
 PAGE = 4096
 CHUNK = 2 << 20
 RECORD_MAGIC = b"CUBE"
@@ -19,9 +19,9 @@ class Layout:
         self.magic, self.version, self.header_bytes, self.segment_bytes, self.segment_count, self.process_slots = fields[:6]
         self.bucket_count = fields[7:12]
         (self.jobs, self.processes, self.pins, self.segments, self.writers, self.own_writers, self.left_writers, self.flights,
-         self.unread, self.misses, self.listings, self.listed, self.chunks, self.chunk_buckets, self.large_names) = fields[12:27]
-        self.index = fields[27:32]
-        self.data, self.file_bytes = fields[32:34]
+         self.unread, self.misses, self.listings, self.listed, self.chunks, self.chunk_buckets, self.large_names, self.servers) = fields[12:28]
+        self.index = fields[28:33]
+        self.data, self.file_bytes = fields[33:35]
         self.chunk_count = self.segment_count * self.segment_bytes // CHUNK
         self.check()
 
@@ -49,9 +49,10 @@ class Layout:
             "recent misses": (self.misses, 8 * RECENT_MISSES),
             "listings": (self.listings, 1024 * LISTING_SLOTS),
             "listed directories": (self.listed, 32 * LISTED_ROWS),
-            "chunks": (self.chunks, 256 * self.chunk_count),
+            "chunks": (self.chunks, 320 * self.chunk_count),
             "chunk buckets": (self.chunk_buckets, 32 * (self.chunk_count * 2 // 8 + 1)),
             "large names": (self.large_names, 1024 * min(max(self.chunk_count, 32), 4096)),
+            "servers": (self.servers, 192 * SERVER_ROWS),
             "index": (self.index[0], 64 * self.bucket_count[0]),
             "counters": (HEADER.size + 8 + MUTEX_BYTES, 8 * 8 + 8 * 8),
         }

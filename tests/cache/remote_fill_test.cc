@@ -1,0 +1,184 @@
+// A fetch that nobody waits for yet takes what another node has of a file, and nothing that the file does not hold any more.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <new>
+
+#include "cache/base/clock.h"
+#include "cache/changes.h"
+#include "cache/fill/background_fill.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+using Begin = BackgroundFill::Begin;
+using Remote = BackgroundFill::Remote;
+using tests::k_mib;
+
+// The record of one file, which a node has read when it had this stat and these bytes.
+struct OtherNode final : Tier {
+  std::unique_ptr<std::byte[]> memory = std::make_unique<std::byte[]>(1 << 17);
+  Record* record = nullptr;
+  bool is_of_our_job = false, answers = true;
+  std::function<void()> before_answer = [] {};
+  unsigned asked = 0, given_back = 0;
+
+  OtherNode(const std::string& path, const FileStat& stat, std::string_view bytes) : Tier(1) {
+    auto* const start = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.get()) + 4095) / 4096 * 4096);
+    const RecordPlan plan = plan_record(0, path.size(), bytes.size(), RecordShape::compact);
+    std::memcpy(start + plan.data, bytes.data(), bytes.size());
+    RecordContent content{.path = path, .stat = stat};
+    content.physical = true;
+    content.fetched_ns = base::wall_ns();
+    write_record(start, plan, content);
+    record = reinterpret_cast<Record*>(start + plan.start);
+    record->stale = 0;
+  }
+  bool visit(std::string_view, Judge& judge) override {
+    ++asked;
+    before_answer();
+    return judge.judge(*record) == Verdict::taken;
+  }
+  bool needs_no_look(const Record&) const override { return is_of_our_job; }
+  bool may_need_no_look() const override { return is_of_our_job; }
+  bool may_answer(std::string_view) override { return answers; }
+  void note_not_fetched(std::string_view) override { ++given_back; }
+  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override { return {}; }
+  void end_offers() override {}
+  void content_changed(std::string_view, const FileStat*) override {}
+  void tree_changed() override {}
+  base::TierStatus status() const override { return {}; }
+  void abandon() override {}
+};
+
+struct RemoteFillTest : testing::Test {
+  tests::TempDir dir;
+  const std::string bytes = tests::content_of("f", 0, 50'000);
+  const std::string path = dir.write("f", bytes);
+  tests::TestRegion region{32 * k_mib};
+  base::Config config = tests::config_for(region.options);
+  CacheParts parts{*region, config};
+  Changes changes{parts};
+  FileStat stat = aged();
+  OtherNode other{path, stat, bytes};
+
+  RemoteFillTest() { parts.remote.add(other); }
+  FileStat aged() const {
+    const timespec times[2] = {{1'600'000'000, 0}, {1'600'000'000, 5}};
+    EXPECT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+    return *stat_path(AT_FDCWD, path.c_str(), 0);
+  }
+  // As an engine does: asked once without a look, and once more with one.
+  Remote take(BackgroundFill& fill, std::uint64_t most_bytes = UINT64_MAX) {
+    EXPECT_EQ(fill.begin(), Begin::fetch);
+    const Remote first = fill.take_remote(nullptr, most_bytes);
+    if (first != Remote::look) return first;
+    during_look();
+    const FileStat now = *stat_path(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW);
+    after_look();
+    return fill.take_remote(&now, most_bytes);
+  }
+  std::string in_memory() const {
+    const Pin pin = parts.ram.find(path, base::hash_path(path));
+    return pin ? std::string(tests::bytes_of(*pin)) : std::string();
+  }
+  // A program of this node that had it open, and has written as many bytes in the same tick of the file's clock as before.
+  void write_and_close() {
+    dir.write("f", std::string(bytes.size(), 'n'));
+    changes.writing_ends(stat);
+  }
+  std::function<void()> during_look = [] {}, after_look = [] {};
+};
+
+TEST_F(RemoteFillTest, TakesWhatTheStatProves) {
+  BackgroundFill fill(parts, path, false);
+  EXPECT_EQ(take(fill), Remote::published);
+  EXPECT_EQ(fill.remote_bytes(), bytes.size());
+  EXPECT_EQ(in_memory(), bytes);
+}
+
+TEST_F(RemoteFillTest, TakesARecordOfItsJobWithoutALook) {
+  other.is_of_our_job = true;
+  bool has_looked = false;
+  during_look = [&] { has_looked = true; };
+  BackgroundFill fill(parts, path, false);
+  EXPECT_EQ(take(fill), Remote::published);
+  EXPECT_FALSE(has_looked);
+  EXPECT_EQ(in_memory(), bytes);
+}
+
+TEST_F(RemoteFillTest, DoesNotLookWhereNobodyWouldAnswer) {
+  other.answers = false;
+  BackgroundFill fill(parts, path, false);
+  EXPECT_EQ(take(fill), Remote::absent);
+  EXPECT_EQ(other.asked, 0U);
+}
+
+TEST_F(RemoteFillTest, AnotherVersionIsAbsent) {
+  other.record->stat.modified.seconds -= 1;
+  BackgroundFill fill(parts, path, false);
+  EXPECT_EQ(take(fill), Remote::absent);
+  EXPECT_EQ(in_memory(), "");
+}
+
+TEST_F(RemoteFillTest, ALargerFileThanWantedIsAbsentAndNotAskedFor) {
+  BackgroundFill fill(parts, path, false);
+  EXPECT_EQ(take(fill, bytes.size() - 1), Remote::absent);
+  EXPECT_EQ(other.asked, 0U);
+  other.is_of_our_job = true;
+  BackgroundFill without_look(parts, path + "2", false);
+  EXPECT_EQ(take(without_look, bytes.size() - 1), Remote::absent);
+}
+
+// The stat is from before the end of the writer, who leaves the times of the file as they were.
+TEST_F(RemoteFillTest, AWriterThatEndsWhileTheAnswerIsOnItsWayLeavesNoOldBytes) {
+  writing_begins(*region, stat);
+  bool has_ended = false;
+  // The answer comes when nobody has the file open any more.
+  other.before_answer = [&] { write_and_close(), has_ended = true; };
+  BackgroundFill fill(parts, path, false);
+  const Remote found = take(fill);
+  // Known to be open for writing, it is not even asked for.
+  EXPECT_TRUE(found == Remote::absent || found == Remote::refused);
+  EXPECT_EQ(in_memory(), "");
+  if (!has_ended) write_and_close();
+}
+
+TEST_F(RemoteFillTest, AWriterThatComesAndEndsMeanwhileLeavesNoOldBytes) {
+  other.before_answer = [&] {
+    writing_begins(*region, stat);
+    write_and_close();
+  };
+  BackgroundFill fill(parts, path, false);
+  EXPECT_NE(take(fill), Remote::published);
+  EXPECT_EQ(in_memory(), "");
+}
+
+TEST_F(RemoteFillTest, AWriterThatEndsDuringTheLookLeavesNoOldBytes) {
+  for (auto* const when : {&during_look, &after_look}) {
+    writing_begins(*region, stat);
+    *when = [&] { write_and_close(); };
+    BackgroundFill fill(parts, path, false);
+    EXPECT_EQ(take(fill), Remote::absent);
+    EXPECT_EQ(in_memory(), "");
+    *when = [] {};
+  }
+}
+
+TEST_F(RemoteFillTest, WhatIsNotFetchedAfterAllIsToldOnce) {
+  other.record->stat.modified.seconds -= 1;
+  {
+    BackgroundFill fill(parts, path, false);
+    EXPECT_EQ(take(fill), Remote::absent);
+    fill.give_up();
+    EXPECT_EQ(other.given_back, 1U);
+  }
+  EXPECT_EQ(other.given_back, 1U);
+}
+
+}  // namespace
+}  // namespace cube::cache
