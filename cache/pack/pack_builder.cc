@@ -298,8 +298,8 @@ bool PackBuilder::add(std::size_t i, std::string_view path, RecordKind kind, con
 
 bool PackBuilder::take_large(std::size_t i, const std::string& path) {
   Level& level = levels_.back();
-  constexpr int k_tries = 3;
-  for (int tried = 0; tried < k_tries; ++tried) {
+  constexpr int k_tries_of_large = 3;
+  for (int tried = 0; tried < k_tries_of_large; ++tried) {
     const auto fd = open_entry(level.fd.get(), level.names.c_str(i));
     const auto stat = fd ? stat_fd(fd->get()) : base::Result<FileStat>(base::fail(fd.error().value));
     if (!stat) return skip(PackSkip::unreadable, path, stat.error().value), true;

@@ -62,8 +62,8 @@ bool ClusterBlocks::next() {
       at_ = std::min(at_ + block_, end_);
       const PageRun pages = pages_of(begin, at_);
       if (!claim_.has_all(pages) || chunks_.is_shared(claim_, pages)) continue;
-      found_.name.emplace(name_.path(), BlockPlace{block_, begin / block_});
-      if (found_.name->text().empty()) break;
+      found_.name = block_name_.emplace(name_.path(), BlockPlace{block_, begin / block_}).text();
+      if (found_.name.empty()) break;
       found_.path = name_.path();
       found_.stat = name_.stat;
       found_.bytes = {claim_.data() + begin % k_chunk_bytes, at_ - begin};

@@ -27,7 +27,7 @@ class ClusterBlocks {
   bool next();
   // The block that next() has found, until end().
   struct Found {
-    std::optional<BlockName> name;
+    std::string_view name;  // BlockName::text
     std::string_view path;  // of the file
     FileStat stat;          // of the file
     std::span<const std::byte> bytes;
@@ -54,6 +54,7 @@ class ClusterBlocks {
   std::vector<std::uint32_t> seen_;  // Chunks::wholes of each place, when its blocks were looked at
   std::uint64_t seen_wholes_ = 0;    // Chunks::wholes() when the walk over the places began
   std::uint32_t place_ = 0;          // the next one to look at; the number of places: the walk has ended
+  std::optional<BlockName> block_name_;
   Found found_;
   bool has_found_ = false;
   std::uint64_t again_ns_ = 0;  // base::coarse_monotonic_ns: when those that were put off are looked for; 0: there are none

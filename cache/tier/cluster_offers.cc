@@ -74,10 +74,10 @@ bool ClusterOffers::next_block(ClusterOffer& offer, std::uint64_t now_ns) {
   constexpr int k_most_put_off = 64;
   for (int put_off = 0; put_off < k_most_put_off && blocks_.next();) {
     const ClusterBlocks::Found& found = blocks_.found();
-    const auto place = paths_.place_of(found.name->text());
+    const auto place = paths_.place_of(found.name);
     const bool is_free = options_.with_private || is_for_everybody(found.stat);
     const Ready ready = place && is_free ? may_be_reached(found.path, now_ns) : Ready::never;
-    if (ready == Ready::yes) {
+    if (place && ready == Ready::yes) {
       fill(offer, *place,
            {.kind = RecordKind::block,
             .below_prefix = place->below,

@@ -114,6 +114,7 @@ void check_server(const ServerLook& look, const base::Config& config, Findings& 
 
 std::string text_of(const std::map<std::string, std::string>& roots) {
   std::vector<std::string> all;
+  all.reserve(roots.size());
   for (const auto& [id, prefix] : roots) all.push_back(id == prefix ? id : fmt::format("{} as {}", prefix, id));
   return fmt::format("{}", fmt::join(all, ", "));
 }

@@ -58,7 +58,11 @@ ClusterFill::ClusterFill(const base::Config& c) : config(c), paths(c), tags(cach
 }
 
 void ClusterFiller::run() {
-  while (auto job = fill_->jobs.take()) fill(*job);
+  while (true) {
+    std::optional<ClusterJob> job = fill_->jobs.take();
+    if (!job) return;
+    fill(*job);
+  }
 }
 
 void ClusterFiller::leave_out(ClusterJob& job, NotShared why, int error) {

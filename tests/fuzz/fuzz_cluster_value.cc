@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string bytes(original.data_size, 'b');
   original.data_hash = base::hash_bytes(bytes.data(), bytes.size());
   static const auto head = std::make_unique<ClusterHead>();
-  write_cluster_head(original, path, {.job = 1, .node = 2}, *head);
+  write_cluster_head(content_for_cluster(original, path), {.job = 1, .node = 2}, *head);
 
   // In memory of its own, where the sanitizer sees a read beyond its end.
   const std::size_t whole = head->size + bytes.size() + head->padding;
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (is_forged) make_hashes(record, whole);
   const bool is_same = cut == whole && std::memcmp(before.get(), value.get(), whole) == 0;
   // Cut in place: behind it nothing may be read, which the checks of what is taken would see.
-  const Record* const taken = check_cluster_value({value.get(), cut}, path);
+  const Record* const taken = check_cluster_value({value.get(), cut}, RecordKind::file, path);
   FUZZ_CHECK(!is_same || taken != nullptr, "a whole one is refused");
   FUZZ_CHECK(is_same || is_forged || taken == nullptr, "a changed one is taken");
   if (taken != nullptr) check_taken(*taken, path, cut);

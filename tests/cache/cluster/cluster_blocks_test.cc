@@ -29,12 +29,12 @@ struct ClusterBlocksTest : testing::Test {
     std::vector<std::uint64_t> numbers;
     while (own.next()) {
       const ClusterBlocks::Found& found = own.found();
-      const std::uint64_t number = std::stoull(std::string(found.name->text().substr(found.name->text().rfind('/') + 1)));
+      const std::uint64_t number = std::stoull(std::string(found.name.substr(found.name.rfind('/') + 1)));
       const std::string_view bytes(reinterpret_cast<const char*>(found.bytes.data()), found.bytes.size());
       EXPECT_EQ(bytes, file.bytes_of({k_block, number})) << number;
       EXPECT_EQ(found.path, file.path);
       EXPECT_TRUE(found.stat.is_unchanged_since(file.stat));
-      EXPECT_EQ(found.name->text(), BlockName(file.path, {k_block, number}).text());
+      EXPECT_EQ(found.name, BlockName(file.path, {k_block, number}).text());
       numbers.push_back(number);
       own.end();
     }
