@@ -219,6 +219,8 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place, C
 
 bool ClusterTier::is_of_version(const Record& record, const FileStat& stat) {
   if (!is_same_but_inode(record.stat, stat)) return false;
+  // Read so soon after its last change, it may be another file by now that was made within the same tick of the clock.
+  if (record.stat.inode != stat.inode && is_within_step(record.stat.changed, record.fetched_ns)) return false;
   if (!mounts_.may_be_same(record.node_tag, record.stat, stat)) return false;
   // The blocks of one file prove no more than the file. A root has the same inode number on many mounts that make numbers up.
   const bool proves_nothing = record.kind == RecordKind::block || stat.inode == 1;

@@ -238,7 +238,8 @@ TEST(ClusterClient, ALeaderIsToldOfNews) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
   int quick = 0;
-  for (int i = 0; i < 10; ++i) {
+  // On a busy machine some are slow all the same.
+  for (int i = 0; i < 40 && quick < 3; ++i) {
     // Its next pauses are 20, 40, 80 and 160 ms.
     ASSERT_TRUE(running.has_looked(running.source.looks + 4));
     const std::uint64_t began = base::monotonic_ns(), looks = running.source.looks;
