@@ -33,9 +33,14 @@ RecordFill::RecordFill(RamTier& tier, const FillRules& rules, std::string_view k
   content_.verified_ns = base::boot_ns();
 }
 
-bool RecordFill::watch(const FileStat& stat) {
+bool RecordFill::begin_watch(const FileStat& stat, int fd) {
+  // Before the look for writers: one that opens the file later by another path tells nobody of a device that is not known.
   tier_->note_device(stat.device());
-  is_watched_ = watch_.watch(stat) && !watch_.is_stat_in_doubt();
+  return watch_.watch(stat, fd);
+}
+
+bool RecordFill::watch(const FileStat& stat) {
+  is_watched_ = begin_watch(stat, -1) && !watch_.is_stat_in_doubt();
   return is_watched_;
 }
 
@@ -47,11 +52,7 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file, int fd) {
   };
   if (!stat.is_regular()) return refused(Counter::bypassed_kind);
   if (stat.size > rules_.max_file) return refused(Counter::bypassed_size);
-  if (!std::exchange(is_watched_, false)) {
-    // Before the look for writers: one that opens the file later by another path tells nobody of a device that is not known.
-    tier_->note_device(stat.device());
-    if (!watch_.watch(stat, fd)) return refused(Counter::bypassed_busy);
-  }
+  if (!std::exchange(is_watched_, false) && !begin_watch(stat, fd)) return refused(Counter::bypassed_busy);
   content_.stat = stat;
   content_.physical = file.is_physical;
   content_.origin = file.origin;

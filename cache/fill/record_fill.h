@@ -79,6 +79,7 @@ class RecordFill {
   Pin& pin() { return pin_; }
 
  private:
+  bool begin_watch(const FileStat& stat, int fd);
   bool refuse(base::Counter reason) {
     reason_ = reason;
     return false;

@@ -50,7 +50,7 @@ class ClusterTier final : public Tier {
   bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer, Judge& judge);
   void start_thread();
   // A limit of time: so often the time that 95 % of the fetches from the origin take, as far as is known.
-  // Of whole fetches from the origin; nothing as long as there were few.
+  // A quantile of the time that whole files take at the origin. Nothing: there were too few of them.
   std::optional<std::uint64_t> fetch_ns(double quantile) const;
   std::uint64_t at_most(std::uint64_t most_ns) const;
   bool is_worth_asking(RecordKind kind);

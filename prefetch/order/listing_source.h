@@ -26,9 +26,9 @@ struct ListingReads {
 };
 
 // How many bytes more may be fetched of the directory: in all twice as much as was read of it, or a little. Once half of the
-// bytes read had been fetched ahead, there may be four times as much ahead of its readers as they have read. Those who read in
-// the order of the files come to that at once. A program that reads at random meets what was fetched by chance, and may leave off
-// soon: a rank or a worker of Ray has a share of the directory.
+// bytes read had been fetched ahead, there may be four times as much ahead of its readers as they have read. Readers
+// in the order of the files come to that at once. A program that reads at random meets what was fetched by chance, and may leave
+// off soon: a rank or a worker of Ray has a share of the directory.
 std::uint64_t may_be_fetched(const ListingReads& reads);
 
 class ListingSource final : public PathSource {

@@ -73,7 +73,7 @@ void ClusterFiller::server_failed(ClusterJob& job, std::size_t server) {
   Server& of = *fill_->servers[server];
   talks_[server].close();
   const std::uint64_t now = base::monotonic_ns();
-  // Those that fail beside us say the same.
+  // Other threads that fail at the same time do not lengthen the rest.
   if (now >= of.rests_until_ns) of.rests_until_ns = now + static_cast<std::uint64_t>(k_rest.count()) * base::k_ns_per_ms;
   if (++job.failures >= k_most_failures || !of.has_address) return leave_out(job, NotShared::no_server);
   fill_->jobs.again(std::move(job), k_rest + k_pause);

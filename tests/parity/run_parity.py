@@ -104,7 +104,7 @@ VARIANTS = {
     "large_1m": ("disk", ("virtual",), {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "1M", "PARITY_LARGE": "1"}),
     # Files whose place in memory is used anew one day: mappings of them are made in another way.
     "ring": ("disk", ("virtual",), {"PARITY_RING": "1"}),
-    # What a cold open finds, another node has read and shared.
+    # Another node has read and shared each file before its first open.
     "cluster": ("disk", ("virtual",), {"PARITY_POOL": "wanted"}),
 }
 # Cases that the other variants cover as well.

@@ -18,14 +18,6 @@ constexpr std::uint64_t k_resolver_second_ns = 1'000'000'000, k_longest_timeout_
 constexpr int k_most_at_once = 16;
 constexpr unsigned k_most_rounds = 3, k_most_ndots = 15;
 
-std::string_view next_word(std::string_view& line) {
-  const std::size_t begin = std::min(line.find_first_not_of(" \t\r"), line.size());
-  const std::size_t end = std::min(line.find_first_of(" \t\r", begin), line.size());
-  const std::string_view word = line.substr(begin, end - begin);
-  line.remove_prefix(end);
-  return word;
-}
-
 void take_option(std::string_view word, ResolverSettings& settings) {
   const std::size_t colon = std::min(word.find(':'), word.size());
   const std::string_view name = word.substr(0, colon), digits = word.substr(std::min(colon + 1, word.size()));
@@ -44,18 +36,18 @@ ResolverSettings parse_resolver_settings(std::string_view text) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     line = line.substr(0, line.find_first_of("#;"));
-    const std::string_view key = next_word(line);
+    const std::string_view key = take_field(line);
     if (key == "nameserver") {
-      const std::string_view word = next_word(line);
+      const std::string_view word = take_field(line);
       const bool is_v6 = word.find(':') != std::string_view::npos;
       const auto server = parse_server_address(is_v6 ? "[" + std::string(word) + "]:53" : std::string(word) + ":53", {});
       if (server && settings.servers.size() < k_most_servers) settings.servers.push_back(*server);
     } else if (key == "search" || key == "domain") {
       settings.search.clear();
-      for (auto word = next_word(line); !word.empty() && settings.search.size() + 1 < k_most_names; word = next_word(line))
+      for (auto word = take_field(line); !word.empty() && settings.search.size() + 1 < k_most_names; word = take_field(line))
         settings.search.emplace_back(word);
     } else if (key == "options") {
-      for (auto word = next_word(line); !word.empty(); word = next_word(line)) take_option(word, settings);
+      for (auto word = take_field(line); !word.empty(); word = take_field(line)) take_option(word, settings);
     }
   }
   // As libc does.

@@ -29,14 +29,6 @@ bool parse_literal(std::string_view host, ServerAddress& address) {
   return true;
 }
 
-std::string_view take_field(std::string_view& line) {
-  const std::size_t begin = std::min(line.find_first_not_of(" \t\r"), line.size());
-  const std::size_t end = std::min(line.find_first_of(" \t\r", begin), line.size());
-  const std::string_view field = line.substr(begin, end - begin);
-  line.remove_prefix(end);
-  return field;
-}
-
 bool find_in_hosts(std::string_view hosts, std::string_view name, ServerAddress& address) {
   while (!hosts.empty()) {
     std::string_view line = hosts.substr(0, hosts.find('\n'));
@@ -51,6 +43,14 @@ bool find_in_hosts(std::string_view hosts, std::string_view name, ServerAddress&
 }
 
 }  // namespace
+
+std::string_view take_field(std::string_view& line) {
+  const std::size_t begin = std::min(line.find_first_not_of(" \t\r"), line.size());
+  const std::size_t end = std::min(line.find_first_of(" \t\r", begin), line.size());
+  const std::string_view word = line.substr(begin, end - begin);
+  line.remove_prefix(end);
+  return word;
+}
 
 base::Result<ServerAddress> parse_server_address(std::string_view text, std::string_view hosts) {
   if (text.starts_with('/')) {

@@ -29,6 +29,8 @@ struct ServerAddress {
   }
 };
 
+// Takes the first field off a line of /etc/hosts or /etc/resolv.conf. Empty: there is none left.
+std::string_view take_field(std::string_view& line);
 // "HOST:PORT", "[ADDRESS]:PORT" or "/path/of/a/socket". ENOENT: a name that `hosts`, the text of a file such as /etc/hosts, does
 // not have.
 base::Result<ServerAddress> parse_server_address(std::string_view text, std::string_view hosts);
