@@ -5,14 +5,14 @@
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/sandbox.h"
-#include "cache/tier/cluster_looks.h"
+#include "cache/tier/cluster/helper_thread.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/thread_trial.h"
 
 namespace cube::prefetch {
 namespace {
 
-constexpr std::size_t k_cluster_stack = 256 << 10, k_look_stack = 64 << 10;
+constexpr std::size_t k_cluster_stack = 256 << 10, k_helper_stack = 64 << 10;
 
 struct ClusterStart {
   cache::ClusterClient& client;
@@ -38,7 +38,9 @@ void run_client(void* of) {
 }
 
 // From the thread of the client, whose fd table it has, too.
-bool start_look_thread(void (*body)(void*), void* argument) { return start_background_thread(body, argument, k_look_stack) == 0; }
+bool start_helper_thread(void (*body)(void*), void* argument) {
+  return start_background_thread(body, argument, k_helper_stack) == 0;
+}
 
 // A sandbox may kill for a new thread.
 bool may_have_thread() {
@@ -54,7 +56,7 @@ void start_cluster_thread(cache::ClusterClient& client, cache::OfferSource& sour
     base::log(base::LogLevel::info, "nothing is shared with other nodes: the program is in a sandbox (seccomp)");
     return client.fail_start(/*for_good=*/true);
   }
-  cache::g_start_look_thread.store(start_look_thread, std::memory_order_release);
+  cache::g_start_helper_thread.store(start_helper_thread, std::memory_order_release);
   auto* const start = new (std::nothrow) ClusterStart{client, source};
   const int error = start == nullptr ? ENOMEM : start_background_thread(run_client, start, k_cluster_stack);
   if (error == 0) return;

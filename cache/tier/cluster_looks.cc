@@ -2,10 +2,11 @@
 
 #include <sys/stat.h>
 
-#include <new>
+#include <utility>
 
 #include "cache/base/clock.h"
 #include "cache/base/sys.h"
+#include "cache/tier/cluster/helper_thread.h"
 
 namespace cube::cache {
 
@@ -20,64 +21,39 @@ constexpr std::size_t k_most_known = 4096;
 
 }  // namespace
 
-constinit std::atomic<StartLookThread> g_start_look_thread{nullptr};
-
-struct ClusterLooks::Desk {
-  enum State : std::uint32_t { idle, asked, done, over };
-  explicit Desk(ClusterClient& of) : client(of) {}
-  // A futex. The path is the client's thread's but while it is asked, is_open too.
-  std::atomic<std::uint32_t> state{idle};
-  std::atomic<int> users{2};
-  ClusterClient& client;
+class ClusterLooks::Desk final : public HelperDesk {
+ public:
+  using HelperDesk::HelperDesk;
+  // The client's thread's, but while it is asked.
   std::string path;
   bool is_open = false;
-};
 
-void ClusterLooks::let_go(Desk* desk) {
-  if (desk->users.fetch_sub(1, std::memory_order_acq_rel) == 1) delete desk;
-}
-
-// The body of the thread.
-void ClusterLooks::look(void* of) {
-  auto* const desk = static_cast<Desk*>(of);
-  while (true) {
-    const std::uint32_t state = desk->state.load(std::memory_order_acquire);
-    if (state == Desk::over) break;
-    if (state != Desk::asked) {
-      sys::futex_wait(&desk->state, state, nullptr);
-      continue;
-    }
+ private:
+  void work() override {
     struct ::stat st {};
-    desk->is_open = !sys::failed(sys::fstatat(AT_FDCWD, desk->path.c_str(), &st, 0)) && (st.st_mode & S_IXOTH) != 0;
-    std::uint32_t asked = Desk::asked;
-    if (desk->state.compare_exchange_strong(asked, Desk::done, std::memory_order_acq_rel)) desk->client.wake();
+    is_open = !sys::failed(sys::fstatat(AT_FDCWD, path.c_str(), &st, 0)) && (st.st_mode & S_IXOTH) != 0;
   }
-  let_go(desk);
-}
+};
 
 void ClusterLooks::ask(std::string_view directory, std::uint64_t now_ns) {
   if (desk_ == nullptr) {
-    const StartLookThread start = g_start_look_thread.load(std::memory_order_acquire);
-    if (start == nullptr || now_ns < next_start_ns_) return;
+    if (now_ns < next_start_ns_) return;
     next_start_ns_ = now_ns + k_between_starts_ns;
-    desk_ = new Desk(client_);
-    if (!start(look, desk_)) {
-      delete std::exchange(desk_, nullptr);
-      return;
-    }
+    auto* const desk = new Desk(client_);
+    if (!desk->start()) return;
+    desk_ = desk;
   }
-  if (desk_->state.load(std::memory_order_acquire) != Desk::idle) return;
+  if (!desk_->is_idle()) return;
   desk_->path = directory;
   asked_ns_ = now_ns;
-  desk_->state.store(Desk::asked, std::memory_order_release);
-  sys::futex_wake_all(&desk_->state);
+  desk_->ask();
 }
 
 void ClusterLooks::collect(std::uint64_t now_ns) {
-  if (desk_ == nullptr || desk_->state.load(std::memory_order_acquire) != Desk::done) return;
+  if (desk_ == nullptr || !desk_->is_done()) return;
   if (known_.size() >= k_most_known) known_.clear();
   known_[desk_->path] = {.until_ns = now_ns + k_holds_ns, .is_open = desk_->is_open};
-  desk_->state.store(Desk::idle, std::memory_order_relaxed);
+  desk_->take();
 }
 
 ClusterLooks::Access ClusterLooks::access_to(std::string_view directory, std::uint64_t now_ns) {
@@ -95,15 +71,11 @@ ClusterLooks::Access ClusterLooks::access_to(std::string_view directory, std::ui
 
 bool ClusterLooks::is_stuck(std::uint64_t now_ns) const {
   if (desk_ == nullptr) return true;
-  return desk_->state.load(std::memory_order_relaxed) == Desk::asked && now_ns - asked_ns_ >= k_is_long_ns;
+  return desk_->is_asked() && now_ns - asked_ns_ >= k_is_long_ns;
 }
 
 void ClusterLooks::end() {
-  Desk* const desk = std::exchange(desk_, nullptr);
-  if (desk == nullptr) return;
-  desk->state.store(Desk::over, std::memory_order_release);
-  sys::futex_wake_all(&desk->state);
-  let_go(desk);
+  if (Desk* const desk = std::exchange(desk_, nullptr); desk != nullptr) desk->end();
 }
 
 }  // namespace cube::cache

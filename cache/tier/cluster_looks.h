@@ -31,13 +31,11 @@ class ClusterLooks {
   void forget() { desk_ = nullptr; }
 
  private:
-  struct Desk;
+  class Desk;
   struct Known {
     std::uint64_t until_ns = 0;
     bool is_open = false;
   };
-  static void look(void* desk);
-  static void let_go(Desk* desk);
   void ask(std::string_view directory, std::uint64_t now_ns);
   void collect(std::uint64_t now_ns);
 
@@ -46,9 +44,5 @@ class ClusterLooks {
   std::uint64_t asked_ns_ = 0, next_start_ns_ = 0;
   std::map<std::string, Known, std::less<>> known_;
 };
-
-// Starts a thread with signals blocked, where that can be done; set by who has such threads. False: there is none.
-using StartLookThread = bool (*)(void (*body)(void*), void* argument);
-extern constinit std::atomic<StartLookThread> g_start_look_thread;
 
 }  // namespace cube::cache

@@ -226,9 +226,10 @@ void ClusterOffers::try_to_lead(std::uint64_t now_ns) {
   offsets_.clear();
 }
 
-bool ClusterOffers::next(ClusterOffer& offer, std::uint64_t now_ns) {
+bool ClusterOffers::next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) {
   place_.is_of_region = false;
   if (next_pushed(offer, now_ns)) return true;
+  if (only_leased) return false;
   try_to_lead(now_ns);
   return lock_.has_value() && (next_of_region(offer, now_ns) || next_block(offer, now_ns));
 }

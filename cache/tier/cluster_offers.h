@@ -37,7 +37,7 @@ class ClusterOffers final : public OfferSource {
   // In a forked child.
   void forget();
 
-  bool next(ClusterOffer& offer, std::uint64_t now_ns) override;
+  bool next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) override;
   void end_offer(ClusterOffer& offer, OfferEnd end) override;
   bool is_leader() const override { return lock_.has_value(); }
   void note_figures(const ClusterFigures& figures) override;

@@ -95,7 +95,7 @@ std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
 // origin is slow, he always asks for files.
 bool ClusterTier::is_worth_asking(RecordKind kind) {
   if (colds_[shared_kind(kind)].is_to_ask()) return true;
-  return kind == RecordKind::file && fetch_ns(0.5).value_or(0) >= k_slow_fetch_ns;
+  return kind == RecordKind::file && fetch_ns(0.1).value_or(0) >= k_slow_fetch_ns;
 }
 
 void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey& place, ClusterClient::Answer& answer) {

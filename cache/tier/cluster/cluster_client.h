@@ -39,8 +39,8 @@ enum class OfferEnd : std::uint8_t { accepted, refused, put_off };
 // Called by the client's thread alone.
 class OfferSource {
  public:
-  // False: there is nothing to offer for now.
-  virtual bool next(ClusterOffer& offer, std::uint64_t now_ns) = 0;
+  // False: there is nothing to offer for now. `only_leased`: nothing but what other nodes may wait for.
+  virtual bool next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) = 0;
   virtual void end_offer(ClusterOffer& offer, OfferEnd end) = 0;
   // Does this process offer what the whole node has, so that something may come up without a wake-up?
   virtual bool is_leader() const = 0;

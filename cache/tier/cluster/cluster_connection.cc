@@ -38,6 +38,7 @@ void ClusterConnection::close() {
   part_ = part_count_ = 0;
   value_to_ = nullptr;
   value_left_ = complaint_bytes_ = 0;
+  waits_for_many_ = false;
 }
 
 bool ClusterConnection::is_alive() {
@@ -82,6 +83,12 @@ void ClusterConnection::send(Tag tag, const MetaCommand& command, std::span<cons
 pollfd ClusterConnection::to_poll() const {
   const bool wants_out = !is_connected_ || has_output();
   return {.fd = socket_.get(), .events = static_cast<short>(POLLIN | (wants_out ? POLLOUT : 0)), .revents = 0};
+}
+
+void ClusterConnection::wait_for(std::uint64_t bytes) {
+  waits_for_many_ = bytes > 1;
+  const auto least = static_cast<int>(bytes);
+  sys::raw(SYS_setsockopt, socket_.get(), SOL_SOCKET, SO_RCVLOWAT, sys::arg(&least), sizeof least);
 }
 
 bool ClusterConnection::write_out() {
@@ -164,14 +171,20 @@ bool ClusterConnection::take_value(Listener& listener) {
 bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
   // A server that sends without end does not keep the thread.
   constexpr int k_most_reads = 64;
+  constexpr std::uint64_t k_most_at_once = 256 << 10;
   for (int i = 0; i < k_most_reads; ++i) {
     const bool is_straight = value_to_ != nullptr && in_begin_ == in_end_ && value_left_ > 2;
     // The line end behind a value is read into `in_`.
     char* const to = is_straight ? reinterpret_cast<char*>(value_to_) : in_ + in_end_;
     const std::size_t room = is_straight ? value_left_ - 2 : sizeof in_ - in_end_;
     const long n = sys::recv(socket_.get(), to, room, MSG_DONTWAIT);
-    if (n == -EAGAIN || n == -EINTR) return true;
+    if (n == -EAGAIN || n == -EINTR) {
+      // One wake-up for the rest of a value, not one for each packet.
+      if (value_to_ != nullptr) wait_for(std::min(value_left_, k_most_at_once));
+      return true;
+    }
     if (n <= 0) return false;
+    if (waits_for_many_) wait_for(1);
     heard_ns_ = now_ns;
     if (is_straight) {
       value_to_ += n;

@@ -50,6 +50,8 @@ class ClusterConnection {
   // time.
   void send(Tag tag, const MetaCommand& command, std::span<const Bytes> parts = {});
   pollfd to_poll() const;
+  // Sends what can be sent now. False: closed.
+  bool push_out() { return !is_connected_ || write_out(); }
   // False: closed.
   bool pump(const pollfd& polled, Listener& listener, std::uint64_t now_ns);
   // When it was opened, or the server's last bytes came.
@@ -70,6 +72,8 @@ class ClusterConnection {
   bool take_line(Listener& listener, std::string_view line);
   bool has_output() const { return out_begin_ != out_end_ || part_ != part_count_; }
   bool end_answer(Listener& listener, const MetaAnswer& answer);
+  // From now on the socket is readable when it has so many bytes, or an end.
+  void wait_for(std::uint64_t bytes);
 
   base::UniqueFd socket_;
   bool is_connected_ = false, is_ready_ = false;
@@ -87,6 +91,7 @@ class ClusterConnection {
   MetaAnswer value_;  // whose bytes are coming
   std::byte* value_to_ = nullptr;
   std::uint64_t value_left_ = 0;
+  bool waits_for_many_ = false;  // wait_for
   char complaint_[128];
   std::size_t complaint_bytes_ = 0;
 };

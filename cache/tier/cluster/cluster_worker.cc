@@ -16,7 +16,8 @@ using base::Counter;
 constexpr std::uint64_t k_second = 1'000'000'000;
 constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_second, k_answer_patience_ns = 2 * k_second,
                         k_pause_of_budget_ns = 5'000'000, k_idle_ns = 250'000'000;
-// The thread does not see a wake-up while it waits for a socket, so it does not wait there for long.
+// The thread does not see a wake-up while it waits for a socket, so it does not wait there for long if somebody may ask
+// meanwhile.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
 // A quarter of 64 answers that are awaited for less than the whole deadline.
@@ -26,7 +27,7 @@ constexpr std::size_t k_large_buffer = 2 << 20;
 
 }  // namespace
 
-ClusterClient::Worker::Worker(ClusterClient& client, OfferSource& source) : client_(client), source_(source) {
+ClusterClient::Worker::Worker(ClusterClient& client, OfferSource& source) : client_(client), source_(source), gate_(client) {
   for (std::size_t i = 0; i < client.options_.servers.size(); ++i) {
     auto server = std::make_unique<Server>();
     for (Lane* const lane : {&server->demand, &server->fill}) {
@@ -72,6 +73,8 @@ void ClusterClient::Worker::sleep(std::uint32_t seen) {
   std::uint64_t pause = k_idle_ns;
   if (step_ == Step::waiting || step_ == Step::paying) {
     pause = k_pause_of_budget_ns;
+  } else if (!gate_.is_open(now_ns_)) {
+    pause = gate_.opens_ns() - now_ns_;
   } else if (source_.is_leader()) {
     pause = doze_ns_;
     doze_ns_ = std::min(2 * doze_ns_, k_idle_ns);
@@ -115,9 +118,16 @@ void ClusterClient::Worker::send(ClusterRequest& request, std::uint64_t now) {
 
 void ClusterClient::Worker::send_queued(std::uint64_t now) {
   has_demand_ = false;
+  unsigned awaited = 0;
+  awaited_until_ns_ = UINT64_MAX;
   for (ClusterRequest& request : client_.requests_) {
     const std::uint32_t state_now = request.state.load(std::memory_order_acquire);
     if (state_now == ClusterRequest::sent && !request.is_ahead) has_demand_ = true;
+    const bool is_awaited = state_now == ClusterRequest::sent || state_now == ClusterRequest::queued;
+    if (is_awaited && request.ask == ClusterRequest::Ask::get) {
+      ++awaited;
+      awaited_until_ns_ = std::min(awaited_until_ns_, request.deadline_ns);
+    }
     // A jump has left it. At its deadline it tells of a server that hangs.
     if (state_now == ClusterRequest::left && request.sent_ns == 0 && now < request.deadline_ns) finish(request, Outcome::skipped);
     if (state_now != ClusterRequest::queued) continue;
@@ -131,6 +141,7 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
     has_demand_ |= !request.is_ahead;
     if (prepare(server.demand, now) && server.demand.connection.has_room()) send(request, now);
   }
+  askers_.note(awaited);
 }
 
 void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
@@ -222,9 +233,10 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
 void ClusterClient::Worker::look_at_lanes(std::uint64_t now) {
   for (auto& server : servers_) {
     const ClusterConnection &demand = server->demand.connection, &fill = server->fill.connection;
-    if (demand.is_open() && !demand.is_ready() && now - demand.opened_ns() >= k_answer_patience_ns)
+    if (demand.is_open() && !demand.is_ready() && now >= demand.opened_ns() + k_answer_patience_ns)
       lane_broke(server->demand, now);
-    if (fill.is_busy() && now - std::max(fill.opened_ns(), server->filled_ns) >= k_offer_patience_ns)
+    // An answer that came after `now` may have been followed by another command at once.
+    if (fill.is_busy() && now >= std::max(fill.opened_ns(), server->filled_ns) + k_offer_patience_ns)
       lane_broke(server->fill, now);
   }
 }
@@ -298,6 +310,10 @@ bool ClusterClient::Worker::wait(std::uint64_t now) {
   for (auto& server : servers_) {
     for (Lane* const lane : {&server->demand, &server->fill}) {
       if (!lane->connection.is_busy()) continue;
+      if (!lane->connection.push_out()) {
+        lane_broke(*lane, now);
+        continue;
+      }
       polled_.push_back(lane->connection.to_poll());
       lanes_.push_back(lane);
       if (now - std::max(lane->connection.heard_ns(), lane->connection.opened_ns()) < k_slow_after_ns) is_slow = false;
@@ -307,7 +323,12 @@ bool ClusterClient::Worker::wait(std::uint64_t now) {
     if (server->query.is_under_way()) polled_.push_back(server->query.to_poll());
   }
   if (polled_.empty()) return false;
-  timespec limit{0, is_slow && !has_demand_ ? k_slow_poll_ns : k_poll_ns};
+  const bool may_come = !askers_.are_all_waiting() || now >= awaited_until_ns_;
+  timespec limit{0, k_poll_ns};
+  if (!may_come)
+    limit.tv_nsec =
+        std::clamp(static_cast<long>(std::min(awaited_until_ns_ - now, base::k_ns_per_ms)), k_poll_ns, k_slow_poll_ns);
+  if (is_slow && !has_demand_) limit.tv_nsec = k_slow_poll_ns;
   base::sys::poll(polled_.data(), polled_.size(), &limit);
   now_ns_ = base::monotonic_ns();
   for (std::size_t i = 0; i < lanes_.size(); ++i) {

@@ -7,6 +7,7 @@
 
 #include "cache/tier/cluster/cluster_client.h"
 #include "cache/tier/cluster/cluster_connection.h"
+#include "cache/tier/cluster/idle_gate.h"
 #include "cache/tier/cluster/name_query.h"
 
 namespace cube::cache {
@@ -77,6 +78,7 @@ class ClusterClient::Worker {
   std::uint64_t offer_token();
   void look_for_offer();
   void send_offer();
+  void note_there(bool is_there) { were_there_ = were_there_ << 1 | (is_there ? 1 : 0); }
   bool is_offer_sent() const { return step_ == Step::looking || step_ == Step::sending; }
   bool answer_offer(std::size_t server, const MetaAnswer& answer);
   void end_offer(OfferEnd end);
@@ -94,12 +96,17 @@ class ClusterClient::Worker {
   std::uint64_t now_ns_ = 0;
   std::uint64_t doze_ns_ = k_least_doze_ns;
   bool has_demand_ = false;
+  IdleGate gate_;
+  Askers askers_;
+  std::uint64_t awaited_until_ns_ = UINT64_MAX;  // the first deadline of those
   ClusterOffer offer_;
   Step step_ = Step::none;
   std::size_t offer_server_ = 0;
-  std::uint64_t offer_began_ns_ = 0, next_offer_ns_ = 0, next_tell_ns_ = 0;
+  std::uint64_t offer_began_ns_ = 0, next_tell_ns_ = 0;
   std::uint64_t offer_cas_ = 0;  // the version that the bytes replace; 0: they are added
   unsigned sendings_ = 0;        // of this offer
+  bool has_looked_ = false;
+  std::uint32_t were_there_ = UINT32_MAX;  // the last that were offered: a bit for each that the server had already
 };
 
 }  // namespace cube::cache

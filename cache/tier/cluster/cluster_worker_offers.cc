@@ -19,6 +19,7 @@ std::uint64_t ClusterClient::Worker::offer_token() { return servers_[offer_serve
 
 void ClusterClient::Worker::look_for_offer() {
   step_ = Step::looking;
+  has_looked_ = true;
   servers_[offer_server_]->filled_ns = now_ns_;
   servers_[offer_server_]->fill.connection.send(k_offer_tag, MetaCommand::look(offer_.key.text(), offer_token()));
 }
@@ -39,22 +40,25 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   if (client_.options_.fill_per_second == 0) return;
   if (is_offer_sent() || has_demand_) return;
   if (step_ == Step::none) {
-    if (now < next_offer_ns_) return;
-    if (!source_.next(offer_, now)) return;
+    // Other nodes wait for what is leased. All else yields to the threads of the program.
+    if (!source_.next(offer_, now, /*only_leased=*/!gate_.is_open(now))) return;
+    if (source_.is_leader()) gate_.shut(now);
     step_ = Step::waiting;
     doze_ns_ = k_least_doze_ns;
     offer_server_ = home_of_key(client_.options_.servers, offer_.key.hash());
     offer_began_ns_ = now;
     offer_cas_ = offer_.lease_cas;
     sendings_ = 0;
+    has_looked_ = false;
   }
   Lane& lane = servers_[offer_server_]->fill;
   if (offer_.bytes() >= state(offer_server_).too_large) return end_offer(OfferEnd::refused);
   if (!client_.takes_offers(offer_server_, now) || now - offer_began_ns_ >= k_offer_patience_ns)
     return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
-  // A new leader walks over what the former leader has offered, too: its bytes need not be sent again.
-  if (step_ == Step::waiting && offer_cas_ == 0) return look_for_offer();
+  // A new leader walks over what the former leader has offered, too, and nodes may read the same files: the bytes need not be
+  // sent again. Where none of the last was there, a look is a round trip in vain.
+  if (step_ == Step::waiting && offer_cas_ == 0 && were_there_ != 0) return look_for_offer();
   step_ = Step::paying;
   if (!FillBudget::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(), client_.options_.fill_per_second))
     return;
@@ -71,6 +75,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
   auto end = OfferEnd::accepted;
   switch (answer.kind) {
     case Kind::done:
+      if (is_look || !has_looked_) note_there(is_look);
       if (!is_look) {
         stats.count(Counter::cluster_offered);
         of.is_full = false;
@@ -83,6 +88,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
       end = OfferEnd::put_off;
       break;
     case Kind::refused:
+      if (!has_looked_) note_there(true);
       // Somebody has been quicker. After an "add" it may be no more than a lease.
       if (!is_look && offer_cas_ == 0 && may_send_again) {
         look_for_offer();
@@ -90,6 +96,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
       }
       break;
     case Kind::none:
+      if (is_look) note_there(false);
       offer_cas_ = 0;
       if (may_send_again) step_ = Step::paying;
       end = OfferEnd::put_off;

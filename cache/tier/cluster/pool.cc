@@ -68,6 +68,13 @@ bool FillBudget::take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns,
   } while (true);
 }
 
+void Askers::note(unsigned awaited) {
+  awaited_ = awaited;
+  most_ = std::max(most_, awaited);
+  if (++looks_ % k_looks != 0) return;
+  most_before_ = std::exchange(most_, awaited);
+}
+
 void AheadWindow::enter() {
   std::unique_lock lock(mutex_);
   has_left_.wait(lock, [this] { return inside_ < width(); });
@@ -89,12 +96,18 @@ void AheadWindow::leave(std::uint64_t bytes) {
 }
 
 void ColdPool::note(bool is_hit) {
+  if (is_cold_.load(std::memory_order_relaxed)) {
+    if (!is_hit) return;
+    needed_.store(k_trial, std::memory_order_relaxed);
+    is_cold_.store(false, std::memory_order_relaxed);
+    return;
+  }
   if (is_hit) hits_.fetch_add(1, std::memory_order_relaxed);
-  // Cold, it is looked at again after 16 answers, for which 256 opens have passed.
-  const std::uint32_t needed = is_cold_.load(std::memory_order_relaxed) ? k_looks / k_one_in : k_looks;
+  const std::uint32_t needed = needed_.load(std::memory_order_relaxed);
   if (looks_.fetch_add(1, std::memory_order_relaxed) + 1 < needed) return;
   const std::uint32_t hits = hits_.exchange(0, std::memory_order_relaxed);
   looks_.store(0, std::memory_order_relaxed);
+  needed_.store(k_looks, std::memory_order_relaxed);
   is_cold_.store(hits * k_looks < k_least_hits * needed, std::memory_order_relaxed);
 }
 

@@ -46,7 +46,8 @@ class FillBudget {
   static bool take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns, std::uint64_t bytes, std::uint64_t per_second);
 };
 
-// With hardly any hits, one in 16 asks. Thread safety: all of it; the counts may be a little off.
+// With hardly any hits, one in 16 asks. After the first hit that one of them has, all ask for a while again.
+// Thread safety: all of it; the counts may be a little off.
 class ColdPool {
  public:
   bool is_to_ask() {
@@ -55,9 +56,21 @@ class ColdPool {
   void note(bool is_hit);
 
  private:
-  static constexpr std::uint32_t k_looks = 256, k_least_hits = 13, k_one_in = 16;  // 5 %
-  std::atomic<std::uint32_t> looks_{0}, hits_{0}, skips_{0};
+  static constexpr std::uint32_t k_looks = 256, k_least_hits = 13, k_one_in = 16, k_trial = 32;  // 5 %
+  std::atomic<std::uint32_t> looks_{0}, hits_{0}, skips_{0}, needed_{k_trial};
   std::atomic<bool> is_cold_{false};
+};
+
+// How many threads ask at once, as far as they have of late. While all of them wait, nobody else is likely to ask.
+// Thread safety: one thread.
+class Askers {
+ public:
+  void note(unsigned awaited);
+  bool are_all_waiting() const { return awaited_ != 0 && awaited_ >= std::max(most_, most_before_); }
+
+ private:
+  static constexpr unsigned k_looks = 1024;
+  unsigned awaited_ = 0, most_ = 0, most_before_ = 0, looks_ = 0;
 };
 
 // How many may be asked for ahead at once: a MiB for each server, by the size of what came of late. More would hold up what a

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <optional>
 
-#include "cache/tier/cluster_looks.h"
+#include "cache/tier/cluster/helper_thread.h"
 #include "tests/cache/cluster/fake_server.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -138,7 +138,7 @@ struct ClusterNode {
   static void set_up(const std::string& prefix, const std::string& server) {
     prefix_ = prefix;
     server_ = server;
-    g_start_look_thread.store(+[](void (*body)(void*), void* argument) {
+    g_start_helper_thread.store(+[](void (*body)(void*), void* argument) {
       std::thread([=] {
         while (g_are_looks_held) std::this_thread::yield();
         body(argument);

@@ -97,7 +97,7 @@ class FakeServer {
 // "mg KEY v c Oabc N2" -> "abc".
 inline std::string token_of(const std::string& line) {
   const std::size_t at = line.find(" O") + 2;
-  return line.substr(at, line.find(' ', at) - at);
+  return line.substr(at, line.find_first_of(" \r", at) - at);
 }
 inline std::string value(const std::string& line, const std::string& bytes, const std::string& flags = "") {
   return "VA " + std::to_string(bytes.size()) + " c5 O" + token_of(line) + flags + "\r\n" + bytes + "\r\n";
@@ -105,7 +105,7 @@ inline std::string value(const std::string& line, const std::string& bytes, cons
 
 class NoOffers final : public OfferSource {
  public:
-  bool next(ClusterOffer&, std::uint64_t) override {
+  bool next(ClusterOffer&, std::uint64_t, bool) override {
     ++looks;
     while (hangs) std::this_thread::yield();
     if (throws) throw std::bad_alloc();
@@ -122,7 +122,7 @@ class NoOffers final : public OfferSource {
 // Leads, and has one record to offer, over and over while it is wanted.
 class OneOffer final : public OfferSource {
  public:
-  bool next(ClusterOffer& offer, std::uint64_t) override {
+  bool next(ClusterOffer& offer, std::uint64_t, bool) override {
     if (!is_wanted) return false;
     offer.key = ClusterKey("t", 1, "offered");
     offer.parts[0] = std::as_bytes(std::span(bytes));

@@ -189,12 +189,35 @@ TEST(ColdPool, AsksOneIn16UntilThereAreHits) {
     return n;
   };
   EXPECT_EQ(asked(100), 100);
-  for (int i = 0; i < 256; ++i) pool.note(i % 32 == 0);
+  for (int i = 0; i < 32; ++i) pool.note(i == 0);
+  EXPECT_EQ(asked(160), 10) << "one hit of the first 32";
+  for (int i = 0; i < 100; ++i) pool.note(false);
   EXPECT_EQ(asked(160), 10);
-  for (int i = 0; i < 16; ++i) pool.note(true);
-  EXPECT_EQ(asked(100), 100);
+  pool.note(true);
+  EXPECT_EQ(asked(100), 100) << "a hit, and all ask";
+  for (int i = 0; i < 32; ++i) pool.note(false);
+  EXPECT_EQ(asked(160), 10) << "for 32 answers, if there is no other";
+  pool.note(true);
+  for (int i = 0; i < 32; ++i) pool.note(i < 2);
   for (int i = 0; i < 256; ++i) pool.note(i % 16 == 0);
   EXPECT_EQ(asked(100), 100) << "6 % are enough";
+  for (int i = 0; i < 256; ++i) pool.note(i % 32 == 0);
+  EXPECT_EQ(asked(160), 10) << "3 % are not";
+}
+
+TEST(Askers, AllWaitWhereNoMoreHaveAskedAtOnceOfLate) {
+  Askers askers;
+  EXPECT_FALSE(askers.are_all_waiting()) << "nobody waits";
+  askers.note(1);
+  EXPECT_TRUE(askers.are_all_waiting());
+  askers.note(2);
+  EXPECT_TRUE(askers.are_all_waiting());
+  askers.note(1);
+  EXPECT_FALSE(askers.are_all_waiting()) << "a second one may come";
+  askers.note(0);
+  EXPECT_FALSE(askers.are_all_waiting());
+  for (int i = 0; i < 2048; ++i) askers.note(1);
+  EXPECT_TRUE(askers.are_all_waiting()) << "the second has not asked for long";
 }
 
 }  // namespace

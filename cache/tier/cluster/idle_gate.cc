@@ -1,0 +1,61 @@
+#include "cache/tier/cluster/idle_gate.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "cache/base/clock.h"
+#include "cache/base/sys.h"
+#include "cache/tier/cluster/helper_thread.h"
+
+namespace cube::cache {
+namespace {
+
+// Of a niceness of 19 the kernel gives it its share of a busy processor, 1.5 %, some 200 ms after it has asked.
+constexpr int k_nicest = 19;
+constexpr std::uint64_t k_longest_ns = 20'000'000, k_between_gates_ns = 1'000'000'000;
+// On an idle machine the answer takes no longer.
+constexpr std::uint64_t k_prompt_ns = 100'000, k_pauses_of_wait = 64;
+
+}  // namespace
+
+class IdleGate::Desk final : public HelperDesk {
+ public:
+  using HelperDesk::HelperDesk;
+  std::uint64_t asked_ns = 0, answered_ns = 0;  // the client's thread's, but while it is asked
+
+ private:
+  void begin() override { base::sys::raw(SYS_setpriority, PRIO_PROCESS, 0, k_nicest); }
+  void work() override { answered_ns = base::monotonic_ns(); }
+};
+
+IdleGate::~IdleGate() {
+  if (desk_ != nullptr) desk_->end();
+}
+
+void IdleGate::shut(std::uint64_t now_ns) {
+  if (desk_ == nullptr && now_ns >= next_start_ns_) {
+    next_start_ns_ = now_ns + k_between_gates_ns;
+    auto* const desk = new Desk(client_);
+    if (desk->start()) desk_ = desk;
+  }
+  if (desk_ == nullptr) return;
+  // What was asked before may still be under way, and does as well.
+  if (desk_->is_idle()) {
+    desk_->asked_ns = now_ns;
+    desk_->ask();
+  }
+  opens_ns_ = now_ns + k_longest_ns;
+}
+
+bool IdleGate::is_open(std::uint64_t now_ns) {
+  if (desk_ != nullptr && desk_->is_done()) {
+    const std::uint64_t waited = desk_->answered_ns - desk_->asked_ns;
+    const std::uint64_t pause = waited <= k_prompt_ns ? 0 : (waited - k_prompt_ns) * k_pauses_of_wait;
+    opens_ns_ = std::min(opens_ns_, desk_->answered_ns + pause);
+    desk_->take();
+  }
+  return desk_ == nullptr || now_ns >= opens_ns_;
+}
+
+}  // namespace cube::cache

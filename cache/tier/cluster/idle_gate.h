@@ -1,0 +1,32 @@
+// Tells whether a processor has nothing better to do: a thread of the lowest priority answers as soon as it gets one. So what can
+// wait takes no processor from the program, as far as there are others to wait for. Where there can be no such thread, and after
+// a while, the answer is yes. Thread safety: the client's thread alone.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/tier/cluster/cluster_client.h"
+
+namespace cube::cache {
+
+class IdleGate {
+ public:
+  explicit IdleGate(ClusterClient& client) : client_(client) {}
+  ~IdleGate();
+  IdleGate(const IdleGate&) = delete;
+  IdleGate& operator=(const IdleGate&) = delete;
+
+  // Asks anew: it is shut until the answer comes, which wakes the client's thread.
+  void shut(std::uint64_t now_ns);
+  bool is_open(std::uint64_t now_ns);
+  // When it opens at the latest.
+  std::uint64_t opens_ns() const { return opens_ns_; }
+
+ private:
+  class Desk;
+  ClusterClient& client_;
+  Desk* desk_ = nullptr;  // null: there is no thread
+  std::uint64_t opens_ns_ = 0, next_start_ns_ = 0;
+};
+
+}  // namespace cube::cache
