@@ -27,7 +27,12 @@ class FetchAhead {
   pthread_mutex_t* leader_lock() { return &parts_.region.header().prefetch_leader; }
   // For the leader, in this order.
   void begin_lead();
-  void end_lead() { parts_.ram.release_ring_lease(); }
+  void end_lead() {
+    note_depth(0);
+    parts_.ram.release_ring_lease();
+  }
+  // How many fetches may be in flight, for the report.
+  void note_depth(std::uint32_t depth) { parts_.region.header().lead_depth.store(depth, std::memory_order_relaxed); }
   // The socket on which programs announce what they will read.
   std::string socket_path() const { return Region::socket_path_of(parts_.region.path()); }
   // How much of the job's list has been dealt with, as its leader counts it.

@@ -134,6 +134,7 @@ void Lead::adapt_depth(std::uint64_t now) {
   depth_.demand_waits(demand.waiting);
   depth_.tick(now, prefetcher_->in_flight());
   prefetcher_->set_depth(depth_.depth());
+  cache_.ahead().note_depth(depth_.depth());
 }
 
 void Lead::free_ring(std::uint64_t now) {

@@ -39,7 +39,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
     where = at;
     at = (at + row_bytes * rows + 63) / 64 * 64;
   };
-  table(layout.jobs, sizeof(JobRow), layout.job_rows);
+  table(layout.jobs, sizeof(JobRow), layout.job_rows + 1);
   table(layout.processes, sizeof(ProcessSlot), layout.process_slots);
   table(layout.pins, sizeof(std::uint32_t) * segment_count, layout.process_slots);
   table(layout.segments, sizeof(SegmentRow), segment_count);

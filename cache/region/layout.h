@@ -17,7 +17,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 20;
+inline constexpr std::uint32_t k_layout_version = 21;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -114,6 +114,7 @@ struct RegionHeader {
   pthread_mutex_t prefetch_leader;
   std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
   std::atomic<std::uint32_t> leads;            // how many processes have led so far
+  std::atomic<std::uint32_t> lead_depth;       // fetches that the leader may have in flight now; for the report
   std::atomic<std::uint32_t> listed_reads;     // of files of listed directories, first ones (listings.h)
   std::atomic<std::uint32_t> ring_segments;    // how many of the last segments are the ring; 0: there is none
   std::atomic<std::uint32_t> ring_reach;       // how far in front of these others have joined it; 0: none has
@@ -142,7 +143,8 @@ struct CallCount {
 };
 inline constexpr std::uint32_t k_call_counts = 6;  // the rest is counted by Counter::materialized alone
 
-// A job: the first process that loaded the shim, and its descendants.
+// A job: the first process that loaded the shim, and its descendants. Behind the last row stands one more, whose `finished` is
+// the sum over all jobs whose rows others have taken.
 struct JobRow {
   base::ProcessId leader;                                       // pid 0: the row is free
   std::uint64_t last_used;                                      // order of claims

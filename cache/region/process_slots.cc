@@ -36,18 +36,22 @@ namespace {
 constexpr std::uint32_t k_many = 64;
 constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 
-// Moves the counters, one by one: whoever is killed in between loses the one in hand, and counts none twice.
+// One by one: whoever is killed in between loses the one in hand, and counts none twice.
+void move_counters(base::Stats& from, base::Stats& to) {
+  const auto move = [](auto& one, auto& sum) {
+    // Release: who sees it in the sum sees it here no more; pairs with the fences in collect_all.
+    sum.fetch_add(one.exchange(0, std::memory_order_relaxed), std::memory_order_release);
+  };
+  for (std::size_t i = 0; i < base::k_counters; ++i) move(from.counters[i], to.counters[i]);
+  for (std::size_t i = 0; i < base::Histogram::k_buckets; ++i) {
+    move(from.hit_latency.counts[i], to.hit_latency.counts[i]);
+    move(from.miss_latency.counts[i], to.miss_latency.counts[i]);
+  }
+}
+
 void move_to_job(Region& region, ProcessSlot& slot) {
   if (slot.job >= region.layout().job_rows) return;  // a region with wrong bytes
-  base::Stats& sum = region.job_row(slot.job).finished;
-  const auto move = [](auto& from, auto& to) {
-    to.fetch_add(from.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
-  };
-  for (std::size_t i = 0; i < base::k_counters; ++i) move(slot.stats.counters[i], sum.counters[i]);
-  for (std::size_t i = 0; i < base::Histogram::k_buckets; ++i) {
-    move(slot.stats.hit_latency.counts[i], sum.hit_latency.counts[i]);
-    move(slot.stats.miss_latency.counts[i], sum.miss_latency.counts[i]);
-  }
+  move_counters(slot.stats, region.job_row(slot.job).finished);
 }
 
 void clear_slot(Region& region, std::uint32_t index) {
@@ -121,6 +125,7 @@ base::Result<std::uint32_t> claim_job(Region& region, const base::ProcessId& job
   if (row == rows) row = find_job_that_is_over(region);
   if (row == rows) return base::fail(EDQUOT);
   JobRow& mine = region.job_row(row);
+  move_counters(mine.finished, region.forgotten_jobs());
   std::memset(static_cast<void*>(&mine), 0, sizeof mine);
   mine.leader = job;
   mine.last_used = newest + 1;

@@ -64,6 +64,8 @@ class Region {
 
   RegionHeader& header() const { return *at<RegionHeader>(0); }
   JobRow& job_row(std::uint32_t i) const { return at<JobRow>(layout_.jobs)[i]; }
+  // The sum over jobs whose rows others have taken.
+  base::Stats& forgotten_jobs() const { return job_row(layout_.job_rows).finished; }
   ProcessSlot& own_process() const { return process_slot(own_slot_); }
   ProcessSlot& process_slot(std::uint32_t i) const { return at<ProcessSlot>(layout_.processes)[i]; }
   std::atomic<std::uint32_t>* pin_row(std::uint32_t process) const {

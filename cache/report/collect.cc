@@ -1,5 +1,6 @@
 #include "cache/report/collect.h"
 
+#include <atomic>
 #include <cstring>
 
 #include "cache/region/chunks.h"
@@ -33,31 +34,14 @@ double JobTotals::hit_rate() const {
   return all == 0 ? 0.0 : static_cast<double>(hits()) / static_cast<double>(all);
 }
 
-JobTotals collect(Region& region, std::uint32_t job) {
-  JobTotals result;
-  result.totals.add(region.job_row(job).finished);
-  for (std::uint32_t i = 0; i < slots_reached(region); ++i) {
-    const ProcessSlot& slot = region.process_slot(i);
-    if (slot.used.load(std::memory_order_acquire) != 0 && slot.job == job) result.totals.add(slot.stats);
-  }
+namespace {
+
+// What all jobs share.
+void note_region(const Region& region, JobTotals& result) {
   const RegionLayout& layout = region.layout();
   result.ram_capacity = std::uint64_t{layout.segment_bytes} * layout.segment_count;
   result.ram_used = region.header().used_bytes.load(std::memory_order_relaxed);
   result.ram_entries = region.header().records.load(std::memory_order_relaxed);
-  const JobRow& row = region.job_row(job);
-  // Another process wrote these characters, and the report may go to a terminal.
-  const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };
-  if (row.misspelled_state.load(std::memory_order_acquire) == 2) {
-    for (std::size_t i = 0; i + 1 < sizeof result.misspelled && row.misspelled[i] != '\0'; ++i)
-      result.misspelled[i] = is_printed(row.misspelled[i]) ? row.misspelled[i] : '?';
-  }
-  for (std::uint32_t i = 0; i < k_call_counts; ++i) {
-    const CallCount& from = row.materialized_by[i];
-    const std::uint64_t name[2] = {from.name[0].load(std::memory_order_relaxed), from.name[1].load(std::memory_order_relaxed)};
-    std::memcpy(result.materialized_by[i].name, name, sizeof name);
-    for (char& c : result.materialized_by[i].name) c = c == '\0' || is_printed(c) ? c : '?';
-    result.materialized_by[i].count = from.count.load(std::memory_order_relaxed);
-  }
   const RegionHeader& header = region.header();
   result.is_index_full = header.index_full.load(std::memory_order_relaxed) == RegionHeader::k_for_good;
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
@@ -73,6 +57,48 @@ JobTotals collect(Region& region, std::uint32_t job) {
   const ChunkFigures chunks = figures_of_chunks(region);
   result.chunk_bytes = chunks.bytes;
   result.chunk_unread = chunks.unread;
+}
+
+}  // namespace
+
+JobTotals collect(Region& region, std::uint32_t job) {
+  JobTotals result;
+  result.totals.add(region.job_row(job).finished);
+  for (std::uint32_t i = 0; i < slots_reached(region); ++i) {
+    const ProcessSlot& slot = region.process_slot(i);
+    if (slot.used.load(std::memory_order_acquire) != 0 && slot.job == job) result.totals.add(slot.stats);
+  }
+  note_region(region, result);
+  const JobRow& row = region.job_row(job);
+  // Another process wrote these characters, and the report may go to a terminal.
+  const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };
+  if (row.misspelled_state.load(std::memory_order_acquire) == 2) {
+    for (std::size_t i = 0; i + 1 < sizeof result.misspelled && row.misspelled[i] != '\0'; ++i)
+      result.misspelled[i] = is_printed(row.misspelled[i]) ? row.misspelled[i] : '?';
+  }
+  for (std::uint32_t i = 0; i < k_call_counts; ++i) {
+    const CallCount& from = row.materialized_by[i];
+    const std::uint64_t name[2] = {from.name[0].load(std::memory_order_relaxed), from.name[1].load(std::memory_order_relaxed)};
+    std::memcpy(result.materialized_by[i].name, name, sizeof name);
+    for (char& c : result.materialized_by[i].name) c = c == '\0' || is_printed(c) ? c : '?';
+    result.materialized_by[i].count = from.count.load(std::memory_order_relaxed);
+  }
+  return result;
+}
+
+JobTotals collect_all(const Region& region) {
+  JobTotals result;
+  // Counters move from a process to its job, and from a job to those that are forgotten. The look goes the other way, so that it
+  // counts none twice.
+  result.totals.add(region.forgotten_jobs());
+  std::atomic_thread_fence(std::memory_order_acquire);
+  for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
+    const JobRow& row = region.job_row(i);
+    if (row.leader.pid != 0) result.totals.add(row.finished);
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  for (std::uint32_t i = 0; i < slots_reached(region); ++i) result.totals.add(region.process_slot(i).stats);
+  note_region(region, result);
   return result;
 }
 

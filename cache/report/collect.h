@@ -40,4 +40,8 @@ struct JobTotals {
 
 JobTotals collect(Region& region, std::uint32_t job);
 
+// Of all jobs that the region has ever had. Counters may be a little less than they were at the last look, while a process ends;
+// never more than they are.
+JobTotals collect_all(const Region& region);
+
 }  // namespace cube::cache

@@ -83,7 +83,7 @@ TEST(Layout, TablesDoNotOverlap) {
     const RegionLayout l = layout_for(bytes);
     const std::pair<std::uint64_t, std::uint64_t> tables[] = {
         {0, sizeof(RegionHeader)},
-        {l.jobs, sizeof(JobRow) * l.job_rows},
+        {l.jobs, sizeof(JobRow) * (l.job_rows + 1)},
         {l.processes, sizeof(ProcessSlot) * l.process_slots},
         {l.pins, sizeof(std::uint32_t) * l.segment_count * l.process_slots},
         {l.segments, sizeof(SegmentRow) * l.segment_count},

@@ -205,6 +205,24 @@ TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
   }
 }
 
+// A sum over all jobs that became less would look to Prometheus as a cache that was made anew.
+TEST(ProcessSlots, CountsOfJobsWhoseRowsAreUsedAgainStayInTheSum) {
+  const TestRegion region;
+  const RobustLock lock(&region->header().lifecycle);
+  const std::uint32_t jobs = region->layout().job_rows + 5;
+  for (std::uint32_t i = 1; i <= jobs; ++i) {
+    const auto claim = claim_process_slot(*region, base::current_process(), other_job(region.options, i));
+    ASSERT_TRUE(claim) << "job " << i;
+    base::Stats& stats = region->process_slot(claim->slot).stats;
+    stats.count(Counter::misses, i);
+    stats.miss_latency.add(1000);
+    if (i != jobs) release_process_slot(*region, claim->slot);
+  }
+  const base::Totals all = collect_all(*region).totals;
+  EXPECT_EQ(all[Counter::misses], jobs * (jobs + 1) / 2);
+  EXPECT_EQ(all.miss_latency[base::Histogram::bucket_of(1000)], jobs);
+}
+
 // Once a bug: the kernel tells of a death once; whoever only asks (SingleFlight) takes the news away from the reaper.
 TEST(ProcessSlots, ADeadProcessOfAnotherPidNamespaceStaysDead) {
   const TestRegion region;
