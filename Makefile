@@ -10,10 +10,10 @@ BENCH_FLAGS ?=
 
 CLANG := 16
 BUILD_PACKAGES := g++ make cmake ninja-build pkg-config libfmt-dev libxxhash-dev libexpected-dev nlohmann-json3-dev \
-  libcli11-dev liburing-dev
+  libcli11-dev liburing-dev prometheus-cpp-dev
 DEMO_PACKAGES := libfuse3-dev fuse3
 RUN_PACKAGES := python3-torch python3-torchvision python3-opencv python3-pil python3-numpy python3-matplotlib
-TEST_PACKAGES := memcached libgtest-dev libbenchmark-dev clang-$(CLANG) clang-tidy-$(CLANG) clang-format-$(CLANG) libclang-rt-$(CLANG)-dev libjemalloc2 \
+TEST_PACKAGES := memcached prometheus libgtest-dev libbenchmark-dev clang-$(CLANG) clang-tidy-$(CLANG) clang-format-$(CLANG) libclang-rt-$(CLANG)-dev libjemalloc2 \
   libmimalloc2.0 libtcmalloc-minimal4 strace libpython3.11-testsuite libcap2-bin bc bsdextrautils busybox-static bzip2 cpio curl dash ed \
   ffmpeg file gdb git less nodejs openssh-client openssl patch perl procps python3-h5py python3-lmdb rsync ruby \
   sqlite3 unzip vim xz-utils zip zstd eatmydata faketime valgrind linux-perf musl-tools libaio1 man-db mandoc zsh fish openmpi-bin
@@ -41,7 +41,9 @@ deps-build:
 	$(call install_packages,$(BUILD_PACKAGES))
 deps-demo: deps-build
 	$(call install_packages,$(DEMO_PACKAGES) $(RUN_PACKAGES))
+# Prometheus is run by tests alone: where the system would start it as a service, it does not.
 deps-test: deps-demo
+	@[ ! -d /run/systemd/system ] || command -v prometheus > /dev/null || $(SUDO) systemctl mask prometheus.service
 	$(call install_packages,$(TEST_PACKAGES))
 deps-bench: deps-demo
 	$(call install_packages,$(BENCH_PACKAGES))

@@ -16,6 +16,7 @@ void add_stats(CLI::App& app, int& status);
 // Further statuses: 3, there is no cache to load into; 128 and the number of the signal that ended it.
 void add_warmup(CLI::App& app, int& status);
 void add_top(CLI::App& app, int& status);
+void add_exporter(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_doctor(CLI::App& app, int& status);
 void add_clear(CLI::App& app, int& status);

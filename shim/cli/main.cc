@@ -22,6 +22,7 @@ int run_command(int argc, char** argv) {
   cube::cli::add_warmup(app, status);
   cube::cli::add_stats(app, status);
   cube::cli::add_top(app, status);
+  cube::cli::add_exporter(app, status);
   cube::cli::add_doctor(app, status);
   cube::cli::add_bench(app, status);
   cube::cli::add_clear(app, status);

@@ -1,0 +1,45 @@
+#include "shim/cli/metrics_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "cache/base/error_text.h"
+
+namespace cube::cli {
+namespace {
+
+bool write_whole(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string write_metrics_file(const std::string& path, std::string_view text) {
+  const std::size_t slash = path.rfind('/') + 1;
+  // The collector reads no file of such a name.
+  const std::string beside = fmt::format("{}.{}.{}.tmp", path.substr(0, slash), path.substr(slash), getpid());
+  unlink(beside.c_str());
+  const auto why = [&] { return fmt::format("cannot write {}: {}", path, base::text_of_error(errno)); };
+  // The collector is another user's, as a rule.
+  constexpr mode_t k_mode = S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH;
+  const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, k_mode);
+  if (fd < 0) return why();
+  std::string trouble;
+  if (fchmod(fd, k_mode) != 0 || !write_whole(fd, text)) trouble = why();
+  if (close(fd) != 0 && trouble.empty()) trouble = why();
+  if (trouble.empty() && rename(beside.c_str(), path.c_str()) != 0) trouble = why();
+  if (!trouble.empty()) unlink(beside.c_str());
+  return trouble;
+}
+
+}  // namespace cube::cli
