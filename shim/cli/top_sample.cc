@@ -1,13 +1,12 @@
 #include "shim/cli/top_sample.h"
 
-#include <dirent.h>
-
 #include <algorithm>
 #include <cerrno>
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/region/chunks.h"
+#include "shim/cli/cache_names.h"
 
 namespace cube::cli {
 namespace {
@@ -48,24 +47,8 @@ std::vector<JobRise> all_rises(const std::vector<JobSample>& now, const std::vec
 
 }  // namespace
 
-std::vector<std::string> WatchedCaches::names() const {
-  if (!only_.empty()) return {only_};
-  std::vector<std::string> names;
-  DIR* const stream = opendir(directory_.c_str());
-  if (stream == nullptr) return names;
-  const std::string path = cache::Region::path_of("", "");
-  const std::string head = path.substr(path.rfind('/') + 1);
-  while (const dirent* const entry = readdir(stream)) {
-    const std::string name = entry->d_name;
-    if (name.starts_with(head) && !name.ends_with(cache::Region::socket_path_of(""))) names.push_back(name.substr(head.size()));
-  }
-  closedir(stream);
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 void WatchedCaches::find_new(std::vector<std::string>& troubles) {
-  for (const auto& name : names()) {
+  for (const auto& name : only_.empty() ? names_of_caches(directory_) : std::vector<std::string>{only_}) {
     if (std::any_of(watched_.begin(), watched_.end(), [&](const auto& w) { return w.name == name; })) continue;
     cache::RegionOptions options;
     options.directory = directory_;

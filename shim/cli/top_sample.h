@@ -51,7 +51,6 @@ class WatchedCaches {
     std::vector<JobSample> before;
     std::uint64_t ns = 0;
   };
-  std::vector<std::string> names() const;
   void find_new(std::vector<std::string>& troubles);
 
   const std::string directory_, only_;
