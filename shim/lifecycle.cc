@@ -17,8 +17,10 @@
 
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
+#include "shim/cancellation.h"
 #include "shim/near_look.h"
 #include "shim/process.h"
+#include "shim/profile/profile.h"
 #include "shim/python_site.h"
 #include "shim/real_libc.h"
 #include "shim/spelling.h"
@@ -129,7 +131,8 @@ __attribute__((constructor)) void load() {
   // A program with more rights than its caller (setuid, file capabilities), reached by /etc/ld.so.preload or a trusted
   // directory: the settings are the caller's, and would name files for it to write.
   const bool is_privileged = getauxval(AT_SECURE) != 0;
-  if ((!is_set("CUBESHIM_PREFIXES") && !is_set("CUBESHIM_PACKS")) || is_privileged) {
+  const bool has_work = is_set("CUBESHIM_PREFIXES") || is_set("CUBESHIM_PACKS") || is_set("CUBESHIM_PROFILE");
+  if (!has_work || is_privileged) {
     errno = saved_errno;
     return;
   }
@@ -145,6 +148,7 @@ __attribute__((constructor)) void load() {
   if (parsed != nullptr) {
     base::remember_stderr();
     base::set_log_level(parsed->config.log_level);
+    if (parsed->config.observe) parsed->config.mode = base::Mode::off;
     bool leader = false;
     const base::ProcessId job = find_job(base::current_process(), leader);
     const auto about_origins = open_origins(parsed->config);
@@ -160,6 +164,9 @@ __attribute__((constructor)) void load() {
     process::start(parsed->config, job, leader);
     pthread_atfork(process::before_libc_fork, process::after_libc_fork, process::in_libc_fork_child);
     at_quick_exit(process::leave);
+    profile::start(parsed->config);
+    // The calls that look at this mark first are recorded behind it.
+    if (profile::is_on()) g_may_be_cancelled.store(true, std::memory_order_release);
   }
   errno = saved_errno;
 }

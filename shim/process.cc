@@ -13,6 +13,7 @@
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
 #include "shim/placeholder.h"
+#include "shim/profile/profile.h"
 #include "shim/spelling.h"
 
 namespace cube::shim::process {
@@ -135,6 +136,7 @@ void become_child() {
   if (auto* const mark = const_cast<std::uint32_t*>(g_fork_mark.load(std::memory_order_relaxed)); mark != nullptr) *mark = 1;
   t_vforked = false;
   g_leader.store(false, std::memory_order_relaxed);
+  profile::become_child();
   cache::FileCache::forget_attaching();
   base::LiftedFdLimit::forget();
   // The files that other threads opened between our preparation and the fork, while the parent's region is still mapped.
@@ -149,10 +151,12 @@ void become_child() {
 
 void before_libc_fork() {
   t_forking = Forking::begun;
+  profile::before_fork();
   prepare_child();
 }
 
 void after_libc_fork() {
+  profile::after_fork();
   end_fork();
   t_forking = Forking::no;
 }
@@ -188,6 +192,7 @@ void stderr_ends() {
 void leave() {
   if (g_config == nullptr || !owns_table()) return;
   const KeepErrno keep;
+  profile::leave();
   background::stop();
   base::write_kept_lines();
   report();

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cache/base/went_out.h"
+
 namespace cube::cache {
 namespace {
 
@@ -128,6 +130,9 @@ bool FileStat::looks_like(FileStat other) const {
 }
 
 base::Result<FileStat> stat_fd(int fd, int flags) { return stat_any(fd, "", AT_EMPTY_PATH | flags); }
-base::Result<FileStat> stat_path(int dir, const char* path, int flags) { return stat_any(dir, path, flags); }
+base::Result<FileStat> stat_path(int dir, const char* path, int flags) {
+  base::note_way_out();
+  return stat_any(dir, path, flags);
+}
 
 }  // namespace cube::cache

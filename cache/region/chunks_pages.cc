@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cache/base/file_io.h"
+#include "cache/base/went_out.h"
 #include "cache/region/chunks.h"
 #include "cache/region/segments.h"
 
@@ -175,6 +176,7 @@ void Chunks::wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const
   const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000), static_cast<long>(at_most_ns % 1'000'000'000)};
   // A process that is killed here leaves it too high: calls that wake nobody.
   header.chunks_waiting.fetch_add(1, std::memory_order_seq_cst);
+  base::note_way_out();
   base::sys::futex_wait(&header.chunks_written, ended, &limit);
   header.chunks_waiting.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -3,6 +3,7 @@
 #include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
 #include "cache/base/signal_frame.h"
+#include "cache/base/went_out.h"
 
 namespace cube::cache {
 namespace {
@@ -53,6 +54,7 @@ void end_left_fetch() {
 }  // namespace
 
 FetchScope::FetchScope() {
+  base::note_way_out();
   clear();
   before_next_store();
   t_fetch.scope = this;

@@ -1,6 +1,7 @@
 #include "cache/region/single_flight.h"
 
 #include "cache/base/clock.h"
+#include "cache/base/went_out.h"
 #include "cache/region/process_slots.h"
 
 namespace cube::cache {
@@ -194,6 +195,7 @@ SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool*
       if (slot.word.load(std::memory_order_seq_cst) != turn.seen) continue;
       const std::uint64_t slice_ns = is_in_parts ? patience_.between_parts_ns : patience_.look_again_ns;
       const timespec slice{static_cast<time_t>(slice_ns / 1'000'000'000), static_cast<long>(slice_ns % 1'000'000'000)};
+      base::note_way_out();
       if (base::sys::futex_wait(&slot.wakeups, wakeups, &slice) != -ETIMEDOUT) continue;
     }
     if (!is_owner_gone(turn.seen)) {

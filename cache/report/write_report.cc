@@ -54,6 +54,15 @@ base::Result<base::UniqueFd> open_report(const char* path) {
   return file;
 }
 
+}  // namespace
+
+base::Result<base::UniqueFd> open_report_file(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX]) {
+  path[0] = '\0';
+  return expand(pattern, pid, path) ? open_report(path) : base::fail(ENAMETOOLONG);
+}
+
+namespace {
+
 void write_out(const base::Config& config, std::uint32_t pid, std::string_view text) {
   if (config.stats == "stderr") return base::write_to_stderr(text);
   char path[PATH_MAX];

@@ -2,9 +2,13 @@
 // Thread safety: may run beside everything else. Allocates nothing, for a signal handler may end the program.
 #pragma once
 
+#include <climits>
 #include <cstdint>
+#include <string_view>
 
 #include "cache/base/config.h"
+#include "cache/base/result.h"
+#include "cache/base/unique_fd.h"
 #include "cache/region/region.h"
 
 namespace cube::cache {
@@ -15,6 +19,9 @@ void write_report(Region& region, std::uint32_t job, const base::Config& config,
 
 // The same where no process of the job has the cache.
 void write_empty_report(const base::Config& config, std::uint32_t pid, bool has_opened_many);
+
+// The file of such a pattern, to write behind what is there; `path` is its name. EPERM: it is no place for a report.
+base::Result<base::UniqueFd> open_report_file(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX]);
 
 // For periodic lines without a thread: true for one caller when the interval has passed.
 bool report_interval_passed(Region& region, std::uint32_t job, std::uint64_t interval_seconds);

@@ -6,6 +6,7 @@
 #include <climits>
 
 #include "cache/base/held.h"
+#include "cache/base/went_out.h"
 #include "shim/attachment.h"
 #include "shim/background.h"
 #include "shim/calls/user_pointer.h"
@@ -73,6 +74,7 @@ bool is_number_of(int fd, const OpenFile& file) { return g_fds.acquire_kind(fd, 
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   const cache::LargeFile::Numbers numbers = file.large->numbers();
   const bool is_its = is_number_of(fd, file);
+  base::note_way_out();
   const long got = is_its ? sys::pread(fd, to, n, static_cast<std::int64_t>(at)) : -EBADF;
   if (is_its && numbers == file.large->numbers()) return got;
   const base::UniqueFd again = file.large->reopen();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cache/base/copy_out.h"
+#include "cache/base/went_out.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
 
@@ -29,6 +30,7 @@ PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::si
 // By the number. If another thread has closed it meanwhile, the read goes on, as in the kernel. If the file can then not be
 // opened again, the bytes are right only if the number has not become another file.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
+  base::note_way_out();
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));
   if (is_number_of(fd, file)) return got;
   const int again = open_origin_again(file);

@@ -4,16 +4,17 @@
 #include "shim/calls/c_result.h"
 #include "shim/cancellation.h"
 #include "shim/exports/exports.h"
+#include "shim/exports/watched.h"
 #include "shim/real_libc.h"
 
 // The answer of file_calls, if there is one; else libc's.
 #define CUBE_ANSWER_OR(type, ours, libcs)                           \
   if (const auto answer = ours; answer) return (type)to_c(*answer); \
-  return libcs
-// The same for what libc makes a cancellation point.
-#define CUBE_CANCEL_OR_ANSWER_OR(type, ours, libcs) \
-  shim::cancellation_point();                       \
-  CUBE_ANSWER_OR(type, ours, libcs)
+  return shim::by_kernel(libcs)
+// The same for a read, which libc makes a cancellation point, and which the profiler records with these fields.
+#define CUBE_CANCEL_OR_ANSWER_OR(type, ours, libcs, ...)    \
+  CUBE_PLAIN(type, { CUBE_ANSWER_OR(type, ours, libcs); }); \
+  CUBE_CANCEL_OR_WATCHED(read, __VA_ARGS__)
 
 namespace cube::shim {
 

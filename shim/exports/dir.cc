@@ -13,6 +13,7 @@
 #include "shim/exports/exports.h"
 #include "shim/exports/listed_stream.h"
 #include "shim/exports/open_by.h"
+#include "shim/exports/watched.h"
 #include "shim/materialize.h"
 #include "shim/real_libc.h"
 
@@ -43,11 +44,14 @@ int become_real(DIR* directory, long place) {
 
 }  // namespace
 
-#define CUBE_READDIR(name)                                                                         \
-  struct ::dirent* export_##name(DIR* directory) {                                                 \
-    if (const shim::OpenFileRef file = served_stream(directory)) return served::next_entry(*file); \
-    if (const shim::OpenFileRef file = listed_stream(directory)) return listed::next_entry(*file); \
-    return real::name(directory);                                                                  \
+#define CUBE_READDIR(name)                                                                           \
+  struct ::dirent* export_##name(DIR* directory) {                                                   \
+    CUBE_PLAIN(struct ::dirent*, {                                                                   \
+      if (const shim::OpenFileRef file = served_stream(directory)) return served::next_entry(*file); \
+      if (const shim::OpenFileRef file = listed_stream(directory)) return listed::next_entry(*file); \
+      return shim::by_kernel(real::name(directory));                                                 \
+    });                                                                                              \
+    CUBE_WATCHED(list, .fd = real::dirfd(directory));                                                \
   }
 CUBE_READDIR(readdir)
 CUBE_READDIR(readdir64)
@@ -96,9 +100,12 @@ void export_rewinddir(DIR* directory) {
 }
 
 ssize_t export_getdents64(int fd, void* to, size_t n) {
-  if (const shim::OpenFileRef file = served::acquire(fd)) return shim::to_c(served::get_entries(*file, to, n));
-  shim::materialize(fd);
-  return real::getdents64(fd, to, n);
+  CUBE_PLAIN(ssize_t, {
+    if (const shim::OpenFileRef file = served::acquire(fd)) return shim::to_c(served::get_entries(*file, to, n));
+    shim::materialize(fd);
+    return shim::by_kernel(real::getdents64(fd, to, n));
+  });
+  CUBE_WATCHED(list, .fd = fd);
 }
 
 int export_dirfd(DIR* directory) {
@@ -129,7 +136,9 @@ std::optional<DIR*> cube::shim::open_listed_stream(int dir, const char* path) {
   return directory != nullptr || (fd < 0 && fd != listed::k_kernels) ? std::optional(directory) : std::nullopt;
 }
 
-DIR* export_opendir(const char* path) {
+namespace {
+
+DIR* open_directory(const char* path) {
   if (const auto answer = shim::open_listed_stream(AT_FDCWD, path); answer) return *answer;
   DIR* directory = nullptr;
   const int fd = shim::open_by(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, [&] {
@@ -143,9 +152,26 @@ DIR* export_opendir(const char* path) {
   }
   return directory;
 }
+
+}  // namespace
+
+DIR* export_opendir(const char* path) {
+  if (!shim::profile::is_on()) [[likely]]
+    return open_directory(path);
+  DIR* directory = nullptr;
+  const auto number_of = [&] {
+    directory = open_directory(path);
+    return directory != nullptr ? real::dirfd(directory) : -1;
+  };
+  shim::watched(CUBE_SUBJECT(list, .fd = AT_FDCWD, .path = path), number_of);
+  return directory;
+}
 int export_closedir(DIR* directory) {
   if (directory == nullptr) return real::closedir(directory);
-  // The next directory under its number is another one, also where nothing is served any more.
-  const auto held = shim::file_calls::note_close(real::dirfd(directory));
-  return real::closedir(directory);
+  CUBE_PLAIN(int, {
+    // The next directory under its number is another one, also where nothing is served any more.
+    const auto held = shim::file_calls::note_close(real::dirfd(directory));
+    return real::closedir(directory);
+  });
+  CUBE_WATCHED(close, .fd = real::dirfd(directory));
 }

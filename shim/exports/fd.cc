@@ -16,22 +16,22 @@ namespace real = cube::shim::real;
 namespace calls = cube::shim::file_calls;
 using cube::shim::to_c;
 
-int export_close(int fd) {
-  shim::cancellation_point();
-  if (const auto answer = calls::close(fd); answer) return static_cast<int>(to_c(*answer));
-  const auto held = calls::note_close(fd);
-  return real::close(fd);
-}
-int export___close(int fd) {
-  shim::cancellation_point();
-  if (const auto answer = calls::close(fd); answer) return static_cast<int>(to_c(*answer));
-  const auto held = calls::note_close(fd);
-  return real::__close(fd);
-}
+#define CUBE_CLOSE(name)                                                                        \
+  int export_##name(int fd) {                                                                   \
+    CUBE_PLAIN(int, {                                                                           \
+      if (const auto answer = calls::close(fd); answer) return static_cast<int>(to_c(*answer)); \
+      const auto held = calls::note_close(fd);                                                  \
+      return shim::by_kernel(real::name(fd));                                                   \
+    });                                                                                         \
+    CUBE_CANCEL_OR_WATCHED(close, .fd = fd);                                                    \
+  }
+CUBE_CLOSE(close)
+CUBE_CLOSE(__close)
 int export_close_range(unsigned first, unsigned last, int flags) {
   calls::close_range(first, last, flags);
   const int result = real::close_range(first, last, flags);
   calls::range_is_closed(first);
+  if (result == 0 && (flags & CLOSE_RANGE_CLOEXEC) == 0) shim::profile::note_closed_from(first, last);
   return result;
 }
 void export_closefrom(int first) {
@@ -39,21 +39,21 @@ void export_closefrom(int first) {
   calls::close_range(least, ~0U, 0);
   real::closefrom(first);
   calls::range_is_closed(least);
+  shim::profile::note_closed_from(least, ~0U);
 }
 int export_dup(int fd) {
-  if (const auto answer = calls::dup(fd); answer) return static_cast<int>(to_c(*answer));
+  if (const auto answer = calls::dup(fd); answer) return shim::copied(fd, static_cast<int>(to_c(*answer)));
   shim::expect_new_fd();
-  return shim::noted_dup(fd, real::dup(fd), false);
+  return shim::copied(fd, shim::noted_dup(fd, real::dup(fd), false));
 }
-int export_dup2(int fd, int to) {
-  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, 0, false), shim::noted_dup(fd, real::dup2(fd, to), false));
-}
-int export___dup2(int fd, int to) {
-  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, 0, false), shim::noted_dup(fd, real::__dup2(fd, to), false));
-}
+#define CUBE_DUP_TO(of_libc, flags, same_is_error)                                                                               \
+  if (const auto answer = calls::dup_to(fd, to, flags, same_is_error)) return shim::copied(fd, static_cast<int>(to_c(*answer))); \
+  return shim::copied(fd, shim::noted_dup(fd, of_libc, (flags) != 0))
+int export_dup2(int fd, int to) { CUBE_DUP_TO(real::dup2(fd, to), 0, false); }
+int export___dup2(int fd, int to) { CUBE_DUP_TO(real::__dup2(fd, to), 0, false); }
 int export_dup3(int fd, int to, int flags) {
   if ((flags & ~O_CLOEXEC) != 0) return real::dup3(fd, to, flags);
-  CUBE_ANSWER_OR(int, calls::dup_to(fd, to, flags, true), shim::noted_dup(fd, real::dup3(fd, to, flags), flags != 0));
+  CUBE_DUP_TO(real::dup3(fd, to, flags), flags, true);
 }
 
 int export_ioctl(int fd, unsigned long request, ...) {

@@ -9,6 +9,7 @@
 #include "shim/calls/mappings.h"
 #include "shim/exports/exports.h"
 #include "shim/exports/map.h"
+#include "shim/exports/watched.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
 #include "shim/real_libc.h"
@@ -33,7 +34,7 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
       return reinterpret_cast<void*>(shim::to_c(*answer));
     }
   }
-  void* const mapped = libcs(at, n, protection, flags, fd, offset);
+  void* const mapped = shim::by_kernel(libcs(at, n, protection, flags, fd, offset));
   // Nothing of ours is where something new is, whoever has unmapped it.
   if (mapped != MAP_FAILED && shim::mappings::any()) shim::mappings::unmapped(mapped, n);
   return mapped;
@@ -55,14 +56,17 @@ void* remap(const shim::mappings::RemapRequest& request, void* (*libcs)(const sh
 
 }  // namespace
 
-void* export_mmap(void* at, size_t n, int protection, int flags, int fd, off_t offset) {
-  return map(at, n, protection, flags, fd, offset,
-             [](void* a, size_t b, int c, int d, int e, off_t f) { return real::mmap(a, b, c, d, e, f); });
-}
-void* export_mmap64(void* at, size_t n, int protection, int flags, int fd, off_t offset) {
-  return map(at, n, protection, flags, fd, offset,
-             [](void* a, size_t b, int c, int d, int e, off_t f) { return real::mmap64(a, b, c, d, e, f); });
-}
+#define CUBE_MMAP(name)                                                                                         \
+  void* export_##name(void* at, size_t n, int protection, int flags, int fd, off_t offset) {                    \
+    CUBE_PLAIN(void*, {                                                                                         \
+      return map(at, n, protection, flags, fd, offset,                                                          \
+                 [](void* a, size_t b, int c, int d, int e, off_t f) { return real::name(a, b, c, d, e, f); }); \
+    });                                                                                                         \
+    if (fd < 0 || (flags & MAP_ANONYMOUS) != 0) return plain();                                                 \
+    CUBE_WATCHED(map, .fd = fd, .wanted = n);                                                                   \
+  }
+CUBE_MMAP(mmap)
+CUBE_MMAP(mmap64)
 int export_munmap(void* at, size_t n) {
   return unmap(at, n, [](void* a, size_t b) { return real::munmap(a, b); });
 }

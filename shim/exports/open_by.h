@@ -5,6 +5,7 @@
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open_plan.h"
 #include "shim/cancellation.h"
+#include "shim/exports/watched.h"
 #include "shim/spelling.h"
 
 namespace cube::shim {
@@ -12,19 +13,33 @@ namespace cube::shim {
 // The plan holds a path of 4 KiB, which an open that passes by must not pay for: not in time, and not on a small stack.
 template <typename Open>
 __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open&& open) {
-  cancellation_point();
-  OpenPlan plan(dir, path, flags);
-  const int fd = plan.is_answered() ? plan.result() : plan.note(open());
-  return names::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
+  CUBE_PLAIN(int, {
+    OpenPlan plan(dir, path, flags);
+    const int fd = plan.is_answered() ? plan.result() : plan.note(by_kernel(open()));
+    return names::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
+  });
+  // The caller's address would be one argument more on the way of a hit.
+  if (cancel_or_profile()) [[unlikely]]
+    return watched({.kind = profile::Kind::open, .caller = nullptr, .fd = dir, .path = path, .flags = flags}, plain);
+  return plain();
+}
+
+// An open that is libc's alone.
+template <typename Open>
+inline int open_of_libc(int dir, const char* path, int flags, Open&& open) {
+  if (!profile::is_on()) [[likely]]
+    return open();
+  return watched({.kind = profile::Kind::open, .caller = nullptr, .fd = dir, .path = path, .flags = flags},
+                 [&] { return by_kernel(open()); });
 }
 
 template <typename Open>
 inline int open_by(int dir, const char* path, int flags, Open&& open) {
   constexpr int k_interesting = O_ACCMODE | O_CREAT | O_TRUNC | O_DIRECTORY;
-  if (!process::is_active()) return open();
+  if (!process::is_active()) return open_of_libc(dir, path, flags, open);
   if ((flags & k_interesting) == O_RDONLY && path_filter::passes_by(path)) {
     expect_new_fd();
-    const int fd = noted(open());
+    const int fd = noted(open_of_libc(dir, path, flags, open));
     spelling::opened_outside(fd, path);
     return fd;
   }

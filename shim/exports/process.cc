@@ -9,6 +9,7 @@
 #include "shim/exports/exports.h"
 #include "shim/materialize.h"
 #include "shim/process.h"
+#include "shim/profile/profile.h"
 #include "shim/real_libc.h"
 
 namespace shim = cube::shim;
@@ -19,6 +20,7 @@ namespace {
 
 void before_exec() {
   if (!process::owns_table()) return;
+  shim::profile::before_exec();
   shim::materialize_all(/*only_inherited=*/true, "exec");
   shim::let_inherited_writers_outlive_us();
 }

@@ -10,36 +10,38 @@ namespace calls = cube::shim::file_calls;
 using cube::shim::to_c;
 
 ssize_t export_read(int fd, void* to, size_t n) {
-  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::read(fd, to, n));
+  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::read(fd, to, n), .fd = fd, .wanted = n);
 }
 ssize_t export___read(int fd, void* to, size_t n) {
-  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read(fd, to, n));
+  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read(fd, to, n), .fd = fd, .wanted = n);
 }
 // The fortified forms end the program where the buffer is too small; libc does that best.
 ssize_t export___read_chk(int fd, void* to, size_t n, size_t room) {
   if (n > room) return real::__read_chk(fd, to, n, room);
-  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read_chk(fd, to, n, room));
+  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read_chk(fd, to, n, room), .fd = fd, .wanted = n);
 }
-#define CUBE_PREAD(name)                                                                       \
-  ssize_t export_##name(int fd, void* to, size_t n, off_t at) {                                \
-    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::pread(fd, to, n, at), real::name(fd, to, n, at)); \
+#define CUBE_PREAD(name)                                                                                                        \
+  ssize_t export_##name(int fd, void* to, size_t n, off_t at) {                                                                 \
+    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::pread(fd, to, n, at), real::name(fd, to, n, at), .fd = fd, .wanted = n, .at = at); \
   }
 CUBE_PREAD(pread)
 CUBE_PREAD(pread64)
 CUBE_PREAD(__pread64)
-#define CUBE_PREAD_CHK(name)                                                                         \
-  ssize_t export_##name(int fd, void* to, size_t n, off_t at, size_t room) {                         \
-    if (n > room) return real::name(fd, to, n, at, room);                                            \
-    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::pread(fd, to, n, at), real::name(fd, to, n, at, room)); \
+#define CUBE_PREAD_CHK(name)                                                                                               \
+  ssize_t export_##name(int fd, void* to, size_t n, off_t at, size_t room) {                                               \
+    if (n > room) return real::name(fd, to, n, at, room);                                                                  \
+    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::pread(fd, to, n, at), real::name(fd, to, n, at, room), .fd = fd, .wanted = n, \
+                             .at = at);                                                                                    \
   }
 CUBE_PREAD_CHK(__pread_chk)
 CUBE_PREAD_CHK(__pread64_chk)
 ssize_t export_readv(int fd, const struct ::iovec* parts, int count) {
-  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::readv(fd, parts, count), real::readv(fd, parts, count));
+  CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::readv(fd, parts, count), real::readv(fd, parts, count), .fd = fd);
 }
-#define CUBE_PREADV(name)                                                                                     \
-  ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at) {                           \
-    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::preadv(fd, parts, count, at), real::name(fd, parts, count, at)); \
+#define CUBE_PREADV(name)                                                                                              \
+  ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at) {                                    \
+    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::preadv(fd, parts, count, at), real::name(fd, parts, count, at), .fd = fd, \
+                             .at = at);                                                                                \
   }
 CUBE_PREADV(preadv)
 CUBE_PREADV(preadv64)
@@ -49,13 +51,14 @@ CUBE_PREADV(preadv64)
     if (flags != 0) shim::materialize(fd);                                                                             \
     if (flags != 0 && shim::large_reads::is_large(fd)) return real::name(fd, parts, count, at, flags);                 \
     CUBE_CANCEL_OR_ANSWER_OR(ssize_t, at == -1 ? calls::readv(fd, parts, count) : calls::preadv(fd, parts, count, at), \
-                             real::name(fd, parts, count, at, flags));                                                 \
+                             real::name(fd, parts, count, at, flags), .fd = fd, .at = at);                             \
   }
 CUBE_PREADV2(preadv2)
 CUBE_PREADV2(preadv64v2)
-#define CUBE_LSEEK(name)                                                                     \
-  off_t export_##name(int fd, off_t offset, int whence) {                                    \
-    CUBE_ANSWER_OR(off_t, calls::lseek(fd, offset, whence), real::name(fd, offset, whence)); \
+#define CUBE_LSEEK(name)                                                                                             \
+  off_t export_##name(int fd, off_t offset, int whence) {                                                            \
+    CUBE_PLAIN(off_t, { CUBE_ANSWER_OR(off_t, calls::lseek(fd, offset, whence), real::name(fd, offset, whence)); }); \
+    CUBE_WATCHED(seek, .fd = fd, .at = offset, .whence = whence);                                                    \
   }
 CUBE_LSEEK(lseek)
 CUBE_LSEEK(lseek64)

@@ -36,12 +36,15 @@ std::optional<long> known_stat(int dir, const char* path, bool no_follow, struct
 
 }  // namespace
 
-#define CUBE_STAT(name, known, dir, path, no_follow, declaration, ...)                                      \
-  int export_##name declaration {                                                                           \
-    if (known) {                                                                                            \
-      if (const auto answer = known_stat(dir, path, no_follow, st)) return static_cast<int>(to_c(*answer)); \
-    }                                                                                                       \
-    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);                          \
+#define CUBE_STAT(name, known, dir_of, path_of, no_follow, declaration, ...)                                        \
+  int export_##name declaration {                                                                                   \
+    CUBE_PLAIN(int, {                                                                                               \
+      if (known) {                                                                                                  \
+        if (const auto answer = known_stat(dir_of, path_of, no_follow, st)) return static_cast<int>(to_c(*answer)); \
+      }                                                                                                             \
+      return shim::names::with_error(shim::by_kernel(real::name(__VA_ARGS__)), dir_of, path_of, no_follow);         \
+    });                                                                                                             \
+    CUBE_WATCHED(stat, .fd = dir_of, .path = path_of, .st = st);                                                    \
   }
 CUBE_STAT(stat, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
 CUBE_STAT(stat64, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
@@ -56,10 +59,11 @@ CUBE_STAT(__lxstat, is_known(version), AT_FDCWD, path, true, (int version, const
 CUBE_STAT(__lxstat64, is_known(version), AT_FDCWD, path, true, (int version, const char* path, struct ::stat* st), version, path,
           st)
 
-#define CUBE_FSTAT(name, known, declaration, ...)                      \
-  int export_##name declaration {                                      \
-    if (!(known)) return real::name(__VA_ARGS__);                      \
-    CUBE_ANSWER_OR(int, calls::stat(fd, st), real::name(__VA_ARGS__)); \
+#define CUBE_FSTAT(name, known, declaration, ...)                                            \
+  int export_##name declaration {                                                            \
+    if (!(known)) return real::name(__VA_ARGS__);                                            \
+    CUBE_PLAIN(int, { CUBE_ANSWER_OR(int, calls::stat(fd, st), real::name(__VA_ARGS__)); }); \
+    CUBE_WATCHED(stat, .fd = fd, .st = st);                                                  \
   }
 CUBE_FSTAT(fstat, true, (int fd, struct ::stat* st), fd, st)
 CUBE_FSTAT(fstat64, true, (int fd, struct ::stat* st), fd, st)
@@ -85,20 +89,29 @@ bool names_the_fd(int fd, const char* path, int flags, bool known, const char* c
   return false;
 }
 
+// For the profiler: null where the call is about the number itself.
+const char* named_or_null(const char* path, int flags) {
+  const bool may_be_empty = (flags & AT_EMPTY_PATH) != 0;
+  return may_be_empty && (path == nullptr || (shim::path_filter::is_readable_pointer(path) && *path == '\0')) ? nullptr : path;
+}
+
 }  // namespace
 
-#define CUBE_FSTATAT(name, known, declaration, ...)                                                         \
-  int export_##name declaration {                                                                           \
-    if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {                       \
-      CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));                                   \
-    }                                                                                                       \
-    const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                              \
-    if (known && flags_are_known(flags)) {                                                                  \
-      if (const auto answer = known_stat(dir, path, no_follow, st)) return static_cast<int>(to_c(*answer)); \
-    }                                                                                                       \
-    if (flags_are_known(flags) && shim::names::is_below_served(dir, path))                                  \
-      return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));                          \
-    return shim::names::with_error(real::name(__VA_ARGS__), dir, path, no_follow);                          \
+#define CUBE_FSTATAT(name, known, declaration, ...)                                                           \
+  int export_##name declaration {                                                                             \
+    CUBE_PLAIN(int, {                                                                                         \
+      if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {                       \
+        CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));                                   \
+      }                                                                                                       \
+      const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                              \
+      if (known && flags_are_known(flags)) {                                                                  \
+        if (const auto answer = known_stat(dir, path, no_follow, st)) return static_cast<int>(to_c(*answer)); \
+      }                                                                                                       \
+      if (flags_are_known(flags) && shim::names::is_below_served(dir, path))                                  \
+        return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));                          \
+      return shim::names::with_error(shim::by_kernel(real::name(__VA_ARGS__)), dir, path, no_follow);         \
+    });                                                                                                       \
+    CUBE_WATCHED(stat, .fd = dir, .path = named_or_null(path, flags), .st = st);                              \
   }
 CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
 CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
@@ -107,7 +120,8 @@ CUBE_FSTATAT(__fxstatat, is_known(version), (int version, int dir, const char* p
 CUBE_FSTATAT(__fxstatat64, is_known(version), (int version, int dir, const char* path, struct ::stat* st, int flags), version,
              dir, path, st, flags)
 
-int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
+namespace {
+int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
   // How hard the origin is asked (AT_STATX_*) is not ours to weaken.
   if (names_the_fd(dir, path, flags, statx_flags_are_known(flags), "statx")) {
     CUBE_ANSWER_OR(int, calls::statx(dir, mask, x), real::statx(dir, path, flags, mask, x));
@@ -134,7 +148,12 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
   const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
   if (statx_flags_are_known(flags) && shim::names::is_below_served(dir, path))
     return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));
-  return shim::names::with_error(real::statx(dir, path, flags, mask, x), dir, path, no_follow);
+  return shim::names::with_error(shim::by_kernel(real::statx(dir, path, flags, mask, x)), dir, path, no_follow);
+}
+}  // namespace
+int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
+  CUBE_PLAIN(int, { return stat_extended(dir, path, flags, mask, x); });
+  CUBE_WATCHED(stat, .fd = dir, .path = named_or_null(path, flags));
 }
 
 namespace {
@@ -151,22 +170,20 @@ std::optional<long> access_known(int dir, const char* path, int mode) {
 
 }  // namespace
 
-int export_access(const char* path, int mode) {
-  if (const auto known = access_known(AT_FDCWD, path, mode); known) return static_cast<int>(to_c(*known));
-  CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
-                 shim::names::with_error(real::access(path, mode), AT_FDCWD, path, false));
-}
-int export_eaccess(const char* path, int mode) {
-  if (const auto known = access_known(AT_FDCWD, path, mode); known) return static_cast<int>(to_c(*known));
-  CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
-                 shim::names::with_error(real::eaccess(path, mode), AT_FDCWD, path, false));
-}
-int export_euidaccess(const char* path, int mode) {
-  if (const auto known = access_known(AT_FDCWD, path, mode); known) return static_cast<int>(to_c(*known));
-  CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),
-                 shim::names::with_error(real::euidaccess(path, mode), AT_FDCWD, path, false));
-}
-int export_faccessat(int dir, const char* path, int mode, int flags) {
+#define CUBE_ACCESS(name)                                                                                      \
+  int export_##name(const char* path, int mode) {                                                              \
+    CUBE_PLAIN(int, {                                                                                          \
+      if (const auto known = access_known(AT_FDCWD, path, mode); known) return static_cast<int>(to_c(*known)); \
+      CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),                                           \
+                     shim::names::with_error(real::name(path, mode), AT_FDCWD, path, false));                  \
+    });                                                                                                        \
+    CUBE_WATCHED(access, .fd = AT_FDCWD, .path = path);                                                        \
+  }
+CUBE_ACCESS(access)
+CUBE_ACCESS(eaccess)
+CUBE_ACCESS(euidaccess)
+namespace {
+int access_at(int dir, const char* path, int mode, int flags) {
   names_the_fd(dir, path, flags, /*known=*/false, "faccessat");
   const bool plain = (flags & ~AT_EACCESS) == 0;
   if (const auto known = plain ? access_known(dir, path, mode) : std::nullopt; known) return static_cast<int>(to_c(*known));
@@ -176,5 +193,10 @@ int export_faccessat(int dir, const char* path, int mode, int flags) {
     return static_cast<int>(to_c(*answer));
   const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
   if (shim::names::is_below_served(dir, path)) return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));
-  return shim::names::with_error(real::faccessat(dir, path, mode, flags), dir, path, no_follow);
+  return shim::names::with_error(shim::by_kernel(real::faccessat(dir, path, mode, flags)), dir, path, no_follow);
+}
+}  // namespace
+int export_faccessat(int dir, const char* path, int mode, int flags) {
+  CUBE_PLAIN(int, { return access_at(dir, path, mode, flags); });
+  CUBE_WATCHED(access, .fd = dir, .path = named_or_null(path, flags));
 }

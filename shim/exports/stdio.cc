@@ -14,6 +14,7 @@
 #include "shim/calls/open_plan.h"
 #include "shim/cancellation.h"
 #include "shim/exports/exports.h"
+#include "shim/exports/watched.h"
 #include "shim/materialize.h"
 #include "shim/process.h"
 #include "shim/real_libc.h"
@@ -91,8 +92,30 @@ bool is_served(int fd) {
   return kind == shim::RowKind::served || kind == shim::RowKind::large;
 }
 
+// For the profiler: libc's own reads by a stream would pass it by. Only of a regular file, and only if the stream reads alone.
+bool is_to_be_watched(int fd, const char* mode) {
+  if (!is_plain_read(mode) || !shim::profile::is_watched(fd)) return false;
+  struct ::stat st {};
+  const bool is_regular = !cube::base::sys::failed(cube::base::sys::fstat(fd, &st)) && S_ISREG(st.st_mode);
+  return is_regular && (cube::base::sys::fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY;
+}
+
+FILE* open_watched_stream(const char* path, const char* mode) {
+  const int fd = export_open(path, flags_of(mode), 0666);
+  if (fd < 0) return nullptr;
+  FILE* const stream = is_to_be_watched(fd, mode) ? make_stream(fd) : export_fdopen(fd, mode);
+  if (stream != nullptr && (flags_of(mode) & O_CLOEXEC) != 0) stream->_flags2 |= k_close_on_exec_stream;
+  if (stream == nullptr) {
+    const shim::KeepErrno keep;
+    export_close(fd);
+  }
+  return stream;
+}
+
 FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*, const char*)) {
   shim::cancellation_point();
+  if (shim::profile::is_on() && path != nullptr && mode != nullptr && is_plain_read(mode)) [[unlikely]]
+    return open_watched_stream(path, mode);
   if (path == nullptr || mode == nullptr || !shim::process::is_active()) return libcs(path, mode);
   const int flags = flags_of(mode);
   if (flags < 0) return libcs(path, mode);
@@ -180,6 +203,7 @@ FILE* export_fopen64(const char* path, const char* mode) {
 FILE* export_fdopen(int fd, const char* mode) {
   shim::placeholder::unpark_if(fd);
   if (!is_served(fd) || mode == nullptr || !is_plain_read(mode)) {
+    if (mode != nullptr && shim::profile::is_on() && is_to_be_watched(fd, mode)) return make_stream(fd);
     shim::materialize(fd);
     return real::fdopen(fd, mode);
   }
@@ -198,7 +222,10 @@ int export_fclose(FILE* stream) {
   // A writer ends after its buffered bytes are written.
   using shim::file_calls::ClosingNumber;
   const auto held = shim::is_cookie_stream(stream) ? ClosingNumber{} : shim::file_calls::note_close(stream->_fileno);
-  const int result = real::fclose(stream);
+  // A cookie stream closes its number by ours.
+  CUBE_PLAIN(int, { return real::fclose(stream); });
+  const bool is_recorded = shim::profile::is_on() && !shim::is_cookie_stream(stream);
+  const int result = is_recorded ? shim::watched(CUBE_SUBJECT(close, .fd = stream->_fileno), plain) : plain();
   shim::free_wide_part(wide);
   return result;
 }

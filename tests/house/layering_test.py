@@ -6,7 +6,7 @@ from pathlib import Path
 
 # A folder may include itself and the folders of later lines. Folders of one line do not include each other.
 ORDER = [
-    ["shim/cli"], ["shim/exports"], ["shim", "shim/calls"], ["prefetch"], ["prefetch/order", "prefetch/engine"], ["prefetch/threads"], ["cache"],
+    ["shim/cli"], ["shim/exports"], ["shim", "shim/calls"], ["shim/profile"], ["prefetch"], ["prefetch/order", "prefetch/engine"], ["prefetch/threads"], ["cache"],
     ["cache/report"], ["cache/names", "cache/fill"], ["cache/origin", "cache/tier"],
     ["cache/pack", "cache/region", "cache/tier/disk", "cache/tier/cluster"], ["cache/record"], ["cache/base"],
 ]

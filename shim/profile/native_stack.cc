@@ -1,0 +1,157 @@
+#include "shim/profile/native_stack.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cache/base/can_read.h"
+#include "cache/base/clock.h"
+#include "cache/base/log.h"
+#include "cache/base/signal_frame.h"
+#include "shim/profile/own_calls.h"
+
+namespace cube::shim::profile::native {
+namespace {
+
+using Backtrace = int(void**, int);
+constinit Backtrace* g_backtrace = nullptr;
+// The addresses of this library, from its first segment to its last.
+constinit std::uintptr_t g_own_begin = 0, g_own_end = 0;
+
+// Either-or: who walks raises the count and looks at the gate then; a fork closes the gate and looks at the count then.
+constinit std::atomic<std::uint32_t> g_walkers{0};
+constinit std::atomic<bool> g_is_closed{false};
+// A thread was inside at a fork: what it held there is held for good.
+constinit std::atomic<bool> g_is_broken{false};
+
+enum class Thread : std::uint8_t { is_new, ready, walking };
+constinit thread_local Thread t_thread [[gnu::tls_model("initial-exec")]] = Thread::is_new;
+
+void find_own_code() {
+  dl_iterate_phdr(
+      [](struct ::dl_phdr_info* info, size_t, void*) {
+        const auto here = reinterpret_cast<std::uintptr_t>(&find_own_code);
+        std::uintptr_t begin = UINTPTR_MAX, end = 0;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto& segment = info->dlpi_phdr[i];
+          if (segment.p_type != PT_LOAD) continue;
+          begin = std::min<std::uintptr_t>(begin, info->dlpi_addr + segment.p_vaddr);
+          end = std::max<std::uintptr_t>(end, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
+        }
+        if (here < begin || here >= end) return 0;
+        g_own_begin = begin;
+        g_own_end = end;
+        return 1;
+      },
+      nullptr);
+}
+
+// libunwind's own way to ask whether memory can be read, without its pipe (own_calls.h).
+constexpr int k_no_number = -2;
+int pipe_of_libunwind(int* fds, int /*flags*/) {
+  fds[0] = fds[1] = k_no_number;
+  return 0;
+}
+ssize_t write_of_libunwind(int fd, const void* from, size_t n) {
+  if (fd != k_no_number) return ::write(fd, from, n);
+  if (base::can_read_around(reinterpret_cast<std::uintptr_t>(from))) return static_cast<ssize_t>(n);
+  errno = EFAULT;
+  return -1;
+}
+ssize_t read_of_libunwind(int fd, void* to, size_t n) {
+  if (fd != k_no_number) return ::read(fd, to, n);
+  errno = EAGAIN;
+  return -1;
+}
+int close_of_libunwind(int fd) { return fd != k_no_number ? ::close(fd) : 0; }
+// It reads and writes by number, too.
+long syscall_of_libunwind(long number, long a, long b, long c, long d, long e, long f) {
+  if (number == SYS_write)
+    return write_of_libunwind(static_cast<int>(a), reinterpret_cast<const void*>(b), static_cast<size_t>(c));
+  if (number == SYS_read) return read_of_libunwind(static_cast<int>(a), reinterpret_cast<void*>(b), static_cast<size_t>(c));
+  const long result = base::sys::raw(number, a, b, c, d, e, f);
+  if (!base::sys::failed(result)) return result;
+  errno = static_cast<int>(-result);
+  return -1;
+}
+
+bool make_quiet(void* library) {
+  struct ::link_map* map = nullptr;
+  if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0) return false;
+  const auto address = [](auto* function) { return reinterpret_cast<void*>(function); };
+  const OwnCall writes[] = {{"write", address(&write_of_libunwind)}, {"syscall", address(&syscall_of_libunwind)}};
+  const OwnCall others[] = {{"pipe", address(&pipe_of_libunwind)},
+                            {"pipe2", address(&pipe_of_libunwind)},
+                            {"read", address(&read_of_libunwind)},
+                            {"close", address(&close_of_libunwind)}};
+  const bool has_write = take_calls(*map, writes, std::size(writes)) != 0;
+  return take_calls(*map, others, std::size(others)) == 0 || has_write;
+}
+
+bool may_walk() {
+  if (t_thread == Thread::walking || g_is_broken.load(std::memory_order_relaxed)) return false;
+  if (t_thread == Thread::is_new) {
+    // The loader allocates libunwind's part of this thread's data now.
+    if (base::may_be_in_handler()) return false;
+    t_thread = Thread::ready;
+  }
+  return true;
+}
+
+}  // namespace
+
+void start() {
+  void* const library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
+  if (library != nullptr && make_quiet(library)) g_backtrace = reinterpret_cast<Backtrace*>(dlsym(library, "unw_backtrace"));
+  if (g_backtrace == nullptr) {
+    base::log(base::LogLevel::warn, "CUBESHIM_PROFILE: no native stacks, libunwind.so.8 is not there (Debian: libunwind8)");
+    return;
+  }
+  find_own_code();
+  // Its own start, which opens files and asks the loader.
+  Stack stack;
+  walk(stack);
+}
+
+bool walk(Stack& stack) {
+  if (g_backtrace == nullptr || !may_walk()) return false;
+  g_walkers.fetch_add(1, std::memory_order_seq_cst);
+  if (g_is_closed.load(std::memory_order_seq_cst)) {
+    g_walkers.fetch_sub(1, std::memory_order_release);
+    return false;
+  }
+  t_thread = Thread::walking;
+  constexpr int k_own_frames = 8;
+  void* frames[k_most_native + k_own_frames];
+  const int saved_errno = errno;
+  const int count = g_backtrace(frames, static_cast<int>(std::size(frames)));
+  errno = saved_errno;
+  t_thread = Thread::ready;
+  g_walkers.fetch_sub(1, std::memory_order_release);
+  for (int i = 0; i < count && stack.natives < k_most_native; ++i) {
+    const auto address = reinterpret_cast<std::uintptr_t>(frames[i]);
+    if (address != 0 && (address < g_own_begin || address >= g_own_end)) stack.native[stack.natives++] = address;
+  }
+  return stack.natives != 0;
+}
+
+void before_fork() {
+  if (g_backtrace == nullptr) return;
+  g_is_closed.store(true, std::memory_order_seq_cst);
+  constexpr std::uint64_t k_longest_ns = 10'000'000;
+  const std::uint64_t until = base::monotonic_ns() + k_longest_ns;
+  while (g_walkers.load(std::memory_order_seq_cst) != 0 && base::monotonic_ns() < until) sched_yield();
+}
+
+void after_fork() { g_is_closed.store(false, std::memory_order_release); }
+
+void become_child() {
+  if (g_walkers.exchange(0, std::memory_order_relaxed) != 0) g_is_broken.store(true, std::memory_order_relaxed);
+  after_fork();
+}
+
+}  // namespace cube::shim::profile::native

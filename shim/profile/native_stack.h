@@ -1,0 +1,20 @@
+// The native stack of a call, by libunwind, which is opened only where the profiler is on. Frames of this library are left out.
+// A fork waits, 10 ms at most, until no thread is inside libunwind, which has locks of its own. A child of a fork that did not
+// wait long enough has no native stacks. Thread safety: all of it but start(). Async-signal-safe, with one exception: libunwind's
+// thread-local data is allocated at a thread's first call, which is left out in a handler.
+#pragma once
+
+#include "shim/profile/tables.h"
+
+namespace cube::shim::profile::native {
+
+// Says why in one line where there is no libunwind.
+void start();
+// False: no stack could be had.
+bool walk(Stack& stack);
+
+void before_fork();
+void after_fork();
+void become_child();
+
+}  // namespace cube::shim::profile::native

@@ -1,0 +1,99 @@
+#include "shim/profile/open_rows.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace cube::shim::profile {
+namespace {
+
+constexpr std::uint32_t k_few_opens = 16;          // between two readings of a file: not another epoch
+constexpr std::uint64_t k_large_bytes = 16 << 20;  // CUBESHIM_MAX_FILE by default
+
+}  // namespace
+
+void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32_t site, bool is_directory) {
+  row.site.store(site, k_relaxed);
+  row.flags.store(is_directory ? std::uint32_t{k_directory} : 0U, k_relaxed);
+  for (auto* const count : {&row.reads, &row.seeks, &row.tiny, &row.jumps}) count->store(0, k_relaxed);
+  for (auto* const count : {&row.bytes, &row.position, &row.last_end, &row.size, &row.ns}) count->store(0, k_relaxed);
+  row.file.store(path_hash, std::memory_order_release);
+  tables.opens.fetch_add(1, k_relaxed);
+  FileRow* const file = is_directory ? nullptr : file_of(tables, path_hash);
+  if (file == nullptr || file->stats_since_open.load(k_relaxed) == 0) return;
+  file->stats_since_open.store(0, k_relaxed);
+  add(tables.sites[site].opens[k_stat_first], 1);
+  add(tables.sites[site].opens[k_stat_first_us], file->stat_us.exchange(0, k_relaxed));
+}
+
+void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got, std::uint64_t ns) {
+  const std::uint64_t from = at >= 0 ? static_cast<std::uint64_t>(at) : row.position.load(k_relaxed);
+  const bool is_first = row.reads.fetch_add(1, k_relaxed) == 0;
+  if (from != row.last_end.load(k_relaxed) && !is_first && got != 0) row.jumps.fetch_add(1, k_relaxed);
+  if (got != 0 && got < k_tiny_read) row.tiny.fetch_add(1, k_relaxed);
+  if (got < wanted) row.flags.fetch_or(k_saw_end, k_relaxed);
+  if (at < 0) row.position.store(from + got, k_relaxed);
+  if (got != 0) row.last_end.store(from + got, k_relaxed);
+  // Nobody may have asked for the size: the bytes that were seen are the least.
+  if (from + got > row.size.load(k_relaxed)) row.size.store(from + got, k_relaxed);
+  add(row.bytes, got);
+  add(row.ns, ns);
+}
+
+void note_seek(FdRow& row, std::int64_t offset, int whence, std::int64_t result, std::uint64_t ns) {
+  add(row.ns, ns);
+  if (result < 0) return;
+  if (whence == SEEK_END && offset == 0) row.size.store(static_cast<std::uint64_t>(result), k_relaxed);
+  // A question where it is moves nothing.
+  if (whence != SEEK_CUR || offset != 0) row.seeks.fetch_add(1, k_relaxed);
+  row.position.store(static_cast<std::uint64_t>(result), k_relaxed);
+}
+
+void end_open(Tables& tables, FdRow& row) {
+  const std::uint64_t path_hash = row.file.exchange(0, std::memory_order_acq_rel);
+  const std::uint32_t flags = row.flags.load(k_relaxed);
+  if (path_hash == 0 || (flags & k_directory) != 0) return;
+  auto& counts = tables.sites[row.site.load(k_relaxed)].opens;
+  const std::uint64_t reads = row.reads.load(k_relaxed), seeks = row.seeks.load(k_relaxed), tiny = row.tiny.load(k_relaxed);
+  const std::uint64_t jumps = row.jumps.load(k_relaxed), bytes = row.bytes.load(k_relaxed), size = row.size.load(k_relaxed);
+  const std::uint64_t ns = row.ns.load(k_relaxed);
+  add(counts[k_closed], 1);
+  add(counts[k_reads], reads);
+  add(counts[k_seeks], seeks);
+  add(counts[k_jumps], jumps);
+  add(counts[k_read_bytes], bytes);
+  add(counts[k_read_ns], ns);
+  if (bytes == 0 && (flags & (k_mapped | k_saw_end)) == 0) add(counts[k_unread], 1);
+  if (bytes != 0 && bytes >= size && (flags & k_mapped) == 0) {
+    add(counts[k_whole], 1);
+    FileRow* const file = file_of(tables, path_hash);
+    const std::uint32_t now = tables.opens.load(k_relaxed);
+    const std::uint32_t last = file != nullptr ? file->last_whole.exchange(now, k_relaxed) : 0;
+    if (last != 0 && now - last <= k_few_opens) {
+      add(counts[k_whole_again], 1);
+      add(counts[k_whole_again_ns], ns);
+    }
+  }
+  if (seeks >= 4 && reads >= 8) {
+    add(counts[k_storms], 1);
+    add(counts[k_storm_ns], ns);
+  }
+  if (reads >= 16 && tiny * 2 > reads) {
+    add(counts[k_tiny_files], 1);
+    add(counts[k_tiny_ns], ns);
+  }
+  if (size > k_large_bytes) add(counts[k_large], 1);
+  if (size > k_large_bytes && reads >= 8 && jumps * 2 > reads) {
+    add(counts[k_large_random], 1);
+    add(counts[k_large_random_ns], ns);
+  }
+}
+
+void end_all(Tables& tables) {
+  if (tables.opens.load(k_relaxed) == 0) return;
+  for (FdRow& row : tables.fds) {
+    if (row.file.load(k_relaxed) != 0) end_open(tables, row);
+  }
+}
+
+}  // namespace cube::shim::profile

@@ -1,0 +1,268 @@
+#include "shim/profile/profile.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <iterator>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+#include "cache/base/log.h"
+#include "cache/base/went_out.h"
+#include "shim/profile/native_stack.h"
+#include "shim/profile/open_rows.h"
+#include "shim/profile/python_frames.h"
+#include "shim/profile/watched_path.h"
+#include "shim/profile/write_raw.h"
+
+namespace cube::shim::profile {
+
+constinit std::atomic<bool> g_on{false};
+
+namespace {
+
+constinit const base::Config* g_profiled = nullptr;
+// The frame of the recorder that runs on this thread, or 0. A jump out of a handler leaves it; a frame further up finds that.
+constinit thread_local std::uintptr_t t_recorder [[gnu::tls_model("initial-exec")]] = 0;
+constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] = 0;
+
+// The recorder is not entered from itself: libunwind's own calls, and handlers that interrupt it, pass.
+class Recording {
+ public:
+  Recording() : here_(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0))) {
+    is_entered_ = t_recorder == 0 || here_ > t_recorder;
+    if (is_entered_) t_recorder = here_;
+  }
+  ~Recording() {
+    if (is_entered_) t_recorder = 0;
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  explicit operator bool() const { return is_entered_; }
+
+ private:
+  const std::uintptr_t here_;
+  bool is_entered_;
+};
+
+// A fork that passed libc's by has wiped the tables, and nobody has told us.
+Tables* tables_in_use() {
+  Tables* const tables = g_tables.load(std::memory_order_acquire);
+  if (tables != nullptr && tables->magic.load(k_relaxed) == 0) [[unlikely]]
+    become_child();
+  return tables;
+}
+
+// With any other error the path may be no readable memory.
+bool has_read_path(int error) {
+  constexpr int k_errors[] = {ENOENT, EACCES, ENOTDIR, EEXIST, EISDIR, ELOOP, EROFS, EIO, ESTALE, ETIMEDOUT};
+  return std::find(std::begin(k_errors), std::end(k_errors), error) != std::end(k_errors);
+}
+
+// The row of the call site. Its stack is walked, or it is that of the last such call with the same caller and the same Python
+// functions.
+SiteRow* find_site(Tables& tables, Kind kind, const void* caller) {
+  Stack stack;
+  python::walk(tables, stack);
+  const auto number = static_cast<std::uint32_t>(kind);
+  std::uint64_t quick = reinterpret_cast<std::uintptr_t>(caller) * 0x9e3779b97f4a7c15ULL + number;
+  for (std::uint32_t i = 0; i < stack.pythons; ++i) quick = (quick ^ (quick >> 29)) * 0xbf58476d1ce4e5b9ULL + stack.python[i];
+  quick ^= quick >> 32;
+  auto& known = tables.quick[quick % Tables::k_quick];
+  const std::uint64_t word = known.load(k_relaxed);
+  const std::uint64_t high = quick >> 32 << 32;
+  if (word != 0 && word >> 32 << 32 == high && ++t_calls % g_profiled->profile_every != 0)
+    return &tables.sites[(word & 0xffffffff) - 1];
+  if (!native::walk(stack)) add(tables.dropped[k_no_native], 1);
+  SiteRow* const row = site_of(tables, number, stack);
+  if (row != nullptr) known.store(high | (static_cast<std::uint64_t>(row - tables.sites.data()) + 1), k_relaxed);
+  return row;
+}
+
+bool is_recording() { return t_recorder != 0 && reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < t_recorder; }
+
+}  // namespace
+
+void start(const base::Config& config) {
+  if (config.profile.empty()) return;
+  if (config.prefixes.empty() && !config.profile_all) {
+    base::log(base::LogLevel::warn,
+              "CUBESHIM_PROFILE: there is no prefix to look at: set CUBESHIM_PREFIXES, or CUBESHIM_PROFILE_ALL=1");
+    return;
+  }
+  Tables* const tables = make_tables();
+  if (tables == nullptr) {
+    base::log(base::LogLevel::warn, "CUBESHIM_PROFILE: no memory for the tables of the profiler");
+    return;
+  }
+  g_profiled = &config;
+  note_raw_file(config);
+  g_tables.store(tables, std::memory_order_release);
+  const Recording recording;
+  python::start();
+  native::start();
+  g_on.store(true, std::memory_order_release);
+}
+
+void leave() {
+  if (!g_on.exchange(false, std::memory_order_acq_rel)) return;
+  const Recording recording;
+  Tables* const tables = tables_in_use();
+  end_all(*tables);
+  write_raw(*tables, *g_profiled);
+}
+
+void before_exec() {
+  if (!is_on()) return;
+  const Recording recording;
+  Tables* const tables = tables_in_use();
+  write_raw(*tables, *g_profiled);
+  begin_anew(*tables);
+}
+
+void before_fork() {
+  if (is_on()) native::before_fork();
+}
+
+void after_fork() { native::after_fork(); }
+
+void become_child() {
+  Tables* const tables = g_tables.load(std::memory_order_acquire);
+  if (tables == nullptr) return;
+  t_recorder = 0;
+  native::become_child();
+  begin_anew(*tables);
+}
+
+bool is_watched(int fd) {
+  Tables* const tables = is_on() ? tables_in_use() : nullptr;
+  const FdRow* const row = tables != nullptr ? row_of_fd(*tables, fd) : nullptr;
+  return row != nullptr && row->file.load(k_relaxed) != 0;
+}
+
+void note_dup(int fd, int copy) {
+  Tables* const tables = is_on() && copy >= 0 && fd != copy ? tables_in_use() : nullptr;
+  FdRow* const to = tables != nullptr ? row_of_fd(*tables, copy) : nullptr;
+  if (to == nullptr) return;
+  FdRow* const from = row_of_fd(*tables, fd);
+  end_open(*tables, *to);
+  const std::uint64_t file = from != nullptr ? from->file.load(std::memory_order_acquire) : 0;
+  if (file == 0) return;
+  // The copy is another open of the file that goes on where the first one is; the first one is read by it.
+  begin_open(*tables, *to, file, from->site.load(k_relaxed), (from->flags.load(k_relaxed) & k_directory) != 0);
+  to->position.store(from->position.load(k_relaxed), k_relaxed);
+  to->size.store(from->size.load(k_relaxed), k_relaxed);
+  from->flags.fetch_or(k_mapped, k_relaxed);
+}
+
+void note_closed_from(unsigned first, unsigned last) {
+  Tables* const tables = is_on() ? tables_in_use() : nullptr;
+  if (tables == nullptr) return;
+  for (std::size_t i = first; i <= last && i < Tables::k_fds; ++i) {
+    if (tables->fds[i].file.load(k_relaxed) != 0) end_open(*tables, tables->fds[i]);
+  }
+}
+
+bool Call::begin(const Subject& subject) {
+  Tables* const tables = tables_in_use();
+  if (tables == nullptr || is_recording()) return false;
+  if (subject.path == nullptr) {
+    FdRow* const row = row_of_fd(*tables, subject.fd);
+    path_hash_ = row != nullptr ? row->file.load(std::memory_order_acquire) : 0;
+    if (path_hash_ == 0) return false;
+    // After the close the number may be another thread's.
+    if (subject.kind == Kind::close) end_open(*tables, *row);
+  }
+  went_out_before_ = base::t_went_out;
+  base::t_went_out = false;
+  start_ns_ = base::monotonic_ns();
+  return true;
+}
+
+void Call::end(const Subject& subject, long result) {
+  const int saved_errno = errno;
+  const std::uint64_t end_ns = base::monotonic_ns();
+  const bool went_out = base::t_went_out;
+  base::t_went_out = went_out || went_out_before_;
+  if (const Recording recording; recording && is_on()) record(subject, result, {end_ns, saved_errno, went_out});
+  errno = saved_errno;
+}
+
+void Call::record(const Subject& subject, long result, const Ending& ending) {
+  const auto [end_ns, error, went_out] = ending;
+  Tables* const tables = tables_in_use();
+  const bool failed = result == -1;
+  const std::uint64_t ns = end_ns - start_ns_;
+  FdRow* row = nullptr;
+  WatchedPath path;
+  if (subject.path != nullptr) {
+    const bool opens = subject.kind == Kind::open || subject.kind == Kind::list;
+    if (opens && !failed) row = row_of_fd(*tables, static_cast<int>(result));
+    // A number that was closed unseen.
+    if (row != nullptr) end_open(*tables, *row);
+    if ((failed && !has_read_path(error)) || !path.find(*g_profiled, subject.fd, subject.path)) return;
+    path_hash_ = std::max<std::uint64_t>(base::hash_path(path.text()), 1);
+  } else {
+    row = row_of_fd(*tables, subject.fd);
+    if (row->file.load(k_relaxed) != path_hash_) row = nullptr;
+  }
+  SiteRow* const site = find_site(*tables, subject.kind, subject.caller);
+  if (site == nullptr) return;
+  const bool moves_bytes = subject.kind == Kind::read || subject.kind == Kind::map;
+  const std::size_t bytes = failed || !moves_bytes      ? 0
+                            : subject.kind == Kind::map ? subject.wanted
+                                                        : static_cast<std::size_t>(result);
+  add(site->counts[k_calls], 1);
+  add(site->counts[k_ns], ns);
+  if (bytes != 0) add(site->counts[k_bytes], bytes);
+  if (failed) add(site->counts[k_errors], 1);
+  if (subject.kind == Kind::read && bytes != 0 && bytes < k_tiny_read) add(site->counts[k_tiny], 1);
+  if (went_out) {
+    add(site->counts[k_origin_calls], 1);
+    add(site->counts[k_origin_ns], ns);
+    add_to_time_line(*tables, start_ns_, end_ns);
+  }
+  const auto bucket = ns == 0 ? 0 : std::bit_width(ns) - 1;
+  site->latency[std::min<std::size_t>(static_cast<std::size_t>(bucket), k_latency_buckets - 1)].fetch_add(1, k_relaxed);
+  if (subject.path != nullptr && site->example.load(k_relaxed) == 0)
+    site->example.store(keep_text(*tables, path.text()), k_relaxed);
+  if (subject.path != nullptr) return note_path(*tables, *site, subject, row, failed, ns);
+  if (row == nullptr) return;
+  switch (subject.kind) {
+    case Kind::read:
+      if (!failed) note_read(*row, subject.at, subject.wanted, bytes, ns);
+      break;
+    case Kind::seek: note_seek(*row, subject.at, subject.whence, result, ns); break;
+    case Kind::map:
+      if (!failed) row->flags.fetch_or(k_mapped, k_relaxed);
+      break;
+    case Kind::stat:
+      if (!failed && subject.st != nullptr && S_ISREG(subject.st->st_mode))
+        row->size.store(static_cast<std::uint64_t>(subject.st->st_size), k_relaxed);
+      break;
+    default: break;
+  }
+}
+
+void Call::note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRow* row, bool failed, std::uint64_t ns) const {
+  const bool is_list = subject.kind == Kind::list;
+  if (row != nullptr) {
+    const auto number = static_cast<std::uint32_t>(&site - tables.sites.data());
+    begin_open(tables, *row, path_hash_, number, is_list || (subject.flags & O_DIRECTORY) != 0);
+  }
+  if (failed) return;
+  FileRow* const file =
+      is_list || subject.kind == Kind::stat || subject.kind == Kind::access ? file_of(tables, path_hash_) : nullptr;
+  if (file == nullptr) return;
+  if (is_list) {
+    if (file->lists.fetch_add(1, k_relaxed) != 0) add(site.counts[k_again], 1);
+  } else {
+    file->stats_since_open.fetch_add(1, k_relaxed);
+    file->stat_us.fetch_add(static_cast<std::uint32_t>(std::min<std::uint64_t>(ns / 1000, 1U << 20)), k_relaxed);
+  }
+}
+
+}  // namespace cube::shim::profile

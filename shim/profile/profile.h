@@ -1,0 +1,85 @@
+// The profiler (CUBESHIM_PROFILE): each file call below the prefixes, by call site, and its cost. The exports ask is_on(),
+// and hand a call to Call if it is. Invariants: nothing here changes what a call does or returns, nor errno. All memory is one
+// mapping made at the start, of fixed size; what does not fit is counted. A forked child begins with empty tables, which the
+// kernel wipes, and writes a file of its own. Thread safety: all of it. Async-signal-safe, but start() and is not interrupted by
+// itself: a handler's calls are recorded unless it interrupts the recorder. No locks, no malloc but one of libunwind's TLS at a
+// thread's first call.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/base/config.h"
+
+struct stat;
+
+namespace cube::shim::profile {
+
+struct Tables;
+struct SiteRow;
+struct FdRow;
+
+// Order and names: k_kind_names in raw_format.h.
+enum class Kind : std::uint8_t { open, read, seek, stat, access, close, list, map, lock, k_count };
+
+extern constinit std::atomic<bool> g_on;
+// Relaxed: set before main, and a thread that sees it late records later. Pairs with start().
+inline bool is_on() { return g_on.load(std::memory_order_relaxed); }
+
+// From the constructor of the library, once. Nothing where the settings do not ask for it.
+void start(const base::Config& config);
+// At the end of the process, for good: writes the file.
+void leave();
+// Before an exec: writes what there is, and begins anew in case that the exec fails.
+void before_exec();
+// Around a fork, in the parent; and in the child.
+void before_fork();
+void after_fork();
+void become_child();
+
+// The subject of a call: a path, or a number.
+struct Subject {
+  Kind kind;
+  const void* caller;  // the return address of the export
+  int fd = -1;         // a number; or the directory of `path`
+  const char* path = nullptr;
+  int flags = 0;                      // of an open
+  std::size_t wanted = 0;             // bytes of a read or a mapping
+  std::int64_t at = -1;               // where a pread reads
+  int whence = 0;                     // of a seek
+  const struct ::stat* st = nullptr;  // where a stat puts its answer
+};
+
+// One call. No destructor: a thread may be cancelled in the call, or jump out of it.
+class Call {
+ public:
+  // False: not to be recorded.
+  bool begin(const Subject& subject);
+  // `result`: as libc's, -1 for an error.
+  void end(const Subject& subject, long result);
+
+ private:
+  struct Ending {
+    std::uint64_t ns;
+    int error;
+    bool went_out;
+  };
+  void record(const Subject& subject, long result, const Ending& ending);
+  void note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRow* row, bool failed, std::uint64_t ns) const;
+
+  std::uint64_t start_ns_ = 0;
+  std::uint64_t path_hash_ = 0;
+  bool went_out_before_ = false;
+};
+
+// `copy` is the same open file as `fd`.
+void note_dup(int fd, int copy);
+// These numbers are closed.
+void note_closed_from(unsigned first, unsigned last);
+// Is this number one of a recorded file?
+bool is_watched(int fd);
+
+}  // namespace cube::shim::profile

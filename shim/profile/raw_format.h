@@ -1,0 +1,63 @@
+// The raw file of the profiler: lines of fields between tabs, one section a process, written at its end. A file may have several
+// sections (an exec, a number used again), and a section that is cut off is not lost: each line stands for itself. In texts a
+// backslash, a tab and a newline are \\, \t and \n.
+//
+//   cubeshim-profile  1  PID  PARENT  START_NS  END_NS  EVERY  OBSERVES
+//   map     a line of /proc/self/maps that can be executed
+//   code    NUMBER  LINE  FUNCTION  FILE                          a function of Python
+//   site    NUMBER  KIND  EXAMPLE  NATIVE  PYTHON  COUNTS  LATENCY  OPENS
+//             NATIVE: addresses in hex, innermost first; PYTHON: numbers of codes; COUNTS: SiteCount; LATENCY: counts of calls
+//             that took [2^i, 2^(i+1)) ns; OPENS: OpenCount, of an open alone. Commas between them, "-" for none
+//   bin     LEVEL  NUMBER  BUSY_NS  CALLS                          time that calls of the origin took in the bin
+//   dropped DropCounts
+//   end
+//
+// A bin of a level is bin_width(level) long, and begins at NUMBER times that, of CLOCK_MONOTONIC.
+// Thread safety: constants.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace cube::shim::profile {
+
+inline constexpr std::string_view k_raw_head = "cubeshim-profile";
+inline constexpr unsigned k_raw_version = 1;
+
+inline constexpr std::size_t k_most_native = 32, k_most_python = 24, k_latency_buckets = 40;
+inline constexpr std::size_t k_bins = 1024, k_bin_levels = 7;
+// 17 ms, 67 ms, 268 ms ... so that 1,024 of them cover 17 s to 19 h.
+constexpr std::uint64_t bin_width(std::size_t level) { return 1ULL << (24 + 2 * level); }
+
+inline constexpr std::string_view k_kind_names[] = {"open", "read", "seek", "stat", "access", "close", "list", "map", "lock"};
+
+enum SiteCount : std::size_t { k_calls, k_bytes, k_ns, k_origin_calls, k_origin_ns, k_errors, k_tiny, k_again, k_site_counts };
+// Sums of the files that a site has opened, added when they are closed.
+enum OpenCount : std::size_t {
+  k_closed,          // files
+  k_unread,          // of them, neither read nor mapped nor listed
+  k_whole,           // read to their end, each byte at least once
+  k_whole_again,     // of them, shortly after they were read like this before
+  k_whole_again_ns,  // what that cost, as the reads took
+  k_stat_first,      // opened after a stat by path
+  k_stat_first_us,   // what those took
+  k_storms,          // with 4 seeks or more and 8 reads or more
+  k_storm_ns,        // their reads and seeks
+  k_tiny_files,      // with 16 reads or more, most of them tiny
+  k_tiny_ns,
+  k_large,         // seen to be larger than 16 MiB
+  k_large_random,  // of them, read 8 times or more, and mostly elsewhere than on from the last read
+  k_large_random_ns,
+  k_reads,
+  k_seeks,
+  k_jumps,  // reads elsewhere than on from the last one
+  k_read_bytes,
+  k_read_ns,
+  k_open_counts
+};
+enum DropCount : std::size_t { k_no_site, k_no_file, k_no_text, k_no_code, k_no_native, k_drop_counts };
+
+inline constexpr std::size_t k_tiny_read = 512;
+
+}  // namespace cube::shim::profile

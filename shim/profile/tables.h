@@ -1,0 +1,121 @@
+// The memory of the profiler: fixed tables with open addressing in one private mapping that a fork wipes (MADV_WIPEONFORK). All
+// zero is empty. Rows are taken by a swap of their key and are never given back; counters are relaxed, for nothing is read
+// because of them. Beside each `ready` (release) stands the look before a row's plain fields are read (acquire). Thread safety
+// and async-signal safety: all of it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "shim/profile/raw_format.h"
+
+namespace cube::shim::profile {
+
+inline constexpr auto k_relaxed = std::memory_order_relaxed;
+using Count = std::atomic<std::uint64_t>;
+inline void add(Count& counter, std::uint64_t n) { counter.fetch_add(n, std::memory_order_relaxed); }
+
+// A call site: a kind of call, and the stacks that lead to it.
+struct Stack {
+  std::array<std::uintptr_t, k_most_native> native{};
+  std::array<std::uint32_t, k_most_python> python{};  // rows of the code table, innermost first
+  std::uint32_t natives = 0, pythons = 0;
+};
+
+struct SiteRow {
+  std::atomic<std::uint64_t> key;
+  std::atomic<std::uint32_t> ready;
+  std::atomic<std::uint32_t> example;  // a path, in the strings
+  std::uint32_t kind;
+  Stack stack;
+  std::array<Count, k_site_counts> counts;  // SiteCount
+  std::array<Count, k_open_counts> opens;   // OpenCount, of a site that opens
+  std::array<std::atomic<std::uint32_t>, k_latency_buckets> latency;
+};
+
+struct FileRow {
+  std::atomic<std::uint64_t> key;  // the hash of the path
+  std::atomic<std::uint32_t> lists, stats_since_open, stat_us, last_whole;
+};
+
+struct CodeRow {
+  std::atomic<std::uint64_t> key;
+  std::atomic<std::uint32_t> ready;
+  std::uint32_t name, file, line;
+};
+
+// An open file, by its number.
+struct FdRow {
+  std::atomic<std::uint64_t> file;  // the hash of its path; 0: not watched
+  std::atomic<std::uint32_t> site;  // of its open
+  std::atomic<std::uint32_t> flags;
+  std::atomic<std::uint32_t> reads, seeks, tiny, jumps;
+  Count bytes, position, last_end, size, ns;
+};
+enum FdFlag : std::uint32_t { k_saw_end = 1, k_mapped = 2, k_directory = 4 };
+
+struct Bin {
+  Count busy_ns, calls;
+};
+
+struct Tables {
+  static constexpr std::size_t k_sites = 4096, k_files = 1 << 18, k_codes = 4096, k_fds = 1 << 16, k_strings = 4 << 20;
+  static constexpr std::size_t k_quick = 8192, k_buffer = 1 << 16;
+
+  std::atomic<std::uint32_t> magic;  // 0: a fork has wiped this
+  std::atomic<std::uint32_t> string_end;
+  std::atomic<std::uint32_t> opens;  // of watched files, so far
+  std::uint64_t start_ns;
+  std::array<Count, k_drop_counts> dropped;  // DropCount
+  std::array<SiteRow, k_sites> sites;
+  std::array<CodeRow, k_codes> codes;
+  std::array<std::atomic<std::uint64_t>, k_quick> quick;  // high half: of the key; low half: row of the site + 1
+  std::array<std::array<Bin, k_bins>, k_bin_levels> bins;
+  std::array<FdRow, k_fds> fds;
+  std::array<FileRow, k_files> files;
+  std::array<char, k_strings> strings;
+  std::array<char, k_buffer> buffer;  // of the writer
+};
+
+// Null before start().
+extern constinit std::atomic<Tables*> g_tables;
+
+// Makes the mapping. Null where there is no memory.
+Tables* make_tables();
+// Empties it again; for a child, and after a write before an exec.
+void begin_anew(Tables& tables);
+
+// 0: no room. Else where the copy of the text lies.
+std::uint32_t keep_text(Tables& tables, std::string_view text);
+inline const char* text_at(const Tables& tables, std::uint32_t at) { return at != 0 ? &tables.strings[at] : ""; }
+
+// The row of this key, made if need be; null: the table is full.
+SiteRow* site_of(Tables& tables, std::uint32_t kind, const Stack& stack);
+FileRow* file_of(Tables& tables, std::uint64_t path_hash);
+
+// A row of any of these tables: the one with this key, or a free one that is now `is_new`. Null: full near there.
+template <typename Row, std::size_t N>
+Row* find_row(std::array<Row, N>& rows, std::uint64_t key, bool& is_new) {
+  constexpr std::size_t k_most_steps = 64;
+  is_new = false;
+  for (std::size_t i = 0; i < k_most_steps; ++i) {
+    Row& row = rows[(key + i) % N];
+    std::uint64_t there = row.key.load(std::memory_order_acquire);
+    if (there == key) return &row;
+    if (there != 0) continue;
+    if (row.key.compare_exchange_strong(there, key, std::memory_order_acq_rel)) {
+      is_new = true;
+      return &row;
+    }
+    if (there == key) return &row;
+  }
+  return nullptr;
+}
+
+// The time of one call of the origin goes into the bins of the time line.
+void add_to_time_line(Tables& tables, std::uint64_t begin_ns, std::uint64_t end_ns);
+
+}  // namespace cube::shim::profile

@@ -1,0 +1,26 @@
+// Is a path one that the profiler records? By its text alone: absolute, or below the working directory or an open directory; "."
+// and
+// "//" are taken out, ".." stays as it is. Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include <climits>
+#include <string_view>
+
+#include "cache/base/config.h"
+
+namespace cube::shim::profile {
+
+class WatchedPath {
+ public:
+  // False: not recorded.
+  bool find(const base::Config& config, int dir, const char* path);
+  std::string_view text() const { return {text_, size_}; }
+
+ private:
+  bool append(const char* path);
+
+  char text_[PATH_MAX];
+  std::size_t size_ = 0;
+};
+
+}  // namespace cube::shim::profile

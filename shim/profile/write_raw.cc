@@ -1,0 +1,172 @@
+#include "shim/profile/write_raw.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "cache/base/clock.h"
+#include "cache/base/error_text.h"
+#include "cache/base/log.h"
+#include "cache/base/sys.h"
+#include "cache/report/write_report.h"
+
+namespace cube::shim::profile {
+namespace {
+
+namespace sys = base::sys;
+constinit char g_raw_pattern[PATH_MAX] = "";
+
+class RawWriter {
+ public:
+  RawWriter(int fd, Tables& tables) : fd_(fd), room_(tables.buffer.data()) {}
+
+  template <typename... Args>
+  void put(fmt::format_string<Args...> format, const Args&... args) {
+    constexpr std::size_t k_longest = 8192;
+    if (Tables::k_buffer - size_ < k_longest) flush();
+    size_ += std::min(fmt::vformat_to_n(room_ + size_, k_longest, fmt::string_view(format), fmt::make_format_args(args...)).size,
+                      k_longest);
+  }
+  void put_text(std::string_view text) {
+    for (const char c : text) {
+      if (Tables::k_buffer - size_ < 2) flush();
+      const char letter = c == '\n' ? 'n' : c == '\t' ? 't' : c == '\\' ? '\\' : '\0';
+      if (letter != '\0') room_[size_++] = '\\';
+      room_[size_++] = letter != '\0' ? letter : c;
+    }
+  }
+  template <typename Counts>
+  void put_counts(const Counts& counts) {
+    const char* between = "\t";
+    for (const auto& count : counts) {
+      put("{}{}", between, count.load(k_relaxed));
+      between = ",";
+    }
+  }
+  void flush() {
+    if (size_ != 0 && !failed_ && base::write_quietly(fd_, {room_, size_}) != static_cast<long>(size_)) failed_ = true;
+    size_ = 0;
+  }
+  bool has_failed() const { return failed_; }
+
+ private:
+  const int fd_;
+  char* const room_;
+  std::size_t size_ = 0;
+  bool failed_ = false;
+};
+
+// The lines of /proc/self/maps of code, by which addresses get names.
+void put_maps(RawWriter& out) {
+  const long fd = sys::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (sys::failed(fd)) return;
+  char room[2 * PATH_MAX];
+  std::size_t size = 0;
+  for (long n = 1; n > 0;) {
+    n = sys::read(static_cast<int>(fd), room + size, sizeof room - size);
+    if (n > 0) size += static_cast<std::size_t>(n);
+    std::size_t at = 0;
+    while (const auto* const end = static_cast<const char*>(std::memchr(room + at, '\n', size - at))) {
+      const std::string_view line(room + at, static_cast<std::size_t>(end - room) - at);
+      if (line.find(" r-x") != std::string_view::npos && line.find('/') != std::string_view::npos) {
+        out.put("map\t");
+        out.put_text(line);
+        out.put("\n");
+      }
+      at += line.size() + 1;
+    }
+    if (at == 0 && size == sizeof room) size = 0;  // no such line is so long
+    std::memmove(room, room + at, size - at);
+    size -= at;
+  }
+  sys::close(static_cast<int>(fd));
+}
+
+void put_site(RawWriter& out, const Tables& tables, std::size_t number) {
+  const SiteRow& site = tables.sites[number];
+  out.put("site\t{}\t{}\t", number, k_kind_names[site.kind]);
+  out.put_text(text_at(tables, site.example.load(k_relaxed)));
+  const char* between = "\t";
+  if (site.stack.natives == 0) out.put("\t-");
+  for (std::uint32_t i = 0; i < site.stack.natives; ++i) {
+    out.put("{}{:x}", between, site.stack.native[i]);
+    between = ",";
+  }
+  between = "\t";
+  if (site.stack.pythons == 0) out.put("\t-");
+  for (std::uint32_t i = 0; i < site.stack.pythons; ++i) {
+    out.put("{}{}", between, site.stack.python[i]);
+    between = ",";
+  }
+  out.put_counts(site.counts);
+  out.put_counts(site.latency);
+  if (site.kind == 0) {
+    out.put_counts(site.opens);
+  } else {
+    out.put("\t-");
+  }
+  out.put("\n");
+}
+
+void put_all(RawWriter& out, const Tables& tables, const base::Config& config) {
+  out.put("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", k_raw_head, k_raw_version, sys::getpid(), sys::raw(SYS_getppid), tables.start_ns,
+          base::monotonic_ns(), config.profile_every, config.observe ? 1 : 0);
+  put_maps(out);
+  for (std::size_t i = 0; i < Tables::k_codes; ++i) {
+    const CodeRow& code = tables.codes[i];
+    if (code.ready.load(std::memory_order_acquire) == 0) continue;
+    out.put("code\t{}\t{}\t", i, code.line);
+    out.put_text(text_at(tables, code.name));
+    out.put("\t");
+    out.put_text(text_at(tables, code.file));
+    out.put("\n");
+  }
+  for (std::size_t i = 0; i < Tables::k_sites; ++i) {
+    if (tables.sites[i].ready.load(std::memory_order_acquire) != 0) put_site(out, tables, i);
+  }
+  for (std::size_t level = 0; level < k_bin_levels; ++level) {
+    for (std::size_t i = 0; i < k_bins; ++i) {
+      const Bin& bin = tables.bins[level][i];
+      const std::uint64_t busy = bin.busy_ns.load(k_relaxed);
+      if (busy != 0)
+        out.put("bin\t{}\t{}\t{}\t{}\n", level, tables.start_ns / bin_width(level) + i, busy, bin.calls.load(k_relaxed));
+    }
+  }
+  out.put("dropped");
+  out.put_counts(tables.dropped);
+  out.put("\nend\n");
+  out.flush();
+}
+
+}  // namespace
+
+void note_raw_file(const base::Config& config) {
+  char directory[PATH_MAX] = "";
+  if (config.profile.front() != '/' && sys::failed(sys::getcwd(directory, sizeof directory))) return;
+  // Each process has a file of its own.
+  const bool has_number = config.profile.find("%p") != std::string::npos;
+  const auto end = fmt::format_to_n(g_raw_pattern, sizeof g_raw_pattern - 1, "{}{}{}{}", directory,
+                                    directory[0] != '\0' ? "/" : "", config.profile, has_number ? "" : ".%p");
+  *end.out = '\0';
+  setenv("CUBESHIM_PROFILE", g_raw_pattern, 1);
+}
+
+void write_raw(Tables& tables, const base::Config& config) {
+  const auto is_used = [](const SiteRow& site) { return site.ready.load(std::memory_order_acquire) != 0; };
+  if (std::none_of(tables.sites.begin(), tables.sites.end(), is_used)) return;
+  char path[PATH_MAX];
+  const auto file = cache::open_report_file(g_raw_pattern, static_cast<std::uint32_t>(sys::getpid()), path);
+  if (file) {
+    RawWriter out(file->get(), tables);
+    put_all(out, tables, config);
+    if (!out.has_failed()) return;
+  }
+  base::log(base::LogLevel::warn, "CUBESHIM_PROFILE: cannot write {}: {}", path,
+            base::text_of_error(file ? ENOSPC : file.error().value));
+}
+
+}  // namespace cube::shim::profile
