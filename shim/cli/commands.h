@@ -11,6 +11,7 @@ namespace cube::cli {
 void add_run(CLI::App& app, int& status);
 // The `--` before the program, which the parser would not take for what it is.
 void drop_separator_of_run(std::vector<std::string>& words);
+void add_profile(CLI::App& app, int& status);
 void add_library(CLI::App& app, int& status);
 void add_stats(CLI::App& app, int& status);
 // Further statuses: 3, there is no cache to load into; 128 and the number of the signal that ended it.

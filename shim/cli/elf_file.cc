@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,11 +23,11 @@ constexpr Elf64_Half k_own_machine =
 #else
     EM_NONE;
 #endif
-constexpr std::size_t k_most_bytes_of_a_part = 16 << 20;
+constexpr std::uint64_t k_most_bytes_of_a_part = 16 << 20, k_most_bytes_of_symbols = 256 << 20;
 
 class ElfReader {
  public:
-  explicit ElfReader(int fd) : fd_(fd) {}
+  explicit ElfReader(int fd) : fd_(fd), size_(size_of(fd)) {}
 
   bool read(ElfFile& file) {
     if (!object(0, header_) || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return false;
@@ -41,12 +42,39 @@ class ElfReader {
     return true;
   }
 
+  std::vector<ElfSymbols::Symbol> symbols() {
+    ElfFile file;
+    if (!read(file) || !file.is_of_this_machine) return {};
+    const auto sections = objects<Elf64_Shdr>(header_.e_shoff, header_.e_shnum);
+    std::vector<ElfSymbols::Symbol> found;
+    for (const std::uint32_t type : {std::uint32_t{SHT_SYMTAB}, std::uint32_t{SHT_DYNSYM}}) {
+      for (const auto& section : sections) {
+        if (section.sh_type != type || section.sh_link >= sections.size()) continue;
+        const auto& strings_of = sections[section.sh_link];
+        const std::string strings = part(strings_of.sh_offset, strings_of.sh_size, k_most_bytes_of_symbols);
+        for (const auto& symbol :
+             objects<Elf64_Sym>(section.sh_offset, section.sh_size / sizeof(Elf64_Sym), k_most_bytes_of_symbols)) {
+          const auto kind = ELF64_ST_TYPE(symbol.st_info);
+          if ((kind != STT_FUNC && kind != STT_GNU_IFUNC) || symbol.st_shndx == SHN_UNDEF || symbol.st_name >= strings.size())
+            continue;
+          found.push_back({offset_of(symbol.st_value), symbol.st_size, strings.c_str() + symbol.st_name});
+        }
+      }
+      if (!found.empty()) break;
+    }
+    return found;
+  }
+
  private:
-  std::string part(std::uint64_t at, std::uint64_t size) const {
-    std::string bytes(std::min<std::uint64_t>(size, k_most_bytes_of_a_part), '\0');
+  std::string part(std::uint64_t at, std::uint64_t size, std::uint64_t most = k_most_bytes_of_a_part) const {
+    std::string bytes(std::min({size, most, size_}), '\0');
     const ssize_t n = pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at));
     bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
     return bytes;
+  }
+  static std::uint64_t size_of(int fd) {
+    struct ::stat st {};
+    return fstat(fd, &st) == 0 && st.st_size > 0 ? static_cast<std::uint64_t>(st.st_size) : 0;
   }
   static std::string up_to_zero(const std::string& bytes) { return bytes.substr(0, bytes.find('\0')); }
   template <typename T>
@@ -57,8 +85,8 @@ class ElfReader {
     return true;
   }
   template <typename T>
-  std::vector<T> objects(std::uint64_t at, std::uint64_t count) const {
-    const std::string bytes = part(at, count * sizeof(T));
+  std::vector<T> objects(std::uint64_t at, std::uint64_t count, std::uint64_t most = k_most_bytes_of_a_part) const {
+    const std::string bytes = part(at, count * sizeof(T), most);
     std::vector<T> all(bytes.size() / sizeof(T));
     if (!all.empty()) std::memcpy(all.data(), bytes.data(), all.size() * sizeof(T));
     return all;
@@ -110,6 +138,7 @@ class ElfReader {
   }
 
   const int fd_;
+  const std::uint64_t size_;
   Elf64_Ehdr header_{};
   std::vector<Elf64_Phdr> programs_;
 };
@@ -125,6 +154,26 @@ std::optional<ElfFile> read_elf(const std::string& path) {
   ElfFile file;
   if (!fd || !ElfReader(fd->get()).read(file)) return std::nullopt;
   return file;
+}
+
+ElfSymbols::ElfSymbols(std::vector<Symbol> symbols) : symbols_(std::move(symbols)) {
+  std::sort(symbols_.begin(), symbols_.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+}
+
+const std::string* ElfSymbols::name_at(std::uint64_t offset) const {
+  auto next =
+      std::upper_bound(symbols_.begin(), symbols_.end(), offset, [](auto at, const auto& symbol) { return at < symbol.offset; });
+  // Several may begin in one place, some without a size.
+  for (int i = 0; i < 4 && next != symbols_.begin(); ++i) {
+    --next;
+    if (offset - next->offset < std::max<std::uint64_t>(next->size, 1)) return &next->name;
+  }
+  return nullptr;
+}
+
+ElfSymbols read_symbols(const std::string& path) {
+  const auto fd = base::open_fd(path.c_str(), O_RDONLY | O_NONBLOCK);
+  return fd ? ElfSymbols(ElfReader(fd->get()).symbols()) : ElfSymbols();
 }
 
 unsigned glibc_number(std::string_view text) {

@@ -23,6 +23,25 @@ struct ElfFile {
 // Nothing: it cannot be read, or is no ELF file.
 std::optional<ElfFile> read_elf(const std::string& path);
 
+// Functions of a file, by where their code lies in it.
+class ElfSymbols {
+ public:
+  struct Symbol {
+    std::uint64_t offset = 0, size = 0;
+    std::string name;
+  };
+  ElfSymbols() = default;
+  explicit ElfSymbols(std::vector<Symbol> symbols);  // in any order
+  // Null: no function has this byte.
+  const std::string* name_at(std::uint64_t offset) const;
+
+ private:
+  std::vector<Symbol> symbols_;
+};
+
+// Those of the symbol table, or where it was stripped those that the file exports. Empty: it cannot be read, or has none.
+ElfSymbols read_symbols(const std::string& path);
+
 // "2.36" is 2036; 0: it is no version.
 unsigned glibc_number(std::string_view text);
 

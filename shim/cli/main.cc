@@ -18,6 +18,7 @@ int run_command(int argc, char** argv) {
   app.set_version_flag("--version", CUBESHIM_VERSION);
   int status = 0;
   cube::cli::add_run(app, status);
+  cube::cli::add_profile(app, status);
   cube::cli::add_library(app, status);
   cube::cli::add_warmup(app, status);
   cube::cli::add_stats(app, status);

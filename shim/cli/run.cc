@@ -12,20 +12,13 @@
 #include "shim/cli/elf_file.h"
 #include "shim/cli/library.h"
 #include "shim/cli/program_file.h"
+#include "shim/cli/run_program.h"
 #include "shim/cli/settings.h"
 #include "shim/python_site.h"
 
 namespace cube::cli {
-namespace {
 
-struct Run {
-  Settings settings;
-  std::string library;
-  std::vector<std::string> program;
-  bool is_not_announced = false;
-};
-
-int run(const Run& run) {
+int check_run(Run& run) {
   if (run.program.empty()) {
     tell("cubeshim: no program to run: give it after the options\n");
     return 2;
@@ -37,11 +30,12 @@ int run(const Run& run) {
   const auto parsed = run.settings.parse();
   for (const auto& error : parsed.errors) tell("cubeshim: {}\n", error);
   if (!parsed.errors.empty()) return 2;
-  if (parsed.config.prefixes.empty()) {
+  if (run.needs_prefix && parsed.config.prefixes.empty()) {
     tell("cubeshim: no directory to serve: give --prefix DIRECTORY, or set CUBESHIM_PREFIXES\n");
     return 2;
   }
-  const std::string library = run.library.empty() ? find_library() : run.library;
+  std::string& library = run.library;
+  if (library.empty()) library = find_library();
   if (library.empty() || access(library.c_str(), R_OK) != 0) {
     tell("cubeshim: cannot read the library {}: give --library PATH of libcubeshim.so\n",
          library.empty() ? "libcubeshim.so" : library);
@@ -51,6 +45,12 @@ int run(const Run& run) {
     tell("cubeshim: {} cannot be preloaded: the loader takes spaces and colons for ends of names\n", library);
     return 2;
   }
+  return 0;
+}
+
+int exec_program(const Run& run) {
+  const auto parsed = run.settings.parse();
+  const std::string& library = run.library;
   for (const auto& [variable, value] : run.settings.given()) setenv(variable.c_str(), value.c_str(), 1);
   // A job of its own, also where this command runs inside another.
   unsetenv("CUBESHIM_JOB");
@@ -81,14 +81,13 @@ int run(const Run& run) {
   return error == ENOENT ? 127 : 126;
 }
 
-}  // namespace
-
 void drop_separator_of_run(std::vector<std::string>& words) {
-  if (words.empty() || words.front() != "run") return;
+  if (words.empty() || (words.front() != "run" && words.front() != "profile")) return;
   std::size_t i = 1;
   while (i < words.size() && words[i].starts_with('-') && words[i] != "--") {
     // Every option but these takes a value: of its own word, or the next.
     const bool is_alone = words[i] == "-h" || words[i] == "--help" || words[i] == "--no-announce" ||
+                          (words.front() == "profile" && (words[i] == "--observe" || words[i] == "--all")) ||
                           words[i].find('=') != std::string::npos || (words[i].starts_with("-p") && words[i].size() > 2);
     i += is_alone ? 1 : 2;
   }
@@ -107,7 +106,8 @@ void add_run(CLI::App& app, int& status) {
   command->prefix_command();
   command->callback([command, options, &status] {
     options->program = command->remaining();
-    status = run(*options);
+    status = check_run(*options);
+    if (status == 0) status = exec_program(*options);
   });
 }
 

@@ -40,6 +40,8 @@ std::string value_name(std::string_view takes) {
 }
 
 bool is_of(Settings::Which which, std::string_view variable) {
+  const bool is_of_profile = variable.starts_with("CUBESHIM_PROFILE") || variable == "CUBESHIM_OBSERVE";
+  if (which == Settings::Which::but_for_profile) return !is_of_profile;
   if (which == Settings::Which::all || variable == "CUBESHIM_NAME" || variable == "CUBESHIM_RAM_DIR") return true;
   return which == Settings::Which::of_the_places && variable == "CUBESHIM_DISK_DIR";
 }

@@ -20,7 +20,8 @@ class Settings {
  public:
   // Their names in the help.
   static constexpr const char* k_group = "Settings (each is a variable, too: --ram-dir is CUBESHIM_RAM_DIR)";
-  enum class Which { all, of_the_region, of_the_places };  // which directory and name; the disk, too
+  // Which directory and name; the disk, too; all but those of the profiler.
+  enum class Which { all, of_the_region, of_the_places, but_for_profile };
   void add_to(CLI::App& command, Which which);
 
   // The settings that were given as options: variable and value.

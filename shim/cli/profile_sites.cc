@@ -1,0 +1,190 @@
+#include "shim/cli/profile_sites.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+
+#include <fmt/core.h>
+
+#include "shim/cli/elf_file.h"
+
+namespace cube::cli {
+namespace {
+
+std::string demangled(const std::string& name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
+                                                         &std::free);
+  if (status != 0 || text == nullptr) return name;
+  // Arguments say little, and are long.
+  std::string plain(text.get());
+  const std::size_t arguments = plain.find('(', plain.starts_with("(anonymous") || plain.starts_with("operator(") ? 10 : 1);
+  return arguments != std::string::npos && plain.find("(anonymous") == std::string::npos ? plain.substr(0, arguments) : plain;
+}
+
+// Names of addresses, by the symbols of the files that were mapped.
+class Symbols {
+ public:
+  ProfileFrame frame_of(const RawSection& section, std::uint64_t return_address) {
+    const std::uint64_t address = return_address - 1;  // in the call itself
+    const auto map = std::find_if(section.maps.begin(), section.maps.end(),
+                                  [&](const auto& m) { return address >= m.begin && address < m.end; });
+    if (map == section.maps.end()) return {fmt::format("{:#x}", return_address), "", 0};
+    const std::string library = map->path.substr(map->path.rfind('/') + 1);
+    const ElfSymbols& symbols = of(map->path);
+    const std::uint64_t offset = address - map->begin + map->offset;
+    const std::string* const name = symbols.name_at(offset);
+    return {name != nullptr ? demangled(*name) : fmt::format("+{:#x}", offset), library, 0};
+  }
+
+ private:
+  const ElfSymbols& of(const std::string& path) {
+    const auto known = files_.find(path);
+    return known != files_.end() ? known->second : files_.emplace(path, read_symbols(path)).first->second;
+  }
+  std::map<std::string, ElfSymbols> files_;
+};
+
+bool is_of_interpreter(const ProfileFrame& frame) {
+  return frame.function.starts_with("_PyEval_EvalFrame") || frame.function == "PyEval_EvalCode" ||
+         frame.function == "_PyEval_Vector";
+}
+
+bool is_in_interpreter(const ProfileFrame& frame) {
+  return frame.file.starts_with("python3") || frame.file.starts_with("libpython3");
+}
+
+bool is_of_libc(const ProfileFrame& frame) {
+  constexpr std::string_view k_libraries[] = {"libc.so", "ld-linux", "libpthread", "libstdc++", "libc-2"};
+  return std::any_of(std::begin(k_libraries), std::end(k_libraries), [&](auto name) { return frame.file.starts_with(name); });
+}
+
+std::vector<ProfileFrame> frames_of(const RawSection& section, const RawSite& site, Symbols& symbols) {
+  std::vector<ProfileFrame> frames;  // innermost first
+  for (const auto address : site.native) {
+    frames.push_back(symbols.frame_of(section, address));
+    if (!site.python.empty() && is_of_interpreter(frames.back())) {
+      frames.pop_back();
+      break;
+    }
+  }
+  // A stripped interpreter has no name to stop at, and its frames say nothing.
+  if (!site.python.empty()) frames.erase(std::find_if(frames.begin(), frames.end(), is_in_interpreter), frames.end());
+  for (const auto number : site.python) {
+    const auto code = section.codes.find(number);
+    if (code != section.codes.end())
+      frames.push_back({code->second.function, code->second.file, std::max(code->second.line, 1U)});
+  }
+  std::reverse(frames.begin(), frames.end());
+  return frames;
+}
+
+template <typename Counts>
+void add_counts(Counts& to, const Counts& from) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+}
+
+// The finest bins that hold the whole of each process.
+std::size_t level_for(const std::vector<RawFile>& files) {
+  std::size_t level = 0;
+  for (const auto& file : files) {
+    for (const auto& section : file.sections) {
+      while (level + 1 < shim::profile::k_bin_levels &&
+             (section.end_ns - section.start_ns) / shim::profile::bin_width(level) + 1 >= shim::profile::k_bins)
+        ++level;
+    }
+  }
+  return level;
+}
+
+}  // namespace
+
+std::uint64_t Profile::total(std::size_t count) const {
+  std::uint64_t sum = 0;
+  for (const auto& site : sites) sum += site.counts[count];
+  return sum;
+}
+
+Profile make_profile(const std::vector<RawFile>& files) {
+  Profile made;
+  Symbols symbols;
+  std::map<std::string, ProfileSite> sites;
+  std::map<std::uint64_t, ProfileBin> bins;
+  const std::size_t level = level_for(files);
+  made.bin_width_ns = shim::profile::bin_width(level);
+  for (const auto& file : files) {
+    made.bad_lines += file.bad_lines;
+    for (const auto& section : file.sections) {
+      made.start_ns = made.processes == 0 ? section.start_ns : std::min(made.start_ns, section.start_ns);
+      made.end_ns = std::max(made.end_ns, section.end_ns);
+      ++made.processes;
+      made.cut_off += section.is_whole ? 0 : 1;
+      made.observes = made.observes || section.observes;
+      add_counts(made.dropped, section.dropped);
+      for (const auto& raw : section.sites) {
+        auto frames = frames_of(section, raw, symbols);
+        std::string key(shim::profile::k_kind_names[raw.kind]);
+        for (const auto& frame : frames) key += fmt::format("\n{}\t{}\t{}", frame.function, frame.file, frame.line);
+        ProfileSite& site = sites[key];
+        site.kind = raw.kind;
+        site.frames = std::move(frames);
+        if (site.example.empty()) site.example = raw.example;
+        add_counts(site.counts, raw.counts);
+        add_counts(site.latency, raw.latency);
+        add_counts(site.opens, raw.opens);
+      }
+      for (const auto& raw : section.bins) {
+        if (raw.level != level || raw.number > UINT64_MAX / made.bin_width_ns) continue;
+        ProfileBin& bin = bins[raw.number];
+        bin.at_ns = raw.number * made.bin_width_ns;
+        bin.busy_ns += raw.busy_ns;
+        bin.calls += raw.calls;
+      }
+    }
+  }
+  for (auto& [key, site] : sites) made.sites.push_back(std::move(site));
+  for (const auto& [number, bin] : bins) made.bins.push_back(bin);
+  std::stable_sort(made.sites.begin(), made.sites.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.counts[shim::profile::k_origin_ns], a.counts[shim::profile::k_ns]) >
+           std::pair(b.counts[shim::profile::k_origin_ns], b.counts[shim::profile::k_ns]);
+  });
+  return made;
+}
+
+std::string text_of_frame(const ProfileFrame& frame) {
+  if (!frame.is_python()) return frame.file.empty() ? frame.function : fmt::format("{} ({})", frame.function, frame.file);
+  // The last two parts of the path tell enough.
+  std::size_t slash = frame.file.rfind('/');
+  if (slash != std::string::npos && slash != 0) slash = frame.file.rfind('/', slash - 1);
+  return fmt::format("{} ({}:{})", frame.function, slash != std::string::npos ? frame.file.substr(slash + 1) : frame.file,
+                     frame.line);
+}
+
+std::string text_of_site(const ProfileSite& site) {
+  const bool has_python = std::any_of(site.frames.begin(), site.frames.end(), [](const auto& f) { return f.is_python(); });
+  std::string text;
+  int count = 0;
+  for (auto frame = site.frames.rbegin(); frame != site.frames.rend() && count < 3; ++frame) {
+    if (has_python ? !frame->is_python() : is_of_libc(*frame)) continue;
+    text += (count++ == 0 ? "" : " < ") + text_of_frame(*frame);
+  }
+  return text.empty() ? "(unknown)" : text;
+}
+
+std::string native_leaf(const ProfileSite& site) {
+  const ProfileFrame* leaf = nullptr;
+  for (auto frame = site.frames.rbegin(); frame != site.frames.rend() && !frame->is_python(); ++frame) {
+    if (is_of_libc(*frame)) continue;
+    if (leaf == nullptr) leaf = &*frame;
+    // A function with a name says more than one without, which it has called.
+    if (frame->function.starts_with('+')) continue;
+    leaf = &*frame;
+    break;
+  }
+  return leaf != nullptr ? text_of_frame(*leaf) : "";
+}
+
+}  // namespace cube::cli
