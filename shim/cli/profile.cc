@@ -14,6 +14,7 @@
 #include "cache/base/error_text.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
+#include "shim/cli/profile_page.h"
 #include "shim/cli/profile_report.h"
 #include "shim/cli/run_program.h"
 
@@ -71,9 +72,11 @@ int show(const ProfileCommand& command, const std::vector<std::string>& paths, b
   const auto patterns = find_patterns(profile);
   fmt::print("{}", profile_as_table(profile, patterns));
   if (!writes) return 0;
-  const std::string json = command.directory + "/profile.json", folded = command.directory + "/stacks.folded";
-  if (!write_text(json, profile_as_json(profile, patterns)) || !write_text(folded, profile_as_folded(profile))) return 1;
-  fmt::print("\nwritten: {} and {}\n", json, folded);
+  const std::string text = profile_as_json(profile, patterns), json = command.directory + "/profile.json",
+                    folded = command.directory + "/stacks.folded", page = command.directory + "/profile.html";
+  if (!write_text(json, text) || !write_text(folded, profile_as_folded(profile)) || !write_text(page, profile_as_page(text)))
+    return 1;
+  fmt::print("\nwritten: {} for a browser, {} and {} for programs\n", page, json, folded);
   return 0;
 }
 
