@@ -147,8 +147,11 @@ void put_all(RawWriter& out, const Tables& tables, const base::Config& config) {
 void note_raw_file(const base::Config& config) {
   char directory[PATH_MAX] = "";
   if (config.profile.front() != '/' && sys::failed(sys::getcwd(directory, sizeof directory))) return;
-  // Each process has a file of its own.
-  const bool has_number = config.profile.find("%p") != std::string::npos;
+  // Each process has a file of its own; a device or a pipe (/dev/null) is for all.
+  struct ::stat st {};
+  const bool is_no_file =
+      !sys::failed(sys::fstatat(AT_FDCWD, config.profile.c_str(), &st, 0)) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+  const bool has_number = is_no_file || config.profile.find("%p") != std::string::npos;
   const auto end = fmt::format_to_n(g_raw_pattern, sizeof g_raw_pattern - 1, "{}{}{}{}", directory,
                                     directory[0] != '\0' ? "/" : "", config.profile, has_number ? "" : ".%p");
   *end.out = '\0';

@@ -1,0 +1,159 @@
+#include "shim/profile/open_rows.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace cube::shim::profile {
+namespace {
+
+class OpenRows : public testing::Test {
+ protected:
+  static Tables& all() {
+    static Tables* const tables = make_tables();
+    return *tables;
+  }
+  void SetUp() override { begin_anew(all()); }
+  static FdRow& row() { return *row_of_fd(all(), 5); }
+  static std::uint64_t count(OpenCount which) { return all().sites[0].opens[which]; }
+  static void open(std::uint64_t file = 77) { begin_open(all(), row(), file, 0, false); }
+  static void close() { end_open(all(), row()); }
+  // From the file's own offset.
+  static void read(std::size_t wanted, std::size_t got) { note_read(row(), -1, wanted, got, 10); }
+  static void seek(std::int64_t to) { note_seek(row(), to, SEEK_SET, to, 1); }
+};
+
+TEST_F(OpenRows, FileReadToItsEndIsWhole) {
+  open();
+  read(100, 100);
+  read(100, 20);
+  close();
+  EXPECT_EQ(count(k_whole), 1U);
+  EXPECT_EQ(count(k_read_bytes), 120U);
+  EXPECT_EQ(count(k_read_ns), 20U);
+  EXPECT_EQ(count(k_unread), 0U);
+}
+
+TEST_F(OpenRows, FileOfWhichAPartWasReadIsNotWhole) {
+  open();
+  note_seek(row(), 0, SEEK_END, 1000, 1);
+  seek(0);
+  read(100, 100);
+  close();
+  EXPECT_EQ(count(k_whole), 0U);
+}
+
+TEST_F(OpenRows, FileReadAgainSoonIsReadTwice) {
+  for (int i = 0; i < 2; ++i) {
+    open();
+    read(100, 50);
+    close();
+  }
+  EXPECT_EQ(count(k_whole_again), 1U);
+  EXPECT_EQ(count(k_whole_again_ns), 10U);
+}
+
+TEST_F(OpenRows, FileReadAgainInTheNextEpochIsNotReadTwice) {
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (std::uint64_t file = 1; file <= 20; ++file) {
+      open(file);
+      read(100, 50);
+      close();
+    }
+  }
+  EXPECT_EQ(count(k_whole), 40U);
+  EXPECT_EQ(count(k_whole_again), 0U);
+}
+
+TEST_F(OpenRows, ManySeeksAndReadsAreAStorm) {
+  open();
+  for (int i = 0; i < 10; ++i) {
+    seek(i * 1000);
+    read(600, 600);
+  }
+  close();
+  EXPECT_EQ(count(k_storms), 1U);
+  EXPECT_EQ(count(k_storm_ns), 110U);
+  EXPECT_EQ(count(k_tiny_files), 0U);
+}
+
+TEST_F(OpenRows, QuestionWhereItIsIsNoSeek) {
+  open();
+  for (int i = 0; i < 10; ++i) {
+    note_seek(row(), 0, SEEK_CUR, i * 600, 1);
+    read(600, 600);
+  }
+  close();
+  EXPECT_EQ(count(k_seeks), 0U);
+  EXPECT_EQ(count(k_storms), 0U);
+  EXPECT_EQ(count(k_jumps), 0U);
+}
+
+TEST_F(OpenRows, ManyShortReadsAreTiny) {
+  open();
+  for (int i = 0; i < 20; ++i) read(8, 8);
+  close();
+  EXPECT_EQ(count(k_tiny_files), 1U);
+  EXPECT_EQ(count(k_storms), 0U);
+}
+
+TEST_F(OpenRows, LargeFileReadHereAndThereIsRandom) {
+  open();
+  for (int i = 0; i < 10; ++i) note_read(row(), (20LL << 20) - i * 100000, 4096, 4096, 5);
+  close();
+  EXPECT_EQ(count(k_large), 1U);
+  EXPECT_EQ(count(k_large_random), 1U);
+  EXPECT_EQ(count(k_jumps), 9U);
+}
+
+TEST_F(OpenRows, LargeFileReadInTurnIsNotRandom) {
+  open();
+  for (int i = 0; i < 20; ++i) read(1 << 20, 1 << 20);
+  close();
+  EXPECT_EQ(count(k_large), 1U);
+  EXPECT_EQ(count(k_large_random), 0U);
+}
+
+TEST_F(OpenRows, FileNeitherReadNorMappedIsUnread) {
+  open();
+  close();
+  open();
+  row().flags.fetch_or(k_mapped);
+  close();
+  EXPECT_EQ(count(k_unread), 1U);
+  EXPECT_EQ(count(k_closed), 2U);
+}
+
+TEST_F(OpenRows, StatBeforeTheOpenCostsItsTime) {
+  FileRow* const file = file_of(all(), 77);
+  file->stats_since_open = 2;
+  file->stat_us = 30;
+  open();
+  close();
+  open();
+  close();
+  EXPECT_EQ(count(k_stat_first), 1U);
+  EXPECT_EQ(count(k_stat_first_us), 30U);
+}
+
+TEST_F(OpenRows, DirectoryIsNoFile) {
+  begin_open(all(), row(), 5, 0, true);
+  close();
+  EXPECT_EQ(count(k_closed), 0U);
+}
+
+TEST_F(OpenRows, WhatIsStillOpenIsSummedUpAtTheEnd) {
+  open();
+  read(10, 5);
+  end_all(all());
+  EXPECT_EQ(count(k_closed), 1U);
+  close();
+  EXPECT_EQ(count(k_closed), 1U);
+}
+
+TEST_F(OpenRows, NumbersBeyondTheTableHaveNoRow) {
+  EXPECT_EQ(row_of_fd(all(), -1), nullptr);
+  EXPECT_EQ(row_of_fd(all(), Tables::k_fds), nullptr);
+}
+
+}  // namespace
+}  // namespace cube::shim::profile

@@ -1,0 +1,115 @@
+#include "shim/cli/profile_raw.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "shim/cli/profile_sites.h"
+
+namespace cube::cli {
+namespace {
+
+namespace profile = shim::profile;
+
+std::string counts(std::size_t n, const std::string& first) {
+  std::string text = first;
+  for (std::size_t i = 1; i < n; ++i) text += ",0";
+  return text;
+}
+
+std::string site(const std::string& kind, const std::string& python, const std::string& calls = "3") {
+  return "site\t1\t" + kind + "\t/data/a\\tb\t1005\t" + python + "\t" + counts(profile::k_site_counts, calls) + "\t" +
+         counts(profile::k_latency_buckets, "3") + "\t" + counts(profile::k_open_counts, "2") + "\n";
+}
+
+const std::string k_head = "cubeshim-profile\t1\t42\t1\t1000\t2000\t1\t0\n";
+const std::string k_code = "code\t7\t12\tload\t/work/train.py\n";
+const std::string k_end = "dropped\t0,0,0,0,1\nend\n";
+
+TEST(RawProfile, SectionIsReadBack) {
+  const RawFile file = parse_raw(k_head + "map\t1000-2000 r-xp 00000500 08:01 99   /lib/a b.so\n" + k_code + site("open", "7") +
+                                 "bin\t0\t5\t600\t2\n" + k_end);
+  ASSERT_EQ(file.sections.size(), 1U);
+  EXPECT_EQ(file.bad_lines, 0U);
+  const RawSection& section = file.sections[0];
+  EXPECT_EQ(section.pid, 42U);
+  EXPECT_TRUE(section.is_whole);
+  EXPECT_EQ(section.maps.at(0).path, "/lib/a b.so");
+  EXPECT_EQ(section.maps.at(0).offset, 0x500U);
+  EXPECT_EQ(section.codes.at(7).function, "load");
+  EXPECT_EQ(section.sites.at(0).example, "/data/a\tb");
+  EXPECT_EQ(section.sites.at(0).native.at(0), 0x1005U);
+  EXPECT_EQ(section.sites.at(0).counts[profile::k_calls], 3U);
+  EXPECT_EQ(section.sites.at(0).opens[profile::k_closed], 2U);
+  EXPECT_EQ(section.bins.at(0).busy_ns, 600U);
+  EXPECT_EQ(section.dropped[profile::k_no_native], 1U);
+}
+
+TEST(RawProfile, FileCutAnywhereIsReadAsFarAsItGoes) {
+  const std::string whole = k_head + k_code + site("open", "7") + k_end;
+  for (std::size_t n = 0; n < whole.size() - 4; ++n) {
+    const RawFile file = parse_raw(whole.substr(0, n));
+    for (const auto& section : file.sections) EXPECT_FALSE(section.is_whole) << n;
+    EXPECT_LE(file.bad_lines, 1U) << n;
+  }
+}
+
+TEST(RawProfile, SectionsOfAnExecStandBesideEachOther) {
+  const RawFile file = parse_raw(k_head + site("open", "-") + k_end + k_head + site("read", "-") + k_end);
+  ASSERT_EQ(file.sections.size(), 2U);
+  EXPECT_EQ(file.sections[1].sites.size(), 1U);
+}
+
+TEST(RawProfile, ForgedCountsAreCutOrRefused) {
+  const RawFile huge =
+      parse_raw(k_head + site("read", "-", "18446744073709551615") + site("read", "-", "18446744073709551615") + k_end);
+  ASSERT_EQ(huge.sections.at(0).sites.size(), 2U);
+  const Profile made = make_profile({huge});
+  EXPECT_EQ(made.total(profile::k_calls), 2ULL << 53);
+  for (const char* const wrong : {"99999999999999999999", "-1", "x", "", "1,2"})
+    EXPECT_EQ(parse_raw(k_head + site("read", "-", wrong)).bad_lines, 1U) << wrong;
+}
+
+TEST(RawProfile, LinesThatAreNotOursAreCounted) {
+  const std::string lines[] = {
+      "site\t1\tfly\t\t-\t-\t0\t0\t-\n", "code\tx\t1\tf\tf\n", "bin\t99\t0\t0\t0\n",          "map\tnonsense\n",
+      "map\t2000-1000 r-xp 0 0 0 /x\n",  "dropped\t1\n",       std::string(100, '\t') + "\n", "\n",
+      std::string("\0\0\n", 3)};
+  for (const auto& line : lines) EXPECT_EQ(parse_raw(k_head + line + "end\n").bad_lines, 1U) << line;
+}
+
+TEST(RawProfile, OtherVersionsAndWrongHeadsAreLeftOutAsAWhole) {
+  for (const char* const head : {"cubeshim-profile\t2\t42\t1\t1000\t2000\t1\t0\n",
+                                 "cubeshim-profile\t1\t42\t1\t3000\t2000\t1\t0\n", "cubeshim-profile\n"}) {
+    const RawFile file = parse_raw(head + site("open", "-") + k_end);
+    EXPECT_TRUE(file.sections.empty()) << head;
+    EXPECT_EQ(file.bad_lines, 4U) << head;
+  }
+}
+
+TEST(RawProfile, StackLongerThanTheProfilerWritesIsRefused) {
+  std::string python = "7";
+  for (std::size_t i = 1; i < profile::k_most_python; ++i) python += ",7";
+  EXPECT_EQ(parse_raw(k_head + site("read", python)).bad_lines, 0U);
+  EXPECT_EQ(parse_raw(k_head + site("read", python + ",7")).bad_lines, 1U);
+}
+
+TEST(RawProfile, SameFunctionOfTwoProcessesIsOneSite) {
+  const std::string other_number = "code\t9\t12\tload\t/work/train.py\n";
+  const RawFile one = parse_raw(k_head + k_code + site("open", "7") + k_end);
+  const RawFile other = parse_raw(k_head + other_number + site("open", "9") + k_end);
+  const Profile made = make_profile({one, other});
+  EXPECT_EQ(made.processes, 2U);
+  ASSERT_EQ(made.sites.size(), 1U);
+  EXPECT_EQ(made.sites[0].counts[profile::k_calls], 6U);
+  EXPECT_EQ(text_of_site(made.sites[0]), "load (work/train.py:12)");
+}
+
+TEST(RawProfile, UnknownFunctionsAndAddressesAreNoError) {
+  const Profile made = make_profile({parse_raw(k_head + site("open", "1234") + k_end)});
+  ASSERT_EQ(made.sites.size(), 1U);
+  EXPECT_EQ(text_of_site(made.sites[0]), "0x1005");
+}
+
+}  // namespace
+}  // namespace cube::cli
