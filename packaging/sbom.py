@@ -7,11 +7,11 @@ import sys
 import uuid
 from pathlib import Path
 
-from sysroot import HEADER_PACKAGES, SOURCE_PACKAGE, package_version
+from sysroot import HEADER_PACKAGES, SOURCE_PACKAGES, package_version
 from targets import version
 
 LICENCES = {"libfmt-dev": "MIT", "libxxhash-dev": "BSD-2-Clause", "libexpected-dev": "CC0-1.0", "nlohmann-json3-dev": "MIT",
-            "libcli11-dev": "BSD-3-Clause", "liburing-dev": "MIT"}
+            "libcli11-dev": "BSD-3-Clause", "liburing-dev": "MIT", "prometheus-cpp-dev": "MIT", "libcivetweb-dev": "MIT"}
 # The compiler brings libc++, libc++abi, libunwind and compiler-rt.
 ZIG_LICENCE = "Apache-2.0 WITH LLVM-exception"
 
@@ -34,7 +34,7 @@ def document() -> str:
 
     bom = Bom()
     bom.metadata.component = component("cubeshim", version(), "Apache-2.0", "generic")
-    parts = [component(package, package_version(package), LICENCES[package], "deb", "debian") for package in [*HEADER_PACKAGES, f"{SOURCE_PACKAGE}-dev"]]
+    parts = [component(package, package_version(package), LICENCES[package], "deb", "debian") for package in [*HEADER_PACKAGES, *SOURCE_PACKAGES.values()]]
     parts.append(component("ziglang", installed("ziglang"), ZIG_LICENCE, "pypi"))
     for part in parts:
         bom.components.add(part)

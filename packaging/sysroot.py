@@ -1,4 +1,4 @@
-"""The dependencies of one target: headers of Debian's packages, and liburing, built from Debian's source package.
+"""The dependencies of one target: headers of Debian's packages, and liburing, prometheus-cpp and civetweb, built from Debian's source packages.
 
 Nothing of the machine's own libc gets in: zig brings the headers of the oldest glibc.
 """
@@ -9,7 +9,14 @@ from pathlib import Path
 
 # Only their headers are used, so that one architecture's package serves all.
 HEADER_PACKAGES = ["libfmt-dev", "libxxhash-dev", "libexpected-dev", "nlohmann-json3-dev", "libcli11-dev"]
-SOURCE_PACKAGE = "liburing"
+# Source packages, and the package that has the headers of each.
+SOURCE_PACKAGES = {"liburing": "liburing-dev", "prometheus-cpp": "prometheus-cpp-dev", "civetweb": "libcivetweb-dev"}
+# What the server of `cubeshim exporter` is made of. It serves no files and runs no programs.
+SERVER_SOURCES = {"civetweb": ["src/civetweb.c", "src/CivetServer.cpp"],
+                  "prometheus-cpp": ["core/src/*.cc", "core/src/detail/*.cc", "pull/src/*.cc"]}
+SERVER_FLAGS = ["-O2", "-fPIC", "-DNDEBUG", "-DUSE_IPV6", "-DNO_SSL", "-DNO_CGI", "-DNO_FILES",
+                # civetweb tells of it; two runs are to give the same bytes.
+                "-Wno-builtin-macro-redefined", '-D__DATE__="none"']
 # The unwinder's part of libgcc_s.so.1 is the same for all architectures.
 UNWINDER = {
     "GCC_3.0": [f"_Unwind_{name}" for name in ("DeleteException", "ForcedUnwind", "GetDataRelBase", "GetGR", "GetIP", "GetLanguageSpecificData",
@@ -24,7 +31,7 @@ def package_version(name: str) -> str:
 
 
 def copy_packages(to: Path) -> None:
-    for package in HEADER_PACKAGES:
+    for package in (*HEADER_PACKAGES, "prometheus-cpp-dev", "libcivetweb-dev"):
         listed = subprocess.run(["dpkg", "-L", package], check=True, capture_output=True, text=True).stdout
         for name in map(Path, listed.splitlines()):
             if name.is_dir() or not str(name).startswith(("/usr/include/", "/usr/share/cmake/")):
@@ -34,9 +41,9 @@ def copy_packages(to: Path) -> None:
             shutil.copy2(name, target)
 
 
-def unpack_source(work: Path) -> Path:
+def unpack_source(work: Path, package: str) -> Path:
     """The source of the very version whose headers the ordinary build uses, by apt, which checks its signature."""
-    done = work / SOURCE_PACKAGE
+    done = work / package
     if done.exists():
         return done
     lists = work / "lists"
@@ -48,11 +55,11 @@ def unpack_source(work: Path) -> Path:
     sources.write_text("".join(f"deb-src {line}\n" for line in sorted(set(known.splitlines())) if "-" not in line.split()[1]))
     apt = ["apt-get", "-qq", "-o", f"Dir::Etc::SourceList={sources}", "-o", "Dir::Etc::SourceParts=-", "-o", f"Dir::State::lists={lists}"]
     subprocess.run([*apt, "update"], check=True)
-    version = package_version(f"{SOURCE_PACKAGE}-dev")
-    source = work / f"{SOURCE_PACKAGE}.unpacked"
+    version = package_version(SOURCE_PACKAGES[package])
+    source = work / f"{package}.unpacked"
     shutil.rmtree(source, ignore_errors=True)
-    subprocess.run([*apt, "-o", "APT::Sandbox::User=root", "source", "--download-only", f"{SOURCE_PACKAGE}={version}"], check=True, cwd=work)
-    description = next(work.glob(f"{SOURCE_PACKAGE}_*.dsc"))
+    subprocess.run([*apt, "-o", "APT::Sandbox::User=root", "source", "--download-only", f"{package}={version}"], check=True, cwd=work)
+    description = next(work.glob(f"{package}_*.dsc"))
     subprocess.run(["dpkg-source", "-x", description, source], check=True, stdout=subprocess.DEVNULL)
     source.rename(done)
     return done
@@ -72,6 +79,28 @@ def build_liburing(source: Path, tools: Path, to: Path) -> None:
     shutil.copy2(work / "liburing.pc", pkgconfig)
 
 
+def build_server(sources: dict[str, Path], tools: Path, to: Path) -> None:
+    """One archive of prometheus-cpp and civetweb. Their own builds would run what they make, which is for another machine."""
+    work = to / "server-build"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    objects = []
+    for package, patterns in SERVER_SOURCES.items():
+        root = sources[package]
+        folders = [f"-I{folder}" for name in ("include", "core/include", "pull/include", "pull/src") if (folder := root / name).is_dir()]
+        for source in [source for pattern in patterns for source in sorted(root.glob(pattern))]:
+            compiler = [tools / "cc"] if source.suffix == ".c" else [tools / "c++", "-std=c++17"]
+            objects.append(work / f"{package}-{source.stem}.o")
+            subprocess.run([*compiler, *SERVER_FLAGS, f"-ffile-prefix-map={root}={package}", *folders, f"-I{to / 'usr/include'}", "-c", source,
+                            "-o", objects[-1]], check=True)
+    library = to / "usr/lib/libprometheus-cpp-pull.a"
+    library.unlink(missing_ok=True)
+    subprocess.run([tools / "ar", "rcs", library, *objects], check=True)
+    (to / "usr/lib/pkgconfig/prometheus-cpp-pull.pc").write_text(
+        f"Name: prometheus-cpp-pull\nDescription: with civetweb\nVersion: {package_version('prometheus-cpp-dev').split('-')[0]}\n"
+        f"Libs: {library}\n")
+
+
 def make_libgcc(to: Path, tools: Path) -> None:
     """Names to link with: what the unwinder of the system exports, with its versions."""
     work = to / "usr/lib"
@@ -88,6 +117,8 @@ def make(to: Path, tools: Path, work: Path) -> None:
         shutil.rmtree(to, ignore_errors=True)
         to.mkdir(parents=True)
         copy_packages(to)
-        build_liburing(unpack_source(work), tools, to)
+        sources = {package: unpack_source(work, package) for package in SOURCE_PACKAGES}
+        build_liburing(sources["liburing"], tools, to)
+        build_server(sources, tools, to)
         (to / "made").touch()
     make_libgcc(to, tools)

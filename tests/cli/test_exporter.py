@@ -4,9 +4,11 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import unittest
+import urllib.request
 from pathlib import Path
 
 from cli_case import COMMAND, CONTENT
@@ -186,6 +188,17 @@ class Refused(ExporterCase):
                     done = self.command("exporter", *words)
                     self.assertTrue(done.stderr.decode().startswith("cubeshim: " + text), done.stderr)
                     self.assertEqual((done.returncode, done.stderr.count(b"\n")), (status, 1))
+
+
+    def test_ipv6_works_or_is_refused_in_one_line(self):
+        """Debian's civetweb is built without."""
+        child = self.start("exporter", "--listen", "[::1]:0", "--ram-dir", self.ram_dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if url := child.stdout.readline().decode().strip():
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                self.assertIn(b"cubeshim_exporter_build_info", answer.read())
+            return
+        self.assertRegex(child.stderr.read().decode(), r"\Acubeshim: cannot listen on \[::1\]:0: [^\n]+\n\Z")
+        self.assertEqual(child.wait(60), 1)
 
 
 class Hostile(ExporterCase):
