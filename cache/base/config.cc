@@ -194,8 +194,8 @@ struct Parse {
     return !text.empty() && text.size() < PATH_MAX;
   }
   static bool StatsFormat(std::string_view text, base::StatsFormat& value) {
-    static constexpr Choice<base::StatsFormat> k_choices[] = {{"text", base::StatsFormat::text},
-                                                              {"json", base::StatsFormat::json}};
+    static constexpr Choice<base::StatsFormat> k_choices[] = {
+        {"text", base::StatsFormat::text}, {"classic", base::StatsFormat::classic}, {"json", base::StatsFormat::json}};
     return choose(text, k_choices, value);
   }
   static bool Seconds(std::string_view text, std::uint64_t& value) { return parse_number(text, value) && value <= UINT32_MAX; }

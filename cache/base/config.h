@@ -35,7 +35,7 @@ struct NamesTtl {
   std::uint64_t seconds = 0;
 };
 
-enum class StatsFormat { text, json };
+enum class StatsFormat { text, classic, json };
 enum class EngineKind { automatic, uring, threads };
 
 // An origin that is a file, and the directory as which it is seen.

@@ -63,10 +63,26 @@ struct Totals {
   }
 };
 
-// The duration in nanoseconds below which the share `q` of the entries lies; 0 where there are none.
-inline std::uint64_t quantile_ns(const std::array<std::uint64_t, Histogram::k_buckets>& counts, double q) {
+inline std::uint64_t count_of(const std::array<std::uint64_t, Histogram::k_buckets>& counts) {
   std::uint64_t total = 0;
   for (const auto n : counts) total += n;
+  return total;
+}
+
+// By the middles of the buckets; 0 where there are no entries.
+inline double mean_ns(const std::array<std::uint64_t, Histogram::k_buckets>& counts) {
+  const std::uint64_t total = count_of(counts);
+  double sum = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const std::uint64_t lower = i == 0 ? 0 : Histogram::upper_bound_of(i - 1);
+    sum += static_cast<double>(counts[i]) * static_cast<double>(lower + Histogram::upper_bound_of(i)) / 2;
+  }
+  return total == 0 ? 0 : sum / static_cast<double>(total);
+}
+
+// The duration in nanoseconds below which the share `q` of the entries lies; 0 where there are none.
+inline std::uint64_t quantile_ns(const std::array<std::uint64_t, Histogram::k_buckets>& counts, double q) {
+  const std::uint64_t total = count_of(counts);
   if (total == 0) return 0;
   const auto wanted = static_cast<std::uint64_t>(q * static_cast<double>(total - 1)) + 1;
   std::uint64_t seen = 0;

@@ -23,11 +23,17 @@ constexpr std::uint64_t k_in_parts_from = 1 << 20;
 
 OpenOutcome DemandOpen::open(std::uint64_t hash) {
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
-  const bool has_tiers = parts_.has_tiers();
-  const bool has_ring = has_tiers && parts_.ram.ring().is_made();
   // Without room, and without anybody who may be about to bring it, it is the origin's at once.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
+  const std::uint64_t began = base::monotonic_ns();
+  OpenOutcome outcome = open_in_turn(hash, has_room);
+  if (outcome.pin && !outcome.was_fetched) parts_.stats().count(Counter::slow_hit_ns, base::monotonic_ns() - began);
+  return outcome;
+}
 
+OpenOutcome DemandOpen::open_in_turn(std::uint64_t hash, bool has_room) {
+  const bool has_tiers = parts_.has_tiers();
+  const bool has_ring = has_tiers && parts_.ram.ring().is_made();
   FetchScope scope;
   SingleFlight::Ticket ticket;
   OpenOutcome outcome;
@@ -161,7 +167,11 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& turn) {
   OpenedPlace place;
   const auto opened = origin.open(wish, place);
   OpenOutcome outcome = opened ? fetch_opened(origin, *place.opened(), fill, turn) : fail(origin, opened.error().value);
-  if (outcome.was_fetched) parts_.stats().miss_latency.add(base::monotonic_ns() - began);
+  if (outcome.was_fetched) {
+    const std::uint64_t took = base::monotonic_ns() - began;
+    parts_.stats().miss_latency.add(took);
+    parts_.stats().count(Counter::miss_ns, took);
+  }
   // Neighbours of a directory, too: nobody reads their bytes again.
   if (place.opened() != nullptr) keep_neighbours(origin, *place.opened());
   return outcome;

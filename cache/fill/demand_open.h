@@ -19,6 +19,8 @@ class DemandOpen {
   OpenOutcome open_uncached(base::Counter reason);
 
  private:
+  // Waits for the turn to fetch the file, looks again, and fetches.
+  OpenOutcome open_in_turn(std::uint64_t hash, bool has_room);
   // Not inline, as the next: a thread may have a stack of 16 KB.
   [[gnu::noinline]] bool open_from_tier(Lane lane, OpenOutcome& outcome);
   [[gnu::noinline]] OpenOutcome fetch(Lane lane, SingleFlight::Ticket& turn);

@@ -12,7 +12,7 @@ namespace cube::cache {
 namespace {
 
 // The readers see the bytes after each step.
-constexpr std::uint64_t k_step = 256 << 10;
+constexpr std::uint64_t k_ahead_step = 256 << 10;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ template <typename MayGoOn>
 LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages,
                                            const SingleFlight::Ticket& ticket, std::uint64_t& bytes, const MayGoOn& may_go_on) {
   const Chunks chunks = this->chunks(parts);
-  const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_step, base::kernel_page()) / k_chunk_page);
+  const auto step = static_cast<std::uint32_t>(std::max<std::uint64_t>(k_ahead_step, base::kernel_page()) / k_chunk_page);
   for (bool has_asked_tiers = false;;) {
     const PageRun gap = find(chunks, number).next_absent(pages, step);
     if (gap.is_empty()) return Steps::done;

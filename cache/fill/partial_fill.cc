@@ -167,7 +167,9 @@ PartialFill::Bytes PartialFill::bring_parts(int fd, Numbers numbers, std::uint32
     const std::uint32_t taken = take_parts(part, std::min(end, part + most));
     if (taken == part) return Bytes::at_origin;
     const std::uint64_t from = part * part_bytes_, to = std::min(taken * part_bytes_, size());
+    const std::uint64_t began = base::monotonic_ns();
     const long error = read_parts(fd, from, to);
+    fetch().tier().region().stats().count(Counter::miss_ns, base::monotonic_ns() - began);
     // The number may have been another file's by then.
     const bool is_right = error == 0 && may_go_on(numbers) && scope.is_own();
     if (!is_right) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "cache/base/clock.h"
 #include "cache/region/chunks.h"
 #include "cache/region/process_slots.h"
 #include "cache/report/figures.h"
@@ -17,10 +18,16 @@ std::uint64_t JobTotals::hits() const {
   return sum;
 }
 
-std::uint64_t JobTotals::opens() const {
-  std::uint64_t sum = hits() + totals[Counter::misses] + totals[Counter::large_opens];
+std::uint64_t JobTotals::opens() const { return hits() + totals[Counter::misses] + totals[Counter::large_opens] + bypassed(); }
+
+std::uint64_t JobTotals::bypassed() const {
+  std::uint64_t sum = 0;
   for (const Bypassed& bypassed : k_bypassed) sum += totals[bypassed.counter];
   return sum;
+}
+
+std::uint64_t JobTotals::names_answered() const {
+  return totals[Counter::names_listed] + totals[Counter::names_stats] + totals[Counter::names_absent];
 }
 
 std::uint64_t JobTotals::requests() const {
@@ -32,6 +39,23 @@ std::uint64_t JobTotals::requests() const {
 double JobTotals::hit_rate() const {
   const std::uint64_t all = requests();
   return all == 0 ? 0.0 : static_cast<double>(hits()) / static_cast<double>(all);
+}
+
+std::optional<double> JobTotals::ns_of_miss() const {
+  const std::uint64_t timed = timed_misses();
+  if (timed < k_least_timed) return std::nullopt;
+  return static_cast<double>(totals[Counter::miss_ns]) / static_cast<double>(timed);
+}
+
+std::uint64_t JobTotals::hit_ns() const {
+  const double others = base::mean_ns(totals.hit_latency) * static_cast<double>(hits());
+  return totals[Counter::slow_hit_ns] + static_cast<std::uint64_t>(others);
+}
+
+std::optional<double> JobTotals::ns_of_hit() const {
+  const bool is_measured = totals[Counter::slow_hit_ns] != 0 || base::count_of(totals.hit_latency) != 0;
+  if (!is_measured || hits() == 0) return std::nullopt;
+  return static_cast<double>(hit_ns()) / static_cast<double>(hits());
 }
 
 namespace {
@@ -69,6 +93,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
     if (slot.used.load(std::memory_order_acquire) != 0 && slot.job == job) result.totals.add(slot.stats);
   }
   note_region(region, result);
+  const std::uint64_t now = base::boot_ns(), began = region.job_row(job).started_ns;
+  result.milliseconds = began == 0 || now < began ? 0 : (now - began) / 1'000'000;
   const JobRow& row = region.job_row(job);
   // Another process wrote these characters, and the report may go to a terminal.
   const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };

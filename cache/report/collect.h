@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "cache/region/region.h"
 
@@ -11,6 +12,7 @@ namespace cube::cache {
 
 struct JobTotals {
   base::Totals totals;
+  std::uint64_t milliseconds = 0;                                 // of the job so far
   std::uint64_t ram_capacity = 0, ram_used = 0, ram_entries = 0;  // bytes, bytes, records
   std::uint64_t unread = 0;                         // records that were prefetched, by whatever job, and not opened yet
   std::uint64_t chunk_bytes = 0, chunk_unread = 0;  // bytes of large files; of them, fetched ahead and not read yet
@@ -29,10 +31,23 @@ struct JobTotals {
   std::uint64_t hits() const;
   // Opens under a prefix, however they went.
   std::uint64_t opens() const;
+  // Of them, those that were not served.
+  std::uint64_t bypassed() const;
+  // Calls by names that memory answered.
+  std::uint64_t names_answered() const;
+  bool has_seen_nothing() const { return opens() == 0 && names_answered() == 0; }
   // Opens of files that a cache of boundless size would hold.
   std::uint64_t requests() const;
   // hits / requests.
   double hit_rate() const;
+  // Fetches that were measured, and the mean of their times. None: they are too few for a figure.
+  static constexpr std::uint64_t k_least_timed = 10;
+  std::uint64_t timed_misses() const { return base::count_of(totals.miss_latency); }
+  std::optional<double> ns_of_miss() const;
+  // The time of all hits, as far as it was measured.
+  std::uint64_t hit_ns() const;
+  // The mean of that. None: no hit was measured.
+  std::optional<double> ns_of_hit() const;
   // The duration in microseconds below which the share `q` of the opens lies.
   double hit_us(double q) const { return static_cast<double>(base::quantile_ns(totals.hit_latency, q)) / 1000; }
   double miss_us(double q) const { return static_cast<double>(base::quantile_ns(totals.miss_latency, q)) / 1000; }

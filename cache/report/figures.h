@@ -11,7 +11,7 @@
 
 namespace cube::cache {
 
-enum class Unit : std::uint8_t { opens, calls, bytes, files, records, share, us };
+enum class Unit : std::uint8_t { opens, calls, bytes, files, records, share, us, ns, ms };
 
 struct Figure {
   static constexpr std::size_t k_no_tier = static_cast<std::size_t>(-1);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace cube::cache {
@@ -21,5 +22,7 @@ void append(ReportText& text, fmt::format_string<Args...> format, Args&&... args
   const std::size_t room = sizeof text.bytes - text.size;
   text.size += std::min(room, fmt::format_to_n(text.bytes + text.size, room, format, static_cast<Args&&>(args)...).size);
 }
+
+inline double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 }  // namespace cube::cache

@@ -1,124 +1,162 @@
 #include "cache/report/text_report.h"
 
-#include <optional>
-
-#include "cache/report/figures.h"
+#include "cache/report/not_served.h"
 
 namespace cube::cache {
 namespace {
 
 using base::Counter;
 
-// For bypassed_full, the reason of which is the full memory otherwise.
-constexpr const char* k_index_is_full = "while the index was full: very many small files (raise CUBESHIM_RAM)";
+// Of what was fetched ahead: from this share on, fetches in vain are worth a line.
+constexpr double k_told_percent = 10;
 
-double share(std::uint64_t part, std::uint64_t whole) {
-  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+double percent(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0.0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-void append_rates(ReportText& text, const char* label, std::uint64_t requests, std::uint64_t hits) {
-  const std::uint64_t misses = requests > hits ? requests - hits : 0;
-  append(text, "cubeshim: {} request_count:{} hit_count:{} miss_count:{} hit_rate:{:.2f}% miss_rate:{:.2f}%\n", label, requests,
-         hits, misses, 100 * share(hits, requests), 100 * share(misses, requests));
-}
-
-// "cubeshim: disk hit_count:2 capacity:44 used:33 ...": a line of the figures of an object, or nothing if it has none.
-void append_group(ReportText& text, const JobTotals& job, std::string_view group, std::optional<Counter> hits) {
-  bool has_begun = false;
-  for (const Figure& figure : figures()) {
-    if (figure.group != group || !figure.is_in(job)) continue;
-    if (!has_begun) append(text, "cubeshim: {}", group);
-    if (!has_begun && hits) append(text, " hit_count:{}", job.totals[*hits]);
-    has_begun = true;
-    append(text, " {}:{}", figure.name, figure.count_of(job));
+// "850 us", "2.1 ms", "12.6 s", "3.4 min", "2.1 h".
+void append_time(ReportText& text, double ns) {
+  constexpr struct {
+    double ns, most;
+    const char* name;
+  } k_units[] = {{1e3, 1e3, "us"}, {1e6, 1e3, "ms"}, {1e9, 120, "s"}, {60e9, 120, "min"}, {3600e9, 1e18, "h"}};
+  for (const auto& unit : k_units) {
+    const double value = ns / unit.ns;
+    if (value < unit.most) return append(text, "{:.{}f} {}", value, value < 99.95 ? 1 : 0, unit.name);
   }
-  if (has_begun) append(text, "\n");
 }
 
-double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+// "cubeshim: served: 9000 file opens, 440.1 MiB: 6000 from memory (2962 of them fetched ahead), 3000 from the mount"
+void append_served(ReportText& text, const JobTotals& job) {
+  const auto& totals = job.totals;
+  const std::uint64_t served = job.opens() - job.bypassed();
+  const std::uint64_t bytes = totals[Counter::bytes_served] + totals[Counter::block_read] + totals[Counter::block_mapped];
+  append(text, "cubeshim: served: {} file open{}, {:.1f} MiB", served, served == 1 ? "" : "s", mib(bytes));
+  const char* before = ": ";
+  const auto add = [&](std::uint64_t n, const char* from, const char* name) {
+    if (n == 0) return;
+    append(text, "{}{} {}{}", before, n, from, name);
+    before = ", ";
+  };
+  add(totals[Counter::hits_ram], "from ", "memory");
+  if (const std::uint64_t ahead = totals[Counter::prefetch_early]; ahead != 0) append(text, " ({} of them fetched ahead)", ahead);
+  for (const base::TierKind& tier : base::k_tier_kinds) add(totals[tier.hits], "from the ", tier.name);
+  add(totals[Counter::misses], "from the ", "mount");
+  add(totals[Counter::large_opens], "of large files, ", "which are read in parts");
+  append(text, "\n");
+}
 
-// "cubeshim: large files: 46.9 MiB in 480 reads, 95.0 % of them without a wait; 22.9 MiB came from the origin ..."
+void append_not_served(ReportText& text, const JobTotals& job, std::span<const std::string> prefixes) {
+  append(text, "cubeshim: not served: ");
+  if (job.bypassed() == 0) append(text, "nothing");
+  append_reasons(text, job);
+  if (const std::uint64_t n = job.totals[Counter::materialized]; n != 0) {
+    append(text, "; served first, then handed to the kernel: {}", n);
+    append_materializing_calls(text, job);
+  }
+  if (job.misspelled[0] != '\0') append_not_seen(text, "; ", job, prefixes);
+  append(text, "\n");
+}
+
+// Files in blocks are not in it: nobody knows how the kernel would have read them ahead.
+void append_saved(ReportText& text, const JobTotals& job) {
+  append(text, "cubeshim: time saved: ");
+  const auto miss = job.ns_of_miss(), hit = job.ns_of_hit();
+  if (job.requests() == 0) {
+    append(text, "not known, only files that are cached as a whole are timed");
+  } else if (job.hits() == 0) {
+    append(text, "none, no file was in the cache when it was opened");
+  } else if (!miss) {
+    append(text, "not known, {} files were timed at the mount, {} are needed", job.timed_misses(), JobTotals::k_least_timed);
+  } else if (!hit) {
+    append(text, "not known, no open of a cached file was timed (1 in 32 is)");
+  } else {
+    const double saved = static_cast<double>(job.hits()) * (*miss - *hit);
+    if (saved <= 0) {
+      append(text, "none, the mount is as fast");
+    } else {
+      append(text, "about ");
+      append_time(text, saved);
+      append(text, " of waiting, all processes together");
+    }
+    append(text, ": a file took ");
+    append_time(text, *miss);
+    append(text, " from the mount and ");
+    append_time(text, *hit);
+    append(text, " from the cache");
+  }
+  append(text, "\n");
+}
+
+// "cubeshim: large files: 46.9 MiB in 480 reads, 95.0 % of them without a wait; 22.9 MiB came from the mount ..."
 void append_large_files(ReportText& text, const JobTotals& job) {
-  const std::uint64_t hits = job.totals[Counter::block_hits], reads = hits + job.totals[Counter::block_misses];
-  const std::uint64_t by_kernel = job.totals[Counter::block_kernel], mapped = job.totals[Counter::block_mapped];
-  append(text, "cubeshim: large files: {:.1f} MiB in {} reads, {:.1f} % of them without a wait",
-         mib(job.totals[Counter::block_read] + by_kernel), reads, 100 * share(hits, reads));
-  if (mapped != 0) append(text, "; {:.1f} MiB mapped from memory", mib(mapped));
-  append(text, "; {:.1f} MiB from the origin", mib(job.totals[Counter::block_origin]));
+  const auto& totals = job.totals;
+  const std::uint64_t hits = totals[Counter::block_hits], reads = hits + totals[Counter::block_misses];
+  const std::uint64_t by_kernel = totals[Counter::block_kernel], wasted = totals[Counter::block_wasted];
+  append(text, "cubeshim: large files: {:.1f} MiB in {} reads", mib(totals[Counter::block_read] + by_kernel), reads);
+  if (reads != 0) append(text, ", {:.1f} % of them without a wait", percent(hits, reads));
+  if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0)
+    append(text, "; {:.1f} MiB mapped from memory", mib(mapped));
+  append(text, "; {:.1f} MiB came from the mount", mib(totals[Counter::block_origin]));
   for (const base::TierKind& tier : base::k_tier_kinds) {
-    if (const std::uint64_t bytes = job.totals[tier.blocks]; bytes != 0)
-      append(text, ", {:.1f} from the {}", mib(bytes), tier.name);
+    if (const std::uint64_t bytes = totals[tier.blocks]; bytes != 0) append(text, ", {:.1f} from the {}", mib(bytes), tier.name);
   }
-  append(text, ", {:.1f} of them ahead", mib(job.totals[Counter::block_ahead]));
-  const std::uint64_t unread = job.chunk_unread, wasted = job.totals[Counter::block_wasted];
-  if (unread != 0 || wasted != 0) append(text, " ({:.1f} not read yet, {:.1f} wasted)", mib(unread), mib(wasted));
+  if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent)
+    append(text, "; {:.1f} MiB were fetched ahead in vain", mib(wasted));
   if (by_kernel != 0)
     append(text, "; {:.1f} MiB left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)", mib(by_kernel));
   append(text, "\n");
 }
 
-std::uint64_t names_answered(const JobTotals& job) {
-  return job.totals[Counter::names_listed] + job.totals[Counter::names_stats] + job.totals[Counter::names_absent];
+// A job that only lists directories and looks at files.
+void append_names(ReportText& text, const JobTotals& job) {
+  const auto& totals = job.totals;
+  append(text, "cubeshim: served: no file opens; {} questions about names: {} listings, {} stats, {} absent names\n",
+         job.names_answered(), totals[Counter::names_listed], totals[Counter::names_stats], totals[Counter::names_absent]);
 }
 
-// "cubeshim: names: 4101 looks answered from memory (41 listings, 4000 stats, 60 absent); the origin gave 41 listings ..."
-void append_names(ReportText& text, const JobTotals& job) {
-  append(text, "cubeshim: names: {} looks answered from memory ({} listings, {} stats, {} absent)", names_answered(job),
-         job.totals[Counter::names_listed], job.totals[Counter::names_stats], job.totals[Counter::names_absent]);
-  append(text, "; the origin was asked for {} listings, {} stats ahead and {} looks at directories\n",
-         job.totals[Counter::names_read], job.totals[Counter::names_gathered], job.totals[Counter::names_checks]);
+void append_vain_fetches(ReportText& text, const JobTotals& job) {
+  const std::uint64_t wasted = job.totals[Counter::prefetch_wasted], fetched = job.totals[Counter::prefetch_fetched];
+  if (percent(wasted, fetched) < k_told_percent) return;
+  append(text, "cubeshim: fetched ahead in vain: {} of {} files, dropped before they were opened (doc/PREFETCH.md)\n", wasted,
+         fetched);
+}
+
+void append_tiers(ReportText& text, const JobTotals& job) {
+  for (std::size_t i = 0; i < base::k_tiers; ++i) {
+    if (const std::uint64_t left = job.tiers[i].unwritten; left != 0)
+      append(text, "cubeshim: {}: {} files are not written there yet\n", base::k_tier_kinds[i].name, left);
+  }
+  const auto& totals = job.totals;
+  const std::uint64_t gets = totals[Counter::cluster_gets], late = totals[Counter::cluster_late];
+  const std::uint64_t refused = totals[Counter::cluster_refused], damaged = totals[Counter::cluster_damaged];
+  if (percent(late, gets) < 1 && refused + damaged == 0) return;
+  append(text, "cubeshim: cluster: {} of {} questions had no answer in time", late, gets);
+  if (refused != 0) append(text, "; the servers refused {} files (full, or too large for them)", refused);
+  if (damaged != 0) append(text, "; {} records of theirs were damaged", damaged);
+  append(text, " (doc/CLUSTER.md)\n");
 }
 
 }  // namespace
 
-void append_served(ReportText& text, const JobTotals& job, std::span<const std::string> prefixes) {
-  const std::uint64_t served = job.hits() + job.totals[Counter::misses] + job.totals[Counter::large_opens];
-  append(text, "cubeshim: served {} of {} opens under the prefixes", served, job.opens());
-  const char* before = "; not served: ";
-  for (const auto& [counter, is_request, reason] : k_bypassed) {
-    if (job.totals[counter] == 0) continue;
-    const bool is_index = counter == Counter::bypassed_full && job.is_index_full;
-    append(text, "{}{} {}", before, job.totals[counter], is_index ? k_index_is_full : reason);
-    before = ", ";
-  }
-  std::uint64_t others = job.totals[Counter::materialized];
-  if (others != 0) append(text, "; served, then handed to the kernel: {}", others);
-  before = " (for ";
-  for (const auto& call : job.materialized_by) {
-    if (call.count == 0) continue;
-    append(text, "{}{} {}", before, call.name, call.count);
-    others -= std::min(others, call.count);
-    before = ", ";
-  }
-  if (*before == ',' && others != 0) append(text, ", others {}", others);
-  if (*before == ',') append(text, ")");
-  if (job.misspelled[0] != '\0') {
-    append(
-        text,
-        "; not seen: {} lies below a prefix but was opened by another name (add that name of the directory to CUBESHIM_PREFIXES)",
-        job.misspelled);
-  } else if (job.opens() == 0 && names_answered(job) == 0 && !prefixes.empty()) {
-    append(text, "; no file below");
-    for (const auto& prefix : prefixes) append(text, "{} {}", &prefix == prefixes.data() ? "" : ",", prefix);
-    append(text, " was opened (is that how the program spells it? `cubeshim doctor` looks at the prefixes)");
-  }
-  append(text, "\n");
-}
-
-ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits,
-                          std::span<const std::string> prefixes) {
-  const std::uint64_t requests = job.requests();
+ReportText report_as_text(const JobTotals& job, std::span<const std::string> prefixes) {
   ReportText text;
-  append_rates(text, "cycle", requests - std::min(last_requests, requests), job.hits() - std::min(last_hits, job.hits()));
-  append_rates(text, "sum", requests, job.hits());
-  if (job.totals[Counter::prefetch_fetched] != 0) append_group(text, job, "prefetch", {});
-  if (job.totals[Counter::large_opens] != 0) {
-    append_group(text, job, "blocks", {});
-    append_large_files(text, job);
+  if (job.has_seen_nothing()) {
+    append(text, "cubeshim: served: nothing");
+    append_not_seen(text, "; ", job, prefixes);
+    append(text, "\n");
+    return text;
   }
-  if (names_answered(job) != 0) append_names(text, job);
-  for (const base::TierKind& kind : base::k_tier_kinds) append_group(text, job, kind.name, kind.hits);
-  append_served(text, job, prefixes);
+  if (job.opens() == 0) {
+    append_names(text, job);
+    return text;
+  }
+  append_served(text, job);
+  append_not_served(text, job, prefixes);
+  append_saved(text, job);
+  if (job.totals[Counter::large_opens] != 0) append_large_files(text, job);
+  append_vain_fetches(text, job);
+  append_tiers(text, job);
   return text;
 }
 

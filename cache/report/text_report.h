@@ -1,4 +1,4 @@
-// The report as a few lines of text (doc/CONFIG.md).
+// The report as a few lines for people (doc/CONFIG.md): what was served, what was not and why, and the time that this saved.
 // Thread safety: pure functions. Allocates nothing.
 #pragma once
 
@@ -10,12 +10,8 @@
 
 namespace cube::cache {
 
-// The two lines that the field knows: since the last report, and in all. Then the lines of prefetching and of tiers, and last the
-// one of append_served.
-ReportText report_as_text(const JobTotals& job, std::uint64_t last_requests, std::uint64_t last_hits,
-                          std::span<const std::string> prefixes = {});
-
-// The line that tells which opens were not served, and the remedy. `prefixes` are named if nothing below them was opened.
-void append_served(ReportText& text, const JobTotals& job, std::span<const std::string> prefixes);
+// Three lines, and one more for each thing that wants to be known: large files, fetches in vain, a tier that lags or fails. A job
+// that has opened no file has one line, which says why. `prefixes` are named there.
+ReportText report_as_text(const JobTotals& job, std::span<const std::string> prefixes = {});
 
 }  // namespace cube::cache

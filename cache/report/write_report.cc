@@ -9,6 +9,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/unique_fd.h"
+#include "cache/report/classic_report.h"
 #include "cache/report/json_report.h"
 #include "cache/report/text_report.h"
 
@@ -84,10 +85,13 @@ void write_report(Region& region, std::uint32_t job, const base::Config& config,
   const JobTotals totals = collect(region, job);
   const std::uint64_t last_requests = row.reported_requests.exchange(totals.requests(), std::memory_order_relaxed);
   const std::uint64_t last_hits = row.reported_hits.exchange(totals.hits(), std::memory_order_relaxed);
+  const bool is_classic = config.stats_format == base::StatsFormat::classic;
   if (config.stats_format == base::StatsFormat::json) {
     write_out(config, pid, report_as_json(totals).view());
   } else if (totals.opens() != 0 || config.stats != "stderr" || totals.misspelled[0] != '\0' || has_opened_many) {
-    write_out(config, pid, report_as_text(totals, last_requests, last_hits, config.prefixes).view());
+    const ReportText text = is_classic ? report_as_classic(totals, last_requests, last_hits, config.prefixes)
+                                       : report_as_text(totals, config.prefixes);
+    write_out(config, pid, text.view());
   }
 }
 
@@ -95,8 +99,9 @@ void write_empty_report(const base::Config& config, std::uint32_t pid, bool has_
   if (config.stats == "off") return;
   if (config.stats_format == base::StatsFormat::json) return write_out(config, pid, report_as_json({}).view());
   if (!has_opened_many) return;
+  if (config.stats_format == base::StatsFormat::text) return write_out(config, pid, report_as_text({}, config.prefixes).view());
   ReportText text;
-  append_served(text, {}, config.prefixes);
+  append_classic_served(text, {}, config.prefixes);
   write_out(config, pid, text.view());
 }
 

@@ -65,6 +65,6 @@ cat "$work/output"
 tail -n 100 cubeshim-*.txt
 # Each of four processes reads 200 files three times. Nobody else reads them, and the disk keeps them.
 [ "$status" = 0 ] && [ "$(grep -c 'epoch 3:' "$work/output")" = 4 ] && [ -n "$(find "$CUBESHIM_DISK_DIR" -size +100k)" ] &&
-  [ "$(cat cubeshim-*.txt | sed -n 's/.*served \([0-9]*\) of 1200 opens.*/\1/p' | awk '$1 >= 1150' | wc -l)" = 2 ] ||
+  [ "$(cat cubeshim-*.txt | sed -n 's/^cubeshim: served: \([0-9]*\) file opens.*/\1/p' | awk '$1 >= 1150' | wc -l)" = 2 ] ||
   { echo "FAILED: slurm.sh, exit status $status"; tail -n 20 "$work"/*.log; exit 1; }
 echo "INFO slurm.sh passed: two nodes, four processes"

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cache/report/classic_report.h"
 #include "cache/report/json_report.h"
 #include "cache/report/text_report.h"
 #include "shim/cli/commands.h"
@@ -22,7 +23,7 @@ struct StatsCommand {
   unsigned watch = 0;  // seconds
 };
 
-void print_region(cache::Region& region, bool json) {
+void print_region(cache::Region& region, bool json, bool classic) {
   if (!json) {
     fmt::print("{}\n", region_line(region));
     for (const ServerSight& server : servers_of(region))
@@ -46,7 +47,7 @@ void print_region(cache::Region& region, bool json) {
     }
     fmt::print("job of process {}{}\n", row.leader.pid,
                base::liveness_of(row.leader) == base::Liveness::dead ? ", which has ended" : "");
-    fmt::print("{}", cache::report_as_text(totals, 0, 0).view());
+    fmt::print("{}", (classic ? cache::report_as_classic(totals, 0, 0) : cache::report_as_text(totals)).view());
   }
   if (json) fmt::print("]}}\n");
   std::fflush(stdout);
@@ -59,7 +60,7 @@ int stats(const StatsCommand& stats) {
   while (true) {
     const std::unique_ptr<cache::Region> region(region_or_complaint(parsed.config));
     if (region == nullptr) return 1;
-    print_region(*region, stats.json);
+    print_region(*region, stats.json, parsed.config.stats_format == base::StatsFormat::classic);
     if (stats.watch == 0) return 0;
     poll(nullptr, 0, static_cast<int>(stats.watch * 1000));
   }

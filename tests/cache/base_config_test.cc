@@ -219,8 +219,9 @@ TEST(Config, ConsistencyTakesItsThreeForms) {
 TEST(Config, StatsAndLogAreChecked) {
   EXPECT_EQ(parse_one("CUBESHIM_STATS", "/tmp/x.%p").config.stats, "/tmp/x.%p");
   EXPECT_EQ(parse_one("CUBESHIM_STATS", std::string(5000, 'x')).errors.size(), 1U);
+  EXPECT_EQ(parse_one("CUBESHIM_STATS_FORMAT", "classic").config.stats_format, StatsFormat::classic);
   EXPECT_EQ(parse_one("CUBESHIM_STATS_FORMAT", "json").config.stats_format, StatsFormat::json);
-  expect_refused("CUBESHIM_STATS_FORMAT", "JSON", "text or json", "\"text\"");
+  expect_refused("CUBESHIM_STATS_FORMAT", "JSON", "text, classic or json", "\"text\"");
   EXPECT_EQ(parse_one("CUBESHIM_STATS_INTERVAL", "60").config.stats_interval, 60U);
   expect_refused("CUBESHIM_STATS_INTERVAL", "1m", "a whole number of seconds", "\"0\"");
   expect_refused("CUBESHIM_STATS_INTERVAL", "4294967296", "a whole number of seconds", "\"0\"");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "cache/base/clock.h"
+#include "cache/report/classic_report.h"
 #include "cache/report/figures.h"
 #include "cache/report/json_report.h"
 #include "cache/report/notes.h"
@@ -39,18 +41,18 @@ JobTotals totals(std::initializer_list<std::pair<Counter, std::uint64_t>> counts
   return job;
 }
 
-TEST(JobReport, TextHasTheTwoLinesThatTheFieldKnows) {
+TEST(JobReport, ClassicHasTheTwoLinesThatTheFieldKnows) {
   const JobTotals job = totals({{Counter::hits_ram, 200}, {Counter::misses, 100}});
-  EXPECT_EQ(report_as_text(job, 100, 50).view(),
+  EXPECT_EQ(report_as_classic(job, 100, 50).view(),
             "cubeshim: cycle request_count:200 hit_count:150 miss_count:50 hit_rate:75.00% miss_rate:25.00%\n"
             "cubeshim: sum request_count:300 hit_count:200 miss_count:100 hit_rate:66.67% miss_rate:33.33%\n"
             "cubeshim: served 300 of 300 opens under the prefixes\n");
 }
 
-TEST(JobReport, TextNamesWhatWentPast) {
+TEST(JobReport, ClassicNamesWhatWentPast) {
   const JobTotals job =
       totals({{Counter::hits_ram, 1}, {Counter::bypassed_size, 2}, {Counter::bypassed_write, 3}, {Counter::bypassed_error, 4}});
-  EXPECT_EQ(report_as_text(job, 0, 0).view(),
+  EXPECT_EQ(report_as_classic(job, 0, 0).view(),
             "cubeshim: cycle request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
             "cubeshim: sum request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
             "cubeshim: served 1 of 10 opens under the prefixes; not served: 2 of files larger than CUBESHIM_MAX_FILE (raise it, "
@@ -58,24 +60,163 @@ TEST(JobReport, TextNamesWhatWentPast) {
             "3 for writing, 4 that failed (no such file, no permission ...)\n");
 }
 
-TEST(JobReport, TextOfNothingHasNoNan) {
+TEST(JobReport, ClassicOfNothingHasNoNan) {
   const std::string zeros = "request_count:0 hit_count:0 miss_count:0 hit_rate:0.00% miss_rate:0.00%\n";
   const std::string none = "cubeshim: served 0 of 0 opens under the prefixes\n";
-  EXPECT_EQ(report_as_text({}, 0, 0).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
-  EXPECT_EQ(report_as_text({}, 10, 10).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
+  EXPECT_EQ(report_as_classic({}, 0, 0).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
+  EXPECT_EQ(report_as_classic({}, 10, 10).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
 }
 
-TEST(JobReport, TextTellsOfNamesThatMemoryAnswered) {
+// Each of them a line for people.
+TEST(JobReport, TextHasThreeLines) {
+  JobTotals job = totals({{Counter::hits_ram, 6000},
+                          {Counter::misses, 3000},
+                          {Counter::prefetch_fetched, 2962},
+                          {Counter::prefetch_early, 2962},
+                          {Counter::bytes_served, 440 << 20},
+                          {Counter::bypassed_write, 2},
+                          {Counter::miss_ns, 6'300'000'000}});
+  job.totals.miss_latency[base::Histogram::bucket_of(2'000'000)] = 3000;
+  job.totals.hit_latency[base::Histogram::bucket_of(3000)] = 200;
+  EXPECT_EQ(report_as_text(job).view(),
+            "cubeshim: served: 9000 file opens, 440.0 MiB: 6000 from memory (2962 of them fetched ahead), 3000 from the mount\n"
+            "cubeshim: not served: 2 for writing\n"
+            "cubeshim: time saved: about 12.6 s of waiting, all processes together: a file took 2.1 ms from the mount and 2.8 us "
+            "from the cache\n");
+}
+
+std::string line_of(const JobTotals& job, std::string_view begin) {
+  const std::string text(report_as_text(job).view());
+  const std::size_t at = text.find(begin);
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+TEST(JobReport, TextNamesEachPlaceThatServed) {
+  const JobTotals job = totals({{Counter::hits_ram, 1},
+                                {Counter::hits_disk, 2},
+                                {Counter::hits_cluster, 3},
+                                {Counter::misses, 4},
+                                {Counter::large_opens, 5},
+                                {Counter::bytes_served, 1 << 20},
+                                {Counter::block_read, 2 << 20},
+                                {Counter::block_mapped, 3 << 20}});
+  EXPECT_EQ(line_of(job, "cubeshim: served"),
+            "cubeshim: served: 15 file opens, 6.0 MiB: 1 from memory, 2 from the disk, 3 from the cluster, 4 from the mount, "
+            "5 of large files, which are read in parts");
+}
+
+TEST(JobReport, TimeSavedIsSaidOnlyWhereItWasMeasured) {
+  const std::string begin = "cubeshim: time saved: ";
+  JobTotals job = totals({{Counter::large_opens, 1}});
+  EXPECT_EQ(line_of(job, begin), begin + "not known, only files that are cached as a whole are timed");
+  job = totals({{Counter::misses, 9}, {Counter::miss_ns, 9'000'000}});
+  job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 9;
+  EXPECT_EQ(line_of(job, begin), begin + "none, no file was in the cache when it was opened");
+  const auto set = [&](Counter counter, std::uint64_t n) { job.totals.counters[static_cast<std::size_t>(counter)] = n; };
+  set(Counter::hits_ram, 100);
+  EXPECT_EQ(line_of(job, begin), begin + "not known, 9 files were timed at the mount, 10 are needed");
+  job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 10;
+  set(Counter::miss_ns, 10'000'000);
+  EXPECT_EQ(line_of(job, begin), begin + "not known, no open of a cached file was timed (1 in 32 is)");
+  // Hits that waited take time, too: all of theirs was measured.
+  set(Counter::slow_hit_ns, 50'000'000);
+  EXPECT_EQ(
+      line_of(job, begin),
+      begin + "about 50.0 ms of waiting, all processes together: a file took 1.0 ms from the mount and 500 us from the cache");
+  set(Counter::slow_hit_ns, 300'000'000);
+  EXPECT_EQ(line_of(job, begin),
+            begin + "none, the mount is as fast: a file took 1.0 ms from the mount and 3.0 ms from the cache");
+}
+
+TEST(JobReport, TextTellsOfTroubleInALineMore) {
+  JobTotals job = totals({{Counter::hits_ram, 1}, {Counter::prefetch_fetched, 100}, {Counter::prefetch_wasted, 9}});
+  job.tiers[0] = {.capacity = 44, .used = 33, .entries = 22, .unwritten = 0, .is_there = true};
+  const auto set = [&](Counter counter, std::uint64_t n) { job.totals.counters[static_cast<std::size_t>(counter)] = n; };
+  set(Counter::cluster_gets, 1000);
+  set(Counter::cluster_late, 9);
+  set(Counter::names_stats, 7);
+  const std::string text(report_as_text(job).view());
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << text;
+  set(Counter::prefetch_wasted, 10);
+  EXPECT_EQ(line_of(job, "cubeshim: fetched"),
+            "cubeshim: fetched ahead in vain: 10 of 100 files, dropped before they were opened (doc/PREFETCH.md)");
+  job.tiers[0].unwritten = 11;
+  EXPECT_EQ(line_of(job, "cubeshim: disk"), "cubeshim: disk: 11 files are not written there yet");
+  set(Counter::cluster_late, 10);
+  EXPECT_EQ(line_of(job, "cubeshim: cluster"), "cubeshim: cluster: 10 of 1000 questions had no answer in time (doc/CLUSTER.md)");
+  set(Counter::cluster_late, 0);
+  set(Counter::cluster_refused, 3);
+  set(Counter::cluster_damaged, 2);
+  EXPECT_EQ(line_of(job, "cubeshim: cluster"),
+            "cubeshim: cluster: 0 of 1000 questions had no answer in time; the servers refused 3 files (full, or too large for "
+            "them); 2 records of theirs were damaged (doc/CLUSTER.md)");
+}
+
+TEST(JobReport, TextOfLargeFilesSaysWhatWasInVain) {
+  JobTotals job = totals({{Counter::large_opens, 2},
+                          {Counter::block_hits, 19},
+                          {Counter::block_misses, 1},
+                          {Counter::block_read, 40 << 20},
+                          {Counter::block_origin, 20 << 20},
+                          {Counter::block_disk, 4 << 20},
+                          {Counter::block_ahead, 20 << 20},
+                          {Counter::block_wasted, 1 << 20}});
+  const std::string begin = "cubeshim: large files: ";
+  EXPECT_EQ(line_of(job, begin),
+            begin + "40.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB came from the mount, 4.0 from the disk");
+  const JobTotals mapped = totals({{Counter::large_opens, 2}, {Counter::block_mapped, 7 << 20}});
+  EXPECT_EQ(line_of(mapped, begin), begin + "0.0 MiB in 0 reads; 7.0 MiB mapped from memory; 0.0 MiB came from the mount");
+  job.totals.counters[static_cast<std::size_t>(Counter::block_wasted)] = 2 << 20;
+  job.totals.counters[static_cast<std::size_t>(Counter::block_kernel)] = 10 << 20;
+  EXPECT_EQ(
+      line_of(job, begin),
+      begin +
+          "50.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB came from the mount, 4.0 from the disk; 2.0 MiB "
+          "were fetched ahead in vain; 10.0 MiB left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
+}
+
+TEST(JobReport, TextOfAJobThatOpensNoFileIsOneLine) {
+  JobTotals job;
+  const std::string prefixes[] = {"/mnt/a", "/mnt/b"};
+  const std::string begin = "cubeshim: served: nothing; ";
+  EXPECT_EQ(report_as_text(job, prefixes).view(),
+            begin +
+                "no file below /mnt/a, /mnt/b was opened (is that how the program spells it? `cubeshim doctor` looks at the "
+                "prefixes)\n");
+  std::strcpy(job.misspelled, "/other/f");
+  EXPECT_EQ(report_as_text(job, prefixes).view(),
+            begin +
+                "not seen: /other/f lies below a prefix but was opened by another name (add that name of the directory to "
+                "CUBESHIM_PREFIXES)\n");
+  job.totals.counters[static_cast<std::size_t>(Counter::names_listed)] = 41;
+  job.totals.counters[static_cast<std::size_t>(Counter::names_absent)] = 60;
+  EXPECT_EQ(report_as_text(job, prefixes).view(),
+            "cubeshim: served: no file opens; 101 questions about names: 41 listings, 0 stats, 60 absent names\n");
+}
+
+TEST(JobReport, TextNamesTheCallsThatTookFilesAwayToo) {
+  const TestRegion region;
+  for (const char* call : {"flock", "flock", "fork"}) count_materialized(*region, region->own_job(), call);
+  JobTotals job = collect(*region, region->own_job());
+  job.totals.counters[static_cast<std::size_t>(Counter::hits_ram)] = 9;
+  job.totals.counters[static_cast<std::size_t>(Counter::materialized)] = 4;
+  EXPECT_EQ(line_of(job, "cubeshim: not served"),
+            "cubeshim: not served: nothing; served first, then handed to the kernel: 4 (for flock 2, fork 1, others 1)");
+  std::strcpy(job.misspelled, "/other/f");
+  EXPECT_NE(line_of(job, "cubeshim: not served").find("; not seen: /other/f lies below a prefix"), std::string::npos);
+}
+
+TEST(JobReport, ClassicTellsOfNamesThatMemoryAnswered) {
   JobTotals job;
   const std::string prefixes[] = {"/mnt/data"};
-  EXPECT_NE(std::string(report_as_text(job, 0, 0, prefixes).view()).find("no file below /mnt/data"), std::string::npos);
+  EXPECT_NE(std::string(report_as_classic(job, 0, 0, prefixes).view()).find("no file below /mnt/data"), std::string::npos);
   job.totals.counters[static_cast<std::size_t>(Counter::names_listed)] = 41;
   job.totals.counters[static_cast<std::size_t>(Counter::names_stats)] = 4000;
   job.totals.counters[static_cast<std::size_t>(Counter::names_absent)] = 60;
   job.totals.counters[static_cast<std::size_t>(Counter::names_read)] = 42;
   job.totals.counters[static_cast<std::size_t>(Counter::names_gathered)] = 4040;
   job.totals.counters[static_cast<std::size_t>(Counter::names_checks)] = 3;
-  const std::string text(report_as_text(job, 0, 0, prefixes).view());
+  const std::string text(report_as_classic(job, 0, 0, prefixes).view());
   EXPECT_NE(
       text.find("cubeshim: names: 4101 looks answered from memory (41 listings, 4000 stats, 60 absent); the origin was asked for "
                 "42 listings, 4040 stats ahead and 3 looks at directories\n"),
@@ -84,7 +225,7 @@ TEST(JobReport, TextTellsOfNamesThatMemoryAnswered) {
   EXPECT_EQ(text.find("no file below"), std::string::npos) << text;
 }
 
-TEST(JobReport, TextNamesTheCallsThatTookFilesAway) {
+TEST(JobReport, ClassicNamesTheCallsThatTookFilesAway) {
   const TestRegion region;
   JobTotals job = collect(*region, region->own_job());
   for (const char* call : {"flock", "copy_file_range_and_more", "flock", "fork"})
@@ -95,10 +236,10 @@ TEST(JobReport, TextNamesTheCallsThatTookFilesAway) {
   job.totals.counters[static_cast<std::size_t>(Counter::bypassed_full)] = 1;
   const std::string served = "cubeshim: served 9 of 10 opens under the prefixes; not served: 1 while the ";
   const std::string taken = "; served, then handed to the kernel: 6 (for flock 2, copy_file_range_ 1, fork 1, others 2)\n";
-  std::string text(report_as_text(job, 0, 0).view());
+  std::string text(report_as_classic(job, 0, 0).view());
   EXPECT_TRUE(text.ends_with(served + "memory was full (raise CUBESHIM_RAM)" + taken)) << text;
   job.is_index_full = true;
-  text = report_as_text(job, 0, 0).view();
+  text = report_as_classic(job, 0, 0).view();
   EXPECT_TRUE(text.ends_with(served + "index was full: very many small files (raise CUBESHIM_RAM)" + taken)) << text;
   // There is room for a few; the others are a number.
   for (char call = 'a'; call < 'm'; ++call) count_materialized(*region, region->own_job(), std::string(1, call).c_str());
@@ -115,7 +256,7 @@ TEST(JobReport, LargeFilesAreToldOfWhereThereAreSome) {
                           {Counter::block_ahead, 18 << 20}});
   const std::string begin = "cubeshim: large files: ";
   const auto line = [&] {
-    const std::string text(report_as_text(job, 0, 0).view());
+    const std::string text(report_as_classic(job, 0, 0).view());
     const std::size_t at = text.find(begin);
     return at == std::string::npos ? "" : text.substr(at + begin.size(), text.find('\n', at) - at - begin.size());
   };
@@ -135,10 +276,10 @@ TEST(JobReport, LargeFilesAreToldOfWhereThereAreSome) {
 
 TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {
   JobTotals job = totals({{Counter::hits_ram, 1}, {Counter::hits_disk, 2}, {Counter::misses, 1}});
-  EXPECT_EQ(report_as_text(job, 0, 0).view().find(R"("disk":{)"), std::string_view::npos);
+  EXPECT_EQ(report_as_classic(job, 0, 0).view().find(R"("disk":{)"), std::string_view::npos);
   EXPECT_EQ(report_as_json(job).view().find(R"("disk":{)"), std::string_view::npos);
   job.tiers[0] = {.capacity = 44, .used = 33, .entries = 22, .unwritten = 11, .is_there = true};
-  EXPECT_EQ(report_as_text(job, 0, 0).view(),
+  EXPECT_EQ(report_as_classic(job, 0, 0).view(),
             "cubeshim: cycle request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
             "cubeshim: sum request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
             "cubeshim: disk hit_count:2 capacity:44 used:33 entries:22 unwritten:11\n"
@@ -154,11 +295,11 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
   job.totals.hit_latency[base::Histogram::bucket_of(2000)] = 10;
   EXPECT_EQ(
       report_as_json(job).view(),
-      R"({"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,"names":0,"write":0,"flags":0,"kind":0,)"
+      R"({"milliseconds":0,"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,"names":0,"write":0,"flags":0,"kind":0,)"
       R"("busy":0,"error":0},"hit_rate":0,"bytes_served":0,"origin":{"opens":0,"reads":0,"bytes":0,"stats":0},)"
       R"("stat_hits":0,"names":{"listings":0,"stats":0,"absent":0,"read":0,"stored":0,"checks":0,"gathered":0},"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,"early":0,"late":0,)"
       R"("wasted":0,"duplicate":0,"unread":0},"blocks":{"files":0,"hits":0,"misses":0,"read":0,"kernel":0,"origin":0,"disk":0,"cluster":0,"ahead":0,"used":0,"wasted":0,"unread":0,"memory":0,"mapped":0,"kept":0},"ram":{"capacity":0,"used":0,"entries":0},)"
-      R"("latency_us":{"hit":{"p50":2.048,"p99":2.048},"miss":{"p50":0.000,"p99":0.000}}})"
+      R"("time_ns":{"misses":0,"slow_hits":0,"hits":0},"latency_us":{"hit":{"p50":2.048,"p99":2.048},"miss":{"p50":0.000,"p99":0.000}}})"
       "\n");
 }
 
@@ -238,7 +379,10 @@ TEST(JobReport, GoesToItsFileWithThePidInItsName) {
   config.stats = dir / "%p-100%-%p%.txt";
   region->stats().count(Counter::hits_ram, 3);
   write_report(*region, region->own_job(), config, 4711);
-  EXPECT_TRUE(content(dir / "4711-100%-4711%.txt").starts_with("cubeshim: cycle request_count:3 hit_count:3 "));
+  EXPECT_EQ(content(dir / "4711-100%-4711%.txt"),
+            "cubeshim: served: 3 file opens, 0.0 MiB: 3 from memory\n"
+            "cubeshim: not served: nothing\n"
+            "cubeshim: time saved: not known, 0 files were timed at the mount, 10 are needed\n");
 }
 
 TEST(JobReport, TheCycleIsWhatCameSinceTheLastReport) {
@@ -246,6 +390,7 @@ TEST(JobReport, TheCycleIsWhatCameSinceTheLastReport) {
   const tests::TempDir dir;
   base::Config config = tests::config_for(region.options);
   config.stats = dir / "report";
+  config.stats_format = base::StatsFormat::classic;
   for (int i = 0; i < 2; ++i) {
     region->stats().count(Counter::hits_ram, 3);
     write_report(*region, region->own_job(), config, 1);
@@ -285,7 +430,7 @@ TEST(JobReport, OffWritesNothingAndNoOpensNothingToStderr) {
   testing::internal::CaptureStderr();
   config.stats = "stderr";
   write_report(*region, region->own_job(), config, 1);
-  EXPECT_TRUE(testing::internal::GetCapturedStderr().starts_with("cubeshim: cycle "));
+  EXPECT_TRUE(testing::internal::GetCapturedStderr().starts_with("cubeshim: served: 3 file opens"));
 }
 
 TEST(JobReport, AFileThatCannotBeWrittenIsOneClearLine) {

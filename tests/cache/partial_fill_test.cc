@@ -76,8 +76,14 @@ TEST_F(FillTest, BytesComeAsTheyAreAskedForAndTheLastPublishes) {
   const Open opened = open(path);
   ASSERT_NE(opened.fill, nullptr);
   EXPECT_EQ(cache.count(Counter::origin_bytes), 0U);
+  const std::uint64_t of_the_open = cache.count(Counter::miss_ns);
+  EXPECT_GT(of_the_open, 0U);
   EXPECT_EQ(bring(opened, k_size - 10, 10), Bytes::here);
   EXPECT_EQ(bytes(opened, k_size - 10, 10), data.substr(k_size - 10));
+  const std::uint64_t of_a_read = cache.count(Counter::miss_ns);
+  EXPECT_GT(of_a_read, of_the_open);
+  EXPECT_EQ(bring(opened, k_size - 10, 10), Bytes::here);
+  EXPECT_EQ(cache.count(Counter::miss_ns), of_a_read) << "it was here already";
   EXPECT_LE(cache.count(Counter::origin_bytes), k_part);
   EXPECT_EQ(kept(), "");
   for (std::uint64_t at = 0; at < k_size; at += 100'000) {

@@ -69,7 +69,7 @@ class Run(Case):
         env = {"CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "32M", "LD_PRELOAD": library}
         done = subprocess.run(["cat", self.file, self.file], env=os.environ | env, capture_output=True, timeout=60)
         self.assertEqual(done.stdout, CONTENT * 2)
-        self.assertIn(b"hit_count:1 ", done.stderr)
+        self.assertIn(b": 1 from memory, 1 from the mount\n", done.stderr)
 
     def test_a_command_without_its_library_says_so(self):
         alone = self.data / "cubeshim"
@@ -174,7 +174,9 @@ class Stats(Case):
         self.assertEqual((shown["processes"], shown["region"]), (0, str(self.region)))
         text = self.command("stats", "--name", self.name).stdout
         self.assertIn(b"used by 1 files, 0 processes", text)
-        self.assertIn(b"sum request_count:1 hit_count:0 miss_count:1", text)
+        self.assertIn(b"cubeshim: served: 1 file open, 0.0 MiB: 1 from the mount\n", text)
+        classic = self.command("stats", "--name", self.name, env={"CUBESHIM_STATS_FORMAT": "classic"}).stdout
+        self.assertIn(b"sum request_count:1 hit_count:0 miss_count:1", classic)
 
     def test_looking_changes_nothing(self):
         self.keep_a_region()

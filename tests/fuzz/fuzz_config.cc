@@ -55,7 +55,9 @@ std::string text_of(const Consistency& c) {
   if (c.kind == ConsistencyKind::ttl) return "ttl:" + std::to_string(c.ttl_seconds);
   return c.kind == ConsistencyKind::open ? "open" : "immutable";
 }
-std::string text_of(StatsFormat format) { return format == StatsFormat::json ? "json" : "text"; }
+std::string text_of(StatsFormat format) {
+  return format == StatsFormat::json ? "json" : format == StatsFormat::classic ? "classic" : "text";
+}
 std::string text_of(LogLevel level) {
   constexpr const char* k_names[] = {"error", "warn", "info", "debug"};
   return k_names[static_cast<int>(level)];

@@ -13,6 +13,7 @@
 #include "cache/base/hash.h"
 #include "cache/file_cache.h"
 #include "cache/region/process_slots.h"
+#include "cache/report/classic_report.h"
 #include "cache/report/json_report.h"
 #include "cache/report/text_report.h"
 #include "tests/fuzz/fuzz.h"
@@ -175,7 +176,8 @@ void act(const Fixture& f, FileCache& cache, fuzz::Input& input) {
     case 6: {
       const JobTotals totals = collect(cache.region(), cache.region().own_job());
       FUZZ_CHECK(report_as_json(totals).view().size() <= sizeof(ReportText{}.bytes), "report");
-      FUZZ_CHECK(report_as_text(totals, input.byte(), input.byte()).view().size() <= sizeof(ReportText{}.bytes), "report");
+      FUZZ_CHECK(report_as_text(totals).view().size() <= sizeof(ReportText{}.bytes), "report");
+      FUZZ_CHECK(report_as_classic(totals, input.byte(), input.byte()).view().size() <= sizeof(ReportText{}.bytes), "report");
       break;
     }
     default: reap_dead_processes(cache.region(), cache.region().own_slot()); break;

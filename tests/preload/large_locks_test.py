@@ -100,7 +100,7 @@ class LargeFiles(unittest.TestCase):
     def expect_well(self, process: subprocess.Popen, said: str = ""):
         out, err = process.communicate(said, timeout=60)
         self.assertEqual(process.returncode, 0, out + err)
-        self.assertIn("blocks files:", err)
+        self.assertIn(" of large files, ", err)
 
     def test_a_lock_ends_with_the_last_number_of_its_file(self):
         for job in (LOCKED_BEFORE, LOCKED_AFTER, REPLACED):

@@ -31,6 +31,8 @@ class Warm(DiskCase):
         self.assertEqual(report["misses"], 0)
         self.assertEqual(report["hit_rate"], 1.0)
         self.assertEqual(report["disk"]["entries"], FILES)
+        times = report["time_ns"]
+        self.assertTrue(times["hits"] >= times["slow_hits"] > 0 == times["misses"], times)
 
     def test_after_kill_9_all_is_there(self):
         self.kill(self.first())

@@ -40,7 +40,7 @@ class Start(Job):
         with open(log, "wb") as err:
             done = self.run_one([program("company_job"), *self.steps("read:DIR", "read:DIR")], shim=True, stderr=err)
         self.assertEqual(done.status, 0)
-        self.assertEqual([line.split()[1] for line in log.read_text().splitlines()], ["cycle", "sum", "served"])
+        self.assertEqual([line.split(": ")[1] for line in log.read_text().splitlines()], ["served", "not served", "time saved"])
 
     def test_the_reader_of_the_report_is_gone(self):
         self.settings["CUBESHIM_STATS"] = "stderr"

@@ -45,7 +45,7 @@ class Garbage(support.FaultCase):
         os.symlink(directory / "target", directory / "link")
         (directory / "readonly").write_bytes(b"")
         for name in ("fifo", "directory", "link", "absent/file", "readonly"):
-            for format_name in ("text", "json"):
+            for format_name in ("text", "classic", "json"):
                 with self.subTest(name=name, format=format_name):
                     host = Host(self, self.settings(origin, STATS=directory / name, STATS_FORMAT=format_name))
                     self.assertEqual(host.ask(f"read {origin}/file"), whole(b"x"))

@@ -18,7 +18,7 @@ class Names(Case):
     def test_are_read_as_they_are_and_are_in_no_report(self):
         for name in NAMES:
             write(os.fsencode(self.job.data) + b"/" + name, CONTENT + name)
-        for form in ("text", "json"):
+        for form in ("text", "classic", "json"):
             done = self.job.python(f"""
 import os
 for turn in range(2):

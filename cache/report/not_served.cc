@@ -1,0 +1,51 @@
+#include "cache/report/not_served.h"
+
+#include "cache/report/figures.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+// For bypassed_full, the reason of which is the full memory otherwise.
+constexpr const char* k_index_is_full = "while the index was full: very many small files (raise CUBESHIM_RAM)";
+
+}  // namespace
+
+void append_reasons(ReportText& text, const JobTotals& job) {
+  const char* before = "";
+  for (const auto& [counter, is_request, reason] : k_bypassed) {
+    if (job.totals[counter] == 0) continue;
+    const bool is_index = counter == Counter::bypassed_full && job.is_index_full;
+    append(text, "{}{} {}", before, job.totals[counter], is_index ? k_index_is_full : reason);
+    before = ", ";
+  }
+}
+
+void append_materializing_calls(ReportText& text, const JobTotals& job) {
+  std::uint64_t others = job.totals[Counter::materialized];
+  const char* before = " (for ";
+  for (const auto& call : job.materialized_by) {
+    if (call.count == 0) continue;
+    append(text, "{}{} {}", before, call.name, call.count);
+    others -= std::min(others, call.count);
+    before = ", ";
+  }
+  if (*before == ',' && others != 0) append(text, ", others {}", others);
+  if (*before == ',') append(text, ")");
+}
+
+void append_not_seen(ReportText& text, const char* before, const JobTotals& job, std::span<const std::string> prefixes) {
+  if (job.misspelled[0] != '\0') {
+    append(text,
+           "{}not seen: {} lies below a prefix but was opened by another name (add that name of the directory to "
+           "CUBESHIM_PREFIXES)",
+           before, job.misspelled);
+  } else if (!prefixes.empty()) {
+    append(text, "{}no file below", before);
+    for (const auto& prefix : prefixes) append(text, "{} {}", &prefix == prefixes.data() ? "" : ",", prefix);
+    append(text, " was opened (is that how the program spells it? `cubeshim doctor` looks at the prefixes)");
+  }
+}
+
+}  // namespace cube::cache
