@@ -14,10 +14,11 @@ constexpr const char* k_index_is_full = "while the index was full: very many sma
 
 void append_reasons(ReportText& text, const JobTotals& job) {
   const char* before = "";
-  for (const auto& [counter, is_request, reason] : k_bypassed) {
-    if (job.totals[counter] == 0) continue;
-    const bool is_index = counter == Counter::bypassed_full && job.is_index_full;
-    append(text, "{}{} {}", before, job.totals[counter], is_index ? k_index_is_full : reason);
+  for (const Bypassed& bypassed : k_bypassed) {
+    const std::uint64_t n = job.totals[bypassed.counter];
+    if (n == 0) continue;
+    const bool is_index = bypassed.counter == Counter::bypassed_full && job.is_index_full;
+    append(text, "{}{} {}", before, n, is_index ? k_index_is_full : bypassed.reason);
     before = ", ";
   }
 }

@@ -25,4 +25,16 @@ void append(ReportText& text, fmt::format_string<Args...> format, Args&&... args
 
 inline double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
+// "850 us", "2.1 ms", "12.6 s", "3.4 min", "2.1 h".
+inline void append_time(ReportText& text, double ns) {
+  constexpr struct {
+    double ns, most;
+    const char* name;
+  } k_units[] = {{1e3, 1e3, "us"}, {1e6, 1e3, "ms"}, {1e9, 120, "s"}, {60e9, 120, "min"}, {3600e9, 1e18, "h"}};
+  for (const auto& unit : k_units) {
+    const double value = ns / unit.ns;
+    if (value < unit.most) return append(text, "{:.{}f} {}", value, value < 99.95 ? 1 : 0, unit.name);
+  }
+}
+
 }  // namespace cube::cache

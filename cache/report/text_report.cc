@@ -14,18 +14,6 @@ double percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0.0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// "850 us", "2.1 ms", "12.6 s", "3.4 min", "2.1 h".
-void append_time(ReportText& text, double ns) {
-  constexpr struct {
-    double ns, most;
-    const char* name;
-  } k_units[] = {{1e3, 1e3, "us"}, {1e6, 1e3, "ms"}, {1e9, 120, "s"}, {60e9, 120, "min"}, {3600e9, 1e18, "h"}};
-  for (const auto& unit : k_units) {
-    const double value = ns / unit.ns;
-    if (value < unit.most) return append(text, "{:.{}f} {}", value, value < 99.95 ? 1 : 0, unit.name);
-  }
-}
-
 // "cubeshim: served: 9000 file opens, 440.1 MiB: 6000 from memory (2962 of them fetched ahead), 3000 from the mount"
 void append_served(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;

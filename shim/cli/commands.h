@@ -14,6 +14,7 @@ void drop_separator_of_run(std::vector<std::string>& words);
 void add_profile(CLI::App& app, int& status);
 void add_library(CLI::App& app, int& status);
 void add_stats(CLI::App& app, int& status);
+void add_report(CLI::App& app, int& status);
 // Further statuses: 3, there is no cache to load into; 128 and the number of the signal that ended it.
 void add_warmup(CLI::App& app, int& status);
 void add_top(CLI::App& app, int& status);

@@ -22,6 +22,7 @@ int run_command(int argc, char** argv) {
   cube::cli::add_library(app, status);
   cube::cli::add_warmup(app, status);
   cube::cli::add_stats(app, status);
+  cube::cli::add_report(app, status);
   cube::cli::add_top(app, status);
   cube::cli::add_exporter(app, status);
   cube::cli::add_doctor(app, status);

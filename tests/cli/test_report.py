@@ -1,0 +1,182 @@
+"""`cubeshim report`: jobs beside each other, from the JSON that they have written."""
+import copy
+import json
+import re
+import unittest
+import xml.dom.minidom
+from html.parser import HTMLParser
+
+from cli_case import Case
+
+VOID = {"br", "meta"}
+
+
+class Tags(HTMLParser):
+    """Whether each tag is closed, and what text stands between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.text = [], ""
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+class Report(Case):
+    def setUp(self):
+        super().setUp()
+        self.work = self.data.parent
+        path = self.work / "job.json"
+        done = self.run_program("cat", self.file, self.file, options=["--stats", path, "--stats-format", "json"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.real = json.loads(path.read_text())
+        # No figure of chance.
+        self.real["latency_us"] = {"hit": {"p50": 1.0, "p99": 2.0}, "miss": {"p50": 1000.0, "p99": 3000.0}}
+        self.real["origin"] = dict.fromkeys(self.real["origin"], 1)
+        self.real["time_ns"] = dict.fromkeys(self.real["time_ns"], 0)
+
+    def made(self, name, *changes):
+        """A file with a line for each of the changes: {"origin.opens": 3}."""
+        lines = []
+        for change in changes:
+            report = copy.deepcopy(self.real)
+            for field, value in change.items():
+                *objects, last = field.split(".")
+                place = report
+                for part in objects:
+                    place = place[part]
+                place[last] = value
+            lines.append(json.dumps(report) + "\n")
+        path = self.work / name
+        path.write_text("".join(lines))
+        return path
+
+    def table(self, *files):
+        done = self.command("report", *files)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        return done.stdout.decode()
+
+    def test_a_report_of_a_job_is_shown(self):
+        text = self.table(self.work / "job.json")
+        self.assertRegex(text, r"^A: .*/job\.json\n +A\ntime of the job +\d")
+        self.assertRegex(text, r"\nfile opens +2\n")
+        self.assertRegex(text, r"\nhit ratio +50\.0 %\n")
+        self.assertRegex(text, r"\ntime saved, about +-\n$")
+
+    def test_two_jobs_stand_beside_each_other(self):
+        base = {"milliseconds": 20000, "opens": 3000, "hits.ram": 2000, "misses": 1000, "time_ns.misses": 2_000_000_000,
+                "time_ns.hits": 4_000_000, "origin.bytes": 50 << 20, "bytes_served": 150 << 20}
+        a = self.made("a.json", base)
+        b = self.made("b.json", base | {"milliseconds": 10000, "hits.ram": 2990, "misses": 10, "time_ns.misses": 20_000_000, "origin.opens": 4,
+                                        "origin.bytes": 5 << 20, "latency_us.miss.p99": 1500.0, "latency_us.miss.p50": 1100.0, "bypassed.write": 9})
+        self.assertEqual(self.table(a, b), f"""A: {a}
+B: {b}
+                                      A            B
+time of the job                  20.0 s       10.0 s x0.50
+file opens                         3000         3000 x1.00
+file opens a second                 150          300 x2.00
+hit ratio                        66.7 %       99.7 % +33.0
+not served                            0            9
+bytes to the program          150.0 MiB    150.0 MiB x1.00
+operations at the origin              3           15 x5.00
+bytes from the origin          50.0 MiB      5.0 MiB x0.10
+waited for the origin             2.0 s      20.0 ms x0.01
+time saved, about                 4.0 s        6.0 s x1.50
+hits.ram                           2000         2990 x1.50
+misses                             1000           10 x0.01
+latency_us.miss.p99              3.0 ms       1.5 ms x0.50
+""")
+
+    def test_of_many_jobs_in_a_file_the_last_counts(self):
+        path = self.made("many.json", {"milliseconds": 9000, "opens": 100}, {"milliseconds": 1000, "opens": 10}, {"milliseconds": 2000, "opens": 70})
+        text = self.table(path)
+        self.assertIn("many.json (the last of 2 jobs in it)\n", text)
+        self.assertRegex(text, r"\nfile opens +70\n")
+
+    def test_what_is_no_report_is_told_in_a_line(self):
+        good = self.made("good.json", {})
+        whole = good.read_text()
+        for name, text, says in (
+                ("cut.json", whole[:200], ", line 1: a JSON object without its end: was it cut off?"),
+                ("cut-later.json", whole * 2 + whole[:-9], ", line 3: a JSON object without its end: was it cut off?"),
+                ("other.json", '{"a": 1}\n', ", line 1: no report of a job: it has no field opens"),
+                ("list.json", "[1]\n", ", line 1: no report of a job: CUBESHIM_STATS and CUBESHIM_STATS_FORMAT=json write one"),
+                ("bytes", "\0\x01\n", ", line 1: no report of a job: CUBESHIM_STATS and CUBESHIM_STATS_FORMAT=json write one"),
+                ("old.json", re.sub(r'"milliseconds": \d+, ', "", whole), ", line 1: a report of another version: it has no field milliseconds"),
+                ("text", "cubeshim: served: 1 file open\n", ", line 1: a report as text: CUBESHIM_STATS_FORMAT=json writes one that can be compared"),
+                ("deep", '{"a":' * 100000 + "1" + "}" * 100000, ", line 1: no report of a job: it has no field opens"),
+                ("empty", "", ": is empty"), ("lines", "\n\n", ": is empty"),
+                ("none", None, ": No such file or directory"), ("", None, ": is a directory")):
+            with self.subTest(name):
+                path = self.work / name
+                if text is not None:
+                    path.write_text(text)
+                done = self.command("report", good, path)
+                self.assertEqual((done.returncode, done.stdout, done.stderr.decode()), (1, b"", f"cubeshim: {path}{says}\n"))
+        done = self.command("report", good, "/dev/null")
+        self.assertEqual(done.stderr, b"cubeshim: /dev/null: is not a regular file\n")
+        self.assertEqual(self.command("report").returncode, 2)
+
+    def page(self, *files):
+        target = self.work / "page.html"
+        done = self.command("report", "--html", target, *files)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
+        html = target.read_text()
+        tags = Tags()
+        tags.feed(html)
+        self.assertEqual(tags.open, [])
+        self.assertNotRegex(html, r"(src|href)=|@import|url\(")
+        return html, tags.text, [xml.dom.minidom.parseString(svg) for svg in re.findall(r"<svg viewBox=\"0 0 760.*?</svg>", html, re.S)]
+
+    def test_the_page_draws_the_course(self):
+        a = self.made("<b>&.json", *({"milliseconds": 1000 * n, "opens": 100 * n, "hits.ram": 100 * n - 100, "misses": 100, "origin.opens": 100}
+                                    for n in range(1, 5)))
+        # Nothing was opened in its second second, and two reports are of one moment.
+        b = self.made("b.json", *({"milliseconds": ms, "opens": n, "hits.ram": n, "misses": 0} for ms, n in ((1000, 10), (2000, 10), (3000, 50), (3000, 50))))
+        _, text, charts = self.page(a, b)
+        self.assertIn("<b>&.json", text)
+        self.assertEqual(re.findall(r"Hit ratio|Files opened a second|Operations at the origin a second", text),
+                         ["Hit ratio", "Files opened a second", "Operations at the origin a second"])
+        lines = [[[tuple(map(float, point.split())) for point in re.findall(r"[\d.]+ [\d.]+", path.getAttribute("d"))] for path in
+                  chart.getElementsByTagName("path")] for chart in charts]
+        self.assertEqual([[len(line) for line in chart] for chart in lines], [[4, 2], [4, 3], [4, 3]])
+        (ratio, gap), (opens, _), (origin, _) = lines
+        bottom, top = 190, 10
+        # No hit in the first second, and hits alone from then on.
+        self.assertEqual([y for _, y in ratio], [bottom, top, top, top])
+        self.assertEqual({y for _, y in opens}, {top})
+        # One hundred opens a second; the origin is asked in the first one alone.
+        self.assertEqual([y for _, y in origin][1:], [bottom] * 3)
+        self.assertLess(origin[0][1], bottom)
+        self.assertEqual([x for x, _ in gap], [ratio[0][0], ratio[2][0]])
+        path = charts[0].getElementsByTagName("path")[1].getAttribute("d")
+        self.assertEqual(path.count("M"), 2, "a gap is no line")
+
+    def test_a_long_course_is_drawn_in_fewer_steps(self):
+        a = self.made("a.json", *({"milliseconds": 1000 * n, "opens": n} for n in range(1, 1000)))
+        _, _, charts = self.page(a)
+        points = re.findall(r"[ML]", charts[1].getElementsByTagName("path")[0].getAttribute("d"))
+        self.assertTrue(300 < len(points) < 420, len(points))
+
+    def test_without_a_course_the_page_says_how_to_get_one(self):
+        html, text, charts = self.page(self.made("a.json", {}))
+        self.assertEqual(charts, [])
+        self.assertIn("CUBESHIM_STATS_INTERVAL=1", text)
+
+    def test_a_page_that_cannot_be_written_is_told(self):
+        a = self.made("a.json", {})
+        for target, why in ((self.work / "none/page", "No such file or directory"), (self.work, "Is a directory"),
+                            ("/dev/full", "No space left on device")):
+            done = self.command("report", "--html", target, a)
+            self.assertEqual((done.returncode, done.stderr.decode()), (1, f"cubeshim: cannot write {target}: {why}\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
