@@ -14,7 +14,7 @@ namespace cube::prefetch {
 int start_background_thread(void (*body)(void*), void* argument, std::size_t stack);
 
 // Until all threads that were started so are gone, to the kernel too: some calls (unshare, setns) want a process to have one
-// thread only. False: it took longer than this.
+// thread only. False: it took longer than this, and longer than 10 s where they need nothing but a processor.
 bool wait_for_background_threads(unsigned at_most_ms);
 // In a forked child, which has none of them.
 void forget_background_threads();

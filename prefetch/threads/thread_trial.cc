@@ -1,8 +1,12 @@
 #include "prefetch/threads/thread_trial.h"
 
 #include <linux/close_range.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -51,8 +55,26 @@ bool is_under_valgrind() {
   return preload != nullptr && std::string_view(preload).find("/vgpreload_") != std::string_view::npos;
 }
 
+// What the client of a cluster and its helpers call (cache/tier/cluster). A socket of no type is never made.
+void call_as_cluster_does() {
+  constexpr int k_no_type = 15, k_no_fd = -1;
+  for (const int family : {AF_INET, AF_INET6, AF_UNIX}) sys::raw(SYS_socket, family, k_no_type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  sys::raw(SYS_setsockopt, k_no_fd, IPPROTO_TCP, TCP_NODELAY, 0, 0);
+  sys::raw(SYS_getsockopt, k_no_fd, SOL_SOCKET, SO_ERROR, 0, 0);
+  sys::raw(SYS_connect, k_no_fd, 0, 0);
+  sys::raw(SYS_sendto, k_no_fd, 0, 0, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0);
+  sys::raw(SYS_recvfrom, k_no_fd, 0, 0, MSG_DONTWAIT, 0, 0);
+  const timespec at_once{};
+  sys::raw(SYS_ppoll, 0, 0, sys::arg(&at_once), 0, 8);
+  sys::raw(SYS_getrandom, 0, 0, 0);
+  sys::raw(SYS_prctl, PR_SET_TIMERSLACK, 0);
+  sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
+  // Of nobody: this child must end soon.
+  sys::raw(SYS_setpriority, -1, 0, 0);
+}
+
 // Raw calls alone: the other threads, with their locks, are not here.
-[[noreturn]] void run_child(std::atomic<std::uint32_t>& may_be_waited_for) {
+[[noreturn]] void run_child(std::atomic<std::uint32_t>& may_be_waited_for, ThreadCalls calls) {
   // What the parent is about to call.
   sys::raw(SYS_wait4, -1, 0, WNOHANG | __WALL, 0);
   may_be_waited_for.store(1, std::memory_order_release);
@@ -68,12 +90,12 @@ bool is_under_valgrind() {
   sys::raw(SYS_madvise, 0, 0, 0);
   sys::raw(SYS_munmap, 0, 0);
   sys::raw(SYS_tgkill, self, self, 0);
-  sys::raw(SYS_sched_yield);
+  if (calls == ThreadCalls::with_cluster) call_as_cluster_does();
   const long error = sys::raw(SYS_close_range, 0, ~0U, CLOSE_RANGE_UNSHARE);
   for (;;) sys::raw(SYS_exit, sys::failed(error) ? -error : 0);
 }
 
-int run_trial() {
+int run_trial(ThreadCalls calls) {
   auto shared = base::Mapping::shared_zeros(4096);
   if (!shared || is_under_valgrind()) return k_killed;
   auto& may_be_waited_for = *reinterpret_cast<std::atomic<std::uint32_t>*>(shared->data());
@@ -81,7 +103,7 @@ int run_trial() {
   // It shares the fd table, so that its end closes none of the program's files. Without a signal at its end it is a child for
   // waits with __WALL or __WCLONE alone.
   const long child = sys::raw(SYS_clone, CLONE_FILES | CLONE_UNTRACED, 0, 0, 0, 0);
-  if (child == 0) run_child(may_be_waited_for);
+  if (child == 0) run_child(may_be_waited_for, calls);
   if (sys::failed(child)) return k_killed;
   const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
   while (may_be_waited_for.load(std::memory_order_acquire) == 0) {
@@ -112,11 +134,12 @@ bool is_clone_known_to_be_allowed() {
   return field_of(parents.read(path), "\nSeccomp_filters:\t") == filters;
 }
 
-int try_calls_of_threads() {
+int try_calls_of_threads(ThreadCalls calls) {
   // A forked child has the parent's filters.
-  static constinit std::atomic<int> known{INT_MIN};
+  static constinit std::atomic<int> all_known[2] = {INT_MIN, INT_MIN};
+  std::atomic<int>& known = all_known[static_cast<int>(calls)];
   int result = known.load(std::memory_order_relaxed);
-  if (result == INT_MIN) known.store(result = run_trial(), std::memory_order_relaxed);
+  if (result == INT_MIN) known.store(result = run_trial(calls), std::memory_order_relaxed);
   return result;
 }
 

@@ -10,8 +10,10 @@ namespace cube::prefetch {
 bool is_clone_known_to_be_allowed();
 
 // 0: all calls may be made. An errno: close_range(CLOSE_RANGE_UNSHARE) is refused. k_killed: a call kills, or there is no child.
-// The program's waits, its handler of SIGCHLD and its tracer do not see the child, and no handler for forks runs.
+// with_cluster: those of the thread that has sockets, too. The program's waits, its handler of SIGCHLD and its tracer do not see
+// the child, and no handler for forks runs.
 constexpr int k_killed = -1;
-int try_calls_of_threads();
+enum class ThreadCalls { common, with_cluster };
+int try_calls_of_threads(ThreadCalls calls = ThreadCalls::common);
 
 }  // namespace cube::prefetch

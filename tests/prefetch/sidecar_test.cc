@@ -204,11 +204,26 @@ TEST(BackgroundThread, AThreadOnItsWayIsWaitedFor) {
   }
 }
 
+// On a busy machine a thread gets its processor late.
+TEST(BackgroundThread, WhatNeedsNothingButAProcessorIsWaitedForLonger) {
+  static std::atomic<bool> has_ended{false};
+  const auto body = [](void*) {
+    for (const std::uint64_t until = base::monotonic_ns() + 200 * base::k_ns_per_ms; base::monotonic_ns() < until;) {
+    }
+    has_ended = true;
+  };
+  ASSERT_EQ(start_background_thread(body, nullptr, 128 << 10), 0);
+  EXPECT_TRUE(wait_for_background_threads(20));
+  EXPECT_TRUE(has_ended);
+}
+
 TEST(BackgroundThread, WhatDoesNotEndIsTold) {
   // Never closed: that the thread is gone is the kernel's word, of which ThreadSanitizer does not know.
   static Gate* const gate = new Gate;
   ASSERT_EQ(start_background_thread([](void*) { gate->take(); }, nullptr, 128 << 10), 0);
+  const std::uint64_t began = base::monotonic_ns();
   EXPECT_FALSE(wait_for_background_threads(20));
+  EXPECT_LT(base::monotonic_ns() - began, 5'000 * base::k_ns_per_ms) << "it waits for something else than a processor";
   gate->give();
   EXPECT_TRUE(wait_for_background_threads(10'000));
   EXPECT_EQ(tests::run_in_child([] {

@@ -1,4 +1,8 @@
 // Offers: what is asked before bytes are sent, and when they may take a processor.
+#include <sys/resource.h>
+
+#include <filesystem>
+
 #include "cache/tier/cluster/helper_thread.h"
 #include "cache/tier/cluster/idle_gate.h"
 #include "tests/cache/cluster/fake_server.h"
@@ -70,6 +74,14 @@ bool start_helper(void (*body)(void*), void* argument) {
   return true;
 }
 
+// Of the threads of this process.
+int highest_niceness() {
+  int highest = -20;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
+    highest = std::max(highest, getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoi(thread.path().filename()))));
+  return highest;
+}
+
 class IdleGateTest : public testing::Test {
  protected:
   IdleGateTest() : former_(g_start_helper_thread.exchange(nullptr)) {}
@@ -118,6 +130,8 @@ TEST_F(IdleGateTest, AnAnswerOpensIt) {
     for (std::uint64_t then = now; !has_opened && then < last; then = base::monotonic_ns()) has_opened = gate->is_open(then);
   }
   EXPECT_TRUE(has_opened);
+  // A program ends when the last of its threads has got a processor for that.
+  EXPECT_EQ(highest_niceness(), std::max(10, getpriority(PRIO_PROCESS, 0)));
   gate.reset();
 }
 

@@ -103,6 +103,9 @@ static const struct {
     CALL(getpriority),
     CALL(setpriority),
     CALL(mincore),
+    CALL(socket),
+    CALL(connect),
+    CALL(ppoll),
 };
 #undef CALL
 

@@ -101,6 +101,19 @@ class Before(Job):
     def test_nothing_is_cloned_where_that_may_kill(self):
         self.assertEqual(self.read_large("kill", "clone,clone3", from_shell=False), 0)
 
+    def test_a_cluster_makes_no_call_that_kills(self):
+        """A filter for programs that read files and have threads: it knows of no sockets, and of no priorities."""
+        # Nobody listens there.
+        self.settings |= {"CUBESHIM_CLUSTER": "memcached://127.0.0.1:1", "CUBESHIM_LOG": "info"}
+        job = [program("company_job"), *self.steps("read:DIR", "threads:DIR:4:262144", "fork:DIR")]
+        shell = ["/bin/sh", "-c", 'LD_PRELOAD=%s "$@"; exit $?' % LIBRARY, "sh"]
+        plain = self.run_one(job, shim=False)
+        for calls, has_thread in (("socket", False), ("connect", False), ("ppoll", False), ("setpriority", False), ("mincore", True)):
+            with self.subTest(calls):
+                shim = self.run_one([program("company_static"), f"seccomp:kill:{calls}", "exec", *shell, *job], shim=True, preload=[])
+                self.assertEqual((shim.status, shim.out), (0, plain.out), str(shim))
+                self.assertEqual("the program is in a sandbox" in str(shim.ours), not has_thread, str(shim))
+
 
 class Within(Job):
     """The program puts the filter on itself: from then on the library makes no call that the program does not make."""
