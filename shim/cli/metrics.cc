@@ -128,7 +128,8 @@ void add_region(std::vector<MetricFamily>& families, const std::string& cache, c
   add(families, k_index_full, labels, header.index_full.load() == cache::RegionHeader::k_for_good ? 1.0 : 0.0);
   add(families, k_names_memory, labels, header.names_bytes.load());
   add(families, k_ring, labels, std::uint64_t{header.ring_segments.load()} * region.layout().segment_bytes);
-  add(families, k_depth, labels, std::uint64_t{header.lead_depth.load()});
+  // One that was killed has left its last.
+  add(families, k_depth, labels, users.processes == 0 ? std::uint64_t{0} : header.lead_depth.load());
   add_servers(families, cache, region);
 }
 

@@ -65,7 +65,7 @@ class Figures(ExporterCase):
     def test_counters_never_fall_while_processes_end(self):
         """Their counts move from their own rows to those of their jobs, and are in neither for a moment."""
         names = " ".join([str(self.file)] * 20)
-        job = self.start_job(f"for i in {{1..150}}; do cat {names} > /dev/null; done; echo done; read line")
+        job = self.start_job(f"for i in {{1..80}}; do cat {names} > /dev/null; done; echo done; read line")
         exporter = Exporter(self)
         self.go_on(job)
         ended = threading.Event()
@@ -76,7 +76,7 @@ class Figures(ExporterCase):
             self.assertGreaterEqual(now, last)
             last, looks = now, looks + 1
         self.assertGreater(looks, 20)
-        self.assertEqual(exporter.scrape()["cubeshim_hits_total"][key], 150 * 20)
+        self.assertEqual(exporter.scrape()["cubeshim_hits_total"][key], 80 * 20)
 
     def test_what_has_gone_is_not_told_of(self):
         job = self.start_job()
@@ -120,10 +120,11 @@ class Figures(ExporterCase):
         self.assertEqual((done.returncode, done.stderr.decode()), (1, f"cubeshim: there is no cache named nobody in {self.ram_dir}\n"))
 
     def test_signals_end_it(self):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            exporter = Exporter(self)
+        exporters = {number: Exporter(self) for number in (signal.SIGTERM, signal.SIGINT)}
+        for number, exporter in exporters.items():
             exporter.scrape()
             exporter.child.send_signal(number)
+        for exporter in exporters.values():
             self.assertEqual(exporter.child.wait(60), 0)
             self.assertEqual(exporter.errors.read_text(), "")
 

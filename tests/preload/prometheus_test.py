@@ -150,6 +150,7 @@ class Scraped(unittest.TestCase):
         job.send_signal(signal.SIGKILL)
         job.wait()
         self.until_it_says("cubeshim_processes", lambda found: found == [0])
+        self.assertEqual(self.prometheus.query("cubeshim_prefetch_depth"), [0])
         self.assertEqual(self.prometheus.query(opens), [3 * FILES + FILES / 4])
         with self.subTest("a cache that is gone"):
             [region] = [path for path in self.ram_dir.iterdir() if not path.name.endswith(".sock")]
@@ -173,7 +174,7 @@ class Scraped(unittest.TestCase):
         """The job was seen before it read all of this."""
         queries = panel_queries()
         for panel in ("Hit ratio, A", "Opens a second, A", "Memory used, A", "Processes, A", "Bytes a second, A", "Latency of an open, C",
-                      "Memory and disk, A", "Cluster servers, A", "Cluster memory, B", "Names answered from memory, A", "Large files, A"):
+                      "Prefetch window, B", "Memory and disk, A", "Cluster servers, A", "Cluster memory, B", "Names answered from memory, A", "Large files, A"):
             with self.subTest(panel=panel):
                 self.assertGreater(max(self.prometheus.query(queries[panel])), 0)
 
