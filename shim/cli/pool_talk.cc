@@ -17,7 +17,7 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::size_t k_longest_answer = 1 << 20;
+constexpr std::size_t k_longest_line = 1 << 20;
 
 bool waits_for(int fd, short events, PoolTalk::Clock::time_point end) {
   while (true) {
@@ -90,7 +90,7 @@ bool PoolTalk::read_more(Clock::time_point end) {
 bool PoolTalk::read_line(std::string& line, Clock::time_point end) {
   std::size_t bytes = 0;
   while ((bytes = cache::meta_line_bytes(in_)) == 0) {
-    if (in_.size() > k_longest_answer) return fail("it is no memcached");
+    if (in_.size() > k_longest_line) return fail("it is no memcached");
     if (!read_more(end)) return false;
   }
   line = in_.substr(0, bytes - 2);
@@ -99,7 +99,7 @@ bool PoolTalk::read_line(std::string& line, Clock::time_point end) {
 }
 
 bool PoolTalk::read_value(std::size_t size, std::string& value, Clock::time_point end) {
-  if (size > k_longest_answer) return fail("a value is too long");
+  if (size > k_longest_value) return fail("a value is too long");
   while (in_.size() < size + 2) {
     if (!read_more(end)) return false;
   }

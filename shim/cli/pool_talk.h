@@ -21,6 +21,7 @@ std::optional<cache::ServerAddress> look_up_server(const std::string& name, std:
 class PoolTalk {
  public:
   using Clock = std::chrono::steady_clock;
+  static constexpr std::size_t k_longest_value = 1 << 20;
 
   // Connects, and says `login` ("USER PASSWORD") first if there is one. False: trouble() says why.
   bool open(const cache::ServerAddress& address, std::string_view login, Clock::time_point end);

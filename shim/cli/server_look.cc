@@ -79,18 +79,27 @@ std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNot
                            Clock::time_point end) {
   std::string line, value;
   for (int i = 0; i < k_tries; ++i) {
-    if (!talk.ask(fmt::format("mg {} v c", key), line, end)) return talk.trouble();
-    const cache::MetaAnswer found = cache::parse_meta_answer(line);
-    const bool is_there = found.kind == Kind::value;
-    if (is_there && !talk.read_value(found.size, value, end)) return talk.trouble();
+    // Any program that reaches the server can write there. What is too long for notes is replaced unread.
+    if (!talk.ask(fmt::format("mg {} s c", key), line, end)) return talk.trouble();
+    cache::MetaAnswer found = cache::parse_meta_answer(line);
+    const bool is_short = found.kind == Kind::done && found.has_size && found.size <= PoolTalk::k_longest_value;
+    if (is_short) {
+      if (!talk.ask(fmt::format("mg {} v c", key), line, end)) return talk.trouble();
+      found = cache::parse_meta_answer(line);
+      if (found.kind == Kind::value && !talk.read_value(found.size, value, end)) return talk.trouble();
+    }
+    const bool is_there = found.kind == Kind::value || found.kind == Kind::done;
     if (!is_there && found.kind != Kind::none) return line;
-    notes = is_there ? parse_notes(value) : std::vector<NodeNote>{};
+    notes = found.kind == Kind::value ? parse_notes(value) : std::vector<NodeNote>{};
     std::erase_if(notes, [&](const NodeNote& note) {
       return note.node == own.node || note.time < own.time - k_day_s || note.time > own.time + k_day_s;
     });
     if (notes.size() >= k_most_notes) notes.erase(notes.begin(), notes.end() - k_most_notes + 1);
     notes.push_back(own);
     value = text_of(notes);
+    // The oldest go.
+    for (; value.size() > PoolTalk::k_longest_value && notes.size() > 1; value = text_of(notes))
+      notes.erase(notes.begin(), notes.end() - static_cast<std::ptrdiff_t>((notes.size() + 1) / 2));
     const std::string how = is_there ? fmt::format("C{}", found.cas) : std::string("ME");
     const std::string head = fmt::format("ms {} {} {} T{}\r\n", key, value.size(), how, k_day_s);
     const std::string_view parts[] = {head, value, "\r\n"};

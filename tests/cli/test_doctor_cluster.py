@@ -181,7 +181,8 @@ class DoctorOfTheCluster(Case):
     def test_what_others_have_written_there_is_no_trouble(self):
         server = self.server(*GOOD)
         for text in (b"", b"[1,2", b"[1,{}]", b'[{"node":1,"servers":"","roots":{},"time":1}]',
-                     json.dumps([{"node": "\x1b[2J", "servers": "x", "roots": {}, "time": int(time.time())}]).encode()):
+                     json.dumps([{"node": "\x1b[2J", "servers": "x", "roots": {}, "time": int(time.time())}]).encode(),
+                     b"x" * (2 << 20)):
             server.put(f"cs1:{self.name}:doctor", text)
             status, findings = self.doctor([server.name])
             self.assertEqual((status, {f[0] for f in findings}), (0, {"ok"}), (text, findings))
