@@ -215,8 +215,11 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
     const std::uint64_t sent = request.sent_ns;
     // A server that answers a trial within the whole deadline is well, however soon its asker has gone to the origin.
     if (sent != 0 && state(server).trip.is_trial() && now - sent < client_.options_.deadline_ns) continue;
+    // So is one whose connect takes no longer than that.
+    const bool is_connecting = connection.is_open() && !connection.is_ready();
+    if (sent == 0 && is_connecting && now < connection.opened_ns() + client_.options_.deadline_ns) continue;
     const bool is_first_look = !std::exchange(request.was_late, true);
-    // Nothing at all has come for so long: it hangs, and so does a connect that takes as long.
+    // Nothing at all has come for so long: it hangs, and so does such a connect.
     const bool is_silent = sent == 0 ? is_first_look && !connection.is_ready()
                                      : connection.heard_ns() < sent && now - sent >= client_.options_.deadline_ns;
     const bool is_endless = sent != 0 && now - sent >= k_answer_patience_ns;

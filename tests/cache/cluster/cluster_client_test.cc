@@ -107,6 +107,24 @@ struct Wrong {
   FakeServer::Script script;
 };
 
+TEST(ClusterClient, AConnectThatTakesLessThanTheDeadlineIsGoodHoweverSoonItsAskerHasGone) {
+  std::atomic<bool> may_answer{false};
+  FakeServer server([&](const std::string& line) -> std::string {
+    if (line == "user word") return "";
+    if (!line.starts_with("set ")) return value(line, "the bytes");
+    while (!may_answer) std::this_thread::yield();
+    return "STORED\r\n";
+  });
+  Running running({server.name()}, k_patience, /*leads=*/false, "user word");
+  EXPECT_EQ(running.get("a", k_ms), Outcome::late);
+  // A rest would have ended the row of the first.
+  EXPECT_EQ(running.get("b", 5 * k_ms), Outcome::late);
+  may_answer = true;
+  EXPECT_EQ(running.get("c"), Outcome::hit);
+  EXPECT_EQ(running.count(base::Counter::cluster_trips), 0U);
+  EXPECT_EQ(server.connections(), 1);
+}
+
 TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
   const Wrong all[] = {
       {"another token", [](const std::string&) { return std::string("VA 1 c1 Offf\r\nx\r\n"); }},

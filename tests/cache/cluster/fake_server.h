@@ -143,9 +143,11 @@ class OneOffer final : public OfferSource {
 
 class Running {
  public:
-  explicit Running(std::vector<std::string> servers, std::uint64_t deadline_ns = k_patience, bool leads = false) {
+  explicit Running(std::vector<std::string> servers, std::uint64_t deadline_ns = k_patience, bool leads = false,
+                   std::string login = {}) {
     source.leads = leads;
     ClusterClientOptions options;
+    options.login = std::move(login);
     options.servers = std::move(servers);
     options.deadline_ns = deadline_ns;
     options.most_bytes = 1 << 20;
