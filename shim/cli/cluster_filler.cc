@@ -102,6 +102,8 @@ void ClusterFiller::fill(ClusterJob& job) {
   const auto end = Clock::now() + k_patience;
   if (!talk->send(parts, end) || !talk->read_line(line, end)) return server_failed(job, lease.server);
   const MetaAnswer answer = cache::parse_meta_answer(line);
+  // A full server has no room for a lease either, and says that there is none.
+  if (answer.kind == Kind::none || answer.kind == Kind::full) return leave_out(job, NotShared::no_room);
   if (answer.kind != Kind::done || !answer.has_size || !answer.has_cas) return server_failed(job, lease.server);
   if (answer.size != 0) {
     ++(job.was_taken ? fill_->by_others : fill_->there);

@@ -154,6 +154,24 @@ class ToCluster(Case):
         # The first is read in vain, the others not.
         self.assertEqual((summary["shared"], summary["read"]), (0, 1))
 
+    def test_a_server_without_room_for_a_lease(self):
+        self.pool(1)
+        self.mount_it()
+        there = self.fill(self.mount / "d0")["shared"]
+        server, size, count = self.servers[0], 40_000, 2000
+        while server.ask(b"ms fill%d %d\r\n%s\r\n" % (server.items(), size, bytes(size))).startswith(b"HD"):
+            pass
+        longest = len(server.keys()[0])
+        while True:
+            begun = server.items()
+            keys = [b"%d" % number for number in range(begun, begun + count)]
+            server.ask(b"".join(b"ms %s 0\r\n\r\n" % key.ljust(longest, b".") for key in keys), lambda text: text.count(b"\r\n") == count)
+            if server.items() == begun:
+                break
+        summary = self.fill(self.mount / "d0", self.mount / "d1", status=1)
+        self.assertEqual((summary["there"], summary["shared"]), (there, 0))
+        self.assertEqual(set(self.reasons(summary)), {"without room on its server"})
+
     def test_a_server_that_takes_small_items_alone(self):
         self.pool(1, "-I", "1m")
         self.write("big/1", bytes(2_000_000))
