@@ -11,7 +11,7 @@ from pathlib import Path
 HEADER_PACKAGES = ["libfmt-dev", "libxxhash-dev", "libexpected-dev", "nlohmann-json3-dev", "libcli11-dev"]
 # Source packages, and the package that has the headers of each.
 SOURCE_PACKAGES = {"liburing": "liburing-dev", "prometheus-cpp": "prometheus-cpp-dev", "civetweb": "libcivetweb-dev"}
-# What the server of `cubeshim exporter` is made of. It serves no files and runs no programs.
+# The sources of the server of `cubeshim exporter`. It serves no files and runs no programs.
 SERVER_SOURCES = {"civetweb": ["src/civetweb.c", "src/CivetServer.cpp"],
                   "prometheus-cpp": ["core/src/*.cc", "core/src/detail/*.cc", "pull/src/*.cc"]}
 SERVER_FLAGS = ["-O2", "-fPIC", "-DNDEBUG", "-DUSE_IPV6", "-DNO_SSL", "-DNO_CGI", "-DNO_FILES",

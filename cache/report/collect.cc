@@ -60,7 +60,7 @@ std::optional<double> JobTotals::ns_of_hit() const {
 
 namespace {
 
-// What all jobs share.
+// The figures that all jobs share.
 void note_region(const Region& region, JobTotals& result) {
   const RegionLayout& layout = region.layout();
   result.ram_capacity = std::uint64_t{layout.segment_bytes} * layout.segment_count;

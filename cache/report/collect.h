@@ -31,7 +31,7 @@ struct JobTotals {
   std::uint64_t hits() const;
   // Opens under a prefix, however they went.
   std::uint64_t opens() const;
-  // Of them, those that were not served.
+  // Opens that were not served.
   std::uint64_t bypassed() const;
   // Calls by names that memory answered.
   std::uint64_t names_answered() const;
@@ -55,8 +55,8 @@ struct JobTotals {
 
 JobTotals collect(Region& region, std::uint32_t job);
 
-// Of all jobs that the region has ever had. Counters may be a little less than they were at the last look, while a process ends;
-// never more than they are.
+// The sums of all jobs that the region has ever had. Counters may be a little less than they were at the last look, while a
+// process ends; never more than they are.
 JobTotals collect_all(const Region& region);
 
 }  // namespace cube::cache

@@ -7,7 +7,7 @@ namespace {
 
 using base::Counter;
 
-// Of what was fetched ahead: from this share on, fetches in vain are worth a line.
+// Fetches in vain are worth a line from this share of what was fetched ahead.
 constexpr double k_told_percent = 10;
 
 double percent(std::uint64_t part, std::uint64_t whole) {

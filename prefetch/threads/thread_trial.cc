@@ -55,7 +55,7 @@ bool is_under_valgrind() {
   return preload != nullptr && std::string_view(preload).find("/vgpreload_") != std::string_view::npos;
 }
 
-// What the client of a cluster and its helpers call (cache/tier/cluster). A socket of no type is never made.
+// Calls of the client of a cluster and of its helpers (cache/tier/cluster). A socket of no type is never made.
 void call_as_cluster_does() {
   constexpr int k_no_type = 15, k_no_fd = -1;
   for (const int family : {AF_INET, AF_INET6, AF_UNIX}) sys::raw(SYS_socket, family, k_no_type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

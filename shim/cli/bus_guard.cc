@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// Of this thread; its own handler writes them, too.
+// This thread and its handler write them.
 thread_local volatile bool t_is_guarded = false, t_has_missed = false;
 
 void put_zeros_there(int signal, siginfo_t* info, void* /*context*/) {

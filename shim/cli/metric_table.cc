@@ -39,13 +39,18 @@ std::string_view name_of(Unit unit) {
     case Unit::records: return "records";
     case Unit::share: return "share";
     case Unit::us: return "us";
+    case Unit::ns: return "ns";
+    case Unit::ms: return "ms";
   }
   return "";
 }
 
-// "bytes_served" -> "served_bytes", "blocks.read" -> "blocks_read_bytes", "origin.bytes" -> "origin_bytes".
+// "bytes_served" -> "served_bytes", "blocks.read" -> "blocks_read_bytes", "origin.bytes" -> "origin_bytes",
+// "time_ns.misses" -> "misses_seconds".
 std::string with_unit(std::string name, Unit unit) {
   std::replace(name.begin(), name.end(), '.', '_');
+  constexpr std::string_view k_time = "time_ns_";
+  if (unit == Unit::ns) return name.substr(name.starts_with(k_time) ? k_time.size() : 0) + "_seconds";
   if (unit != Unit::bytes || name.ends_with("_bytes")) return name;
   constexpr std::string_view k_head = "bytes_";
   if (name.starts_with(k_head)) name.erase(0, k_head.size());
@@ -86,7 +91,8 @@ MetricRow row_of_counter(Counter counter, std::string_view place, Unit unit, std
   if (!value.empty()) row.label = "tier";
   row.value = value;
   row.is_in = has_tier(tier);
-  row.value_of = [counter](const JobTotals& job) { return static_cast<double>(job.totals[counter]); };
+  const double scale = unit == Unit::ns ? 1e-9 : 1;
+  row.value_of = [counter, scale](const JobTotals& job) { return scale * static_cast<double>(job.totals[counter]); };
   return row;
 }
 
@@ -101,7 +107,8 @@ MetricRow row_of_bypassed(Counter counter, std::string_view place, std::string_v
 void add_figure(std::vector<MetricRow>& rows, std::string_view place, Unit unit, std::string_view help,
                 std::function<double(const JobTotals&)> value_of) {
   // They are made of the others.
-  if (unit == Unit::opens || unit == Unit::share || unit == Unit::us) return;
+  constexpr Unit k_made[] = {Unit::opens, Unit::share, Unit::us, Unit::ns, Unit::ms};
+  if (std::ranges::find(k_made, unit) != std::end(k_made)) return;
   constexpr std::string_view k_ram = "ram.";
   const bool is_ram = place.starts_with(k_ram);
   MetricRow row =

@@ -24,7 +24,7 @@ struct MetricSample {
   };
   std::vector<std::pair<std::string, std::string>> labels;  // name and value, which is UTF-8
   double value = 0;
-  // Of a histogram.
+  // A histogram has these.
   std::vector<Bucket> buckets;
   std::uint64_t count = 0;
   double sum = 0;

@@ -1,6 +1,6 @@
 #include "shim/cli/profile_page.h"
 
-#include "profile_page_html.h"
+#include <profile_page_html.h>
 
 namespace cube::cli {
 

@@ -1,4 +1,4 @@
-// What `cubeshim profile` says: a table, folded stacks, and JSON for pages and programs. Thread safety: pure functions.
+// The findings of `cubeshim profile`: a table, folded stacks, and JSON for pages and programs. Thread safety: pure functions.
 //
 // profile.json is one object; times are in ns, of CLOCK_MONOTONIC where they begin with `at`:
 //   version 1, observed, processes, cut_off (sections without an end), bad_lines, wall, total {calls, bytes, time, origin_calls,

@@ -57,7 +57,7 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
     return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
   // A new leader walks over what the former leader has offered, too, and nodes may read the same files: the bytes need not be
-  // sent again. Where none of the last was there, a look is a round trip in vain.
+  // sent again. A look is a round trip in vain where none of the last was there.
   if (step_ == Step::waiting && offer_cas_ == 0 && were_there_ != 0) return look_for_offer();
   step_ = Step::paying;
   if (!FillBudget::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(), client_.options_.fill_per_second))

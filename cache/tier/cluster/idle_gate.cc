@@ -46,7 +46,7 @@ void IdleGate::shut(std::uint64_t now_ns) {
     if (desk->start()) desk_ = desk;
   }
   if (desk_ == nullptr) return;
-  // What was asked before may still be under way, and does as well.
+  // An earlier question may still be under way: its answer does as well.
   if (desk_->is_idle()) {
     desk_->asked_ns = now_ns;
     desk_->ask();

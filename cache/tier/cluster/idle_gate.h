@@ -1,6 +1,6 @@
-// Tells whether a processor has nothing better to do: a thread of low priority answers as soon as it gets one. So what can
-// wait takes no processor from the program, as far as there are others to wait for. Where there can be no such thread, and after
-// a while, the answer is yes. Thread safety: the client's thread alone.
+// Tells whether a processor has nothing better to do: a thread of low priority answers as soon as it gets one. So what can wait
+// takes no processor from the program, as far as there are others to wait for. The answer is yes where there can be no such
+// thread, and after a while. Thread safety: the client's thread alone.
 #pragma once
 
 #include <cstdint>
