@@ -25,7 +25,7 @@ struct ProfileCommand {
   Run run;
   std::string directory = "cubeshim-profile";
   std::vector<std::string> raw_files;  // read these, run nothing
-  unsigned every = 1;
+  unsigned every = 16;
   bool observes = false, has_all = false;
 };
 
@@ -119,7 +119,7 @@ void add_profile(CLI::App& app, int& status) {
   const auto options = std::make_shared<ProfileCommand>();
   command->add_flag("--observe", options->observes, "Serve nothing: watch the program as it is without a cache");
   command->add_flag("--all", options->has_all, "Watch all files, not only those below the prefixes");
-  command->add_option("--every", options->every, "Walk the native stack of one call in so many")
+  command->add_option("--every", options->every, "Walk the native stack of one call in so many; the default is 16")
       ->type_name("N")
       ->check(CLI::Range(1U, 256U));
   command

@@ -74,7 +74,9 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller) {
   auto& known = tables.quick[quick % Tables::k_quick];
   const std::uint64_t word = known.load(k_relaxed);
   const std::uint64_t high = quick >> 32 << 32;
-  if (word != 0 && word >> 32 << 32 == high && ++t_calls % g_profiled->profile_every != 0)
+  // An open has no caller here. Without Python nothing else would tell one from another.
+  const bool is_told = caller != nullptr || stack.pythons != 0;
+  if (is_told && word != 0 && word >> 32 << 32 == high && ++t_calls % g_profiled->profile_every != 0)
     return &tables.sites[(word & 0xffffffff) - 1];
   if (!native::walk(stack)) add(tables.dropped[k_no_native], 1);
   SiteRow* const row = site_of(tables, number, stack);

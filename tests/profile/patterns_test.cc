@@ -100,7 +100,7 @@ TEST(Patterns, OneCallAtATimeIsSerial) {
   EXPECT_EQ(names(with_bins(9'000'000, 50, 1'000'000'000)), Names{"serial first epoch"});
   EXPECT_EQ(names(with_bins(40'000'000, 50, 1'000'000'000)), Names{}) << "four at a time";
   EXPECT_EQ(names(with_bins(9'000'000, 50, 10'000'000'000)), Names{}) << "seldom at all";
-  EXPECT_EQ(names(with_bins(9'000'000, 3, 30'000'000)), Names{}) << "not worth it";
+  EXPECT_EQ(names(with_bins(9'000'000, 5, 50'000'000)), Names{}) << "not worth it";
 }
 
 TEST(Patterns, ForgedCountsDivideByNothing) {

@@ -97,9 +97,10 @@ TEST(RawProfile, StackLongerThanTheProfilerWritesIsRefused) {
 TEST(RawProfile, SameFunctionOfTwoProcessesIsOneSite) {
   const std::string other_number = "code\t9\t12\tload\t/work/train.py\n";
   const RawFile one = parse_raw(k_head + k_code + site("open", "7") + k_end);
-  const RawFile other = parse_raw(k_head + other_number + site("open", "9") + k_end);
+  const RawFile other = parse_raw("cubeshim-profile\t1\t43\t42\t1500\t3000\t1\t0\n" + other_number + site("open", "9") + k_end);
   const Profile made = make_profile({one, other});
   EXPECT_EQ(made.processes, 2U);
+  EXPECT_EQ(made.end_ns - made.start_ns, 2000U) << "from the first start to the last end";
   ASSERT_EQ(made.sites.size(), 1U);
   EXPECT_EQ(made.sites[0].counts[profile::k_calls], 6U);
   EXPECT_EQ(text_of_site(made.sites[0]), "load (work/train.py:12)");
