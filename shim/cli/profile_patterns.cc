@@ -119,6 +119,7 @@ std::vector<ProfileSite> by_function(const Profile& profile) {
     if (known->second.example.empty()) known->second.example = site.example;
   }
   std::vector<ProfileSite> all;
+  all.reserve(sites.size());
   for (auto& [key, site] : sites) all.push_back(std::move(site));
   return all;
 }

@@ -75,7 +75,7 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
   std::map<std::string, std::size_t> numbers;
   for (const auto& site : profile.sites) {
     const std::string native = native_leaf(site), name = text_of_site(site);
-    const std::string key = native.empty() || name.starts_with(native) ? name : name + ", by " + native;
+    const std::string key = native.empty() || name.starts_with(native) ? name : fmt::format("{}, by {}", name, native);
     const auto [known, is_new] = numbers.emplace(key, rows.size());
     if (is_new) rows.emplace_back(key, Row{});
     Row& row = rows[known->second].second;
@@ -88,14 +88,14 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return std::pair(a.second.origin_ns, a.second.ns) > std::pair(b.second.origin_ns, b.second.ns);
   });
-  constexpr std::size_t k_most_rows = 20;
+  constexpr std::size_t k_shown_rows = 20;
   text += fmt::format("\n{:>9} {:>10} {:>10} {:>10}  {}\n", "calls", "bytes", "time", "at origin", "call site");
-  for (std::size_t i = 0; i < std::min(rows.size(), k_most_rows); ++i) {
+  for (std::size_t i = 0; i < std::min(rows.size(), k_shown_rows); ++i) {
     const auto& [name, row] = rows[i];
     text += fmt::format("{:>9} {:>10} {:>10} {:>10}  {}\n{:44}{}\n", row.calls, in_units(row.bytes), in_time(row.ns),
                         in_time(row.origin_ns), on_one_line(name), "", kinds_of(row));
   }
-  if (rows.size() > k_most_rows) text += fmt::format("{:44}{} more in profile.json\n", "", rows.size() - k_most_rows);
+  if (rows.size() > k_shown_rows) text += fmt::format("{:44}{} more in profile.json\n", "", rows.size() - k_shown_rows);
   text += patterns.empty() ? "\nno pattern that costs time\n" : "\npatterns\n";
   for (const auto& pattern : patterns) {
     text += fmt::format("  {}: {}, cost {}\n    in {}\n    {}\n", pattern.name, pattern.seen, in_time(pattern.cost_ns),
