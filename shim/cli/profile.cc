@@ -95,7 +95,7 @@ int run_and_wait(const Run& run) {
 
 int profile(ProfileCommand& command) {
   const bool writes = command.raw_files.empty() || command.directory != ProfileCommand().directory;
-  if (mkdir(command.directory.c_str(), 0755) != 0 && errno != EEXIST && writes)
+  if (writes && mkdir(command.directory.c_str(), 0755) != 0 && errno != EEXIST)
     return complain(1, fmt::format("cannot make {}: {}", command.directory, base::text_of_error(errno)));
   if (!command.raw_files.empty()) return show(command, command.raw_files, writes);
   command.run.needs_prefix = !command.has_all;

@@ -195,10 +195,10 @@ assert len(set(seen)) == 1
         self.assertEqual(lines[0].split("\t")[6], "7")
         opens = [line.split("\t") for line in lines if line.startswith("site\t") and line.split("\t")[2] == "open"]
         self.assertEqual(sum(int(fields[6].split(",")[0]) for fields in opens), 70)
-        done = subprocess.run([COMMAND, "profile", "--read", str(made)], capture_output=True, text=True)
+        done = subprocess.run([COMMAND, "profile", "--read", str(made)], capture_output=True, text=True, cwd=self.out)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("70 open", done.stdout)
-        self.assertFalse((Path.cwd() / "cubeshim-profile" / "profile.json").exists())
+        self.assertFalse((self.out / "cubeshim-profile").exists())
 
     def test_nothing_recorded_is_said(self):
         (self.out / "train.py").write_text("")
