@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 namespace cube::cache {
@@ -24,6 +25,15 @@ void append(ReportText& text, fmt::format_string<Args...> format, Args&&... args
 }
 
 inline double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// "50.0 KiB", "440.1 MiB", "13.7 GiB".
+inline void append_bytes(ReportText& text, std::uint64_t bytes) {
+  constexpr const char* k_units[] = {"KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  for (; value >= 1023.95 && unit + 1 < std::size(k_units); value /= 1024) ++unit;
+  append(text, "{:.1f} {}", value, k_units[unit]);
+}
 
 // "850 us", "2.1 ms", "12.6 s", "3.4 min", "2.1 h".
 inline void append_time(ReportText& text, double ns) {

@@ -19,7 +19,8 @@ void append_served(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   const std::uint64_t served = job.opens() - job.bypassed();
   const std::uint64_t bytes = totals[Counter::bytes_served] + totals[Counter::block_read] + totals[Counter::block_mapped];
-  append(text, "cubeshim: served: {} file open{}, {:.1f} MiB", served, served == 1 ? "" : "s", mib(bytes));
+  append(text, "cubeshim: served: {} file open{}, ", served, served == 1 ? "" : "s");
+  append_bytes(text, bytes);
   const char* before = ": ";
   const auto add = [&](std::uint64_t n, const char* from, const char* name) {
     if (n == 0) return;
@@ -55,7 +56,7 @@ void append_saved(ReportText& text, const JobTotals& job) {
   } else if (job.hits() == 0) {
     append(text, "none, no file was in the cache when it was opened");
   } else if (!miss) {
-    append(text, "not known, {} files were timed at the mount, {} are needed", job.timed_misses(), JobTotals::k_least_timed);
+    append(text, "not known, too few files were timed at the mount ({} of {})", job.timed_misses(), JobTotals::k_least_timed);
   } else if (!hit) {
     append(text, "not known, no open of a cached file was timed (1 in 32 is)");
   } else {
@@ -81,18 +82,22 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   const std::uint64_t hits = totals[Counter::block_hits], reads = hits + totals[Counter::block_misses];
   const std::uint64_t by_kernel = totals[Counter::block_kernel], wasted = totals[Counter::block_wasted];
-  append(text, "cubeshim: large files: {:.1f} MiB in {} reads", mib(totals[Counter::block_read] + by_kernel), reads);
+  append(text, "cubeshim: large files: ");
+  append_bytes(text, totals[Counter::block_read] + by_kernel);
+  append(text, " in {} reads", reads);
   if (reads != 0) append(text, ", {:.1f} % of them without a wait", percent(hits, reads));
-  if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0)
-    append(text, "; {:.1f} MiB mapped from memory", mib(mapped));
-  append(text, "; {:.1f} MiB came from the mount", mib(totals[Counter::block_origin]));
+  const auto add = [&](const char* before, std::uint64_t bytes, const char* after, const char* name = "") {
+    append(text, "{}", before);
+    append_bytes(text, bytes);
+    append(text, "{}{}", after, name);
+  };
+  if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0) add("; ", mapped, " mapped from memory");
+  add("; ", totals[Counter::block_origin], " came from the mount");
   for (const base::TierKind& tier : base::k_tier_kinds) {
-    if (const std::uint64_t bytes = totals[tier.blocks]; bytes != 0) append(text, ", {:.1f} from the {}", mib(bytes), tier.name);
+    if (const std::uint64_t bytes = totals[tier.blocks]; bytes != 0) add(", ", bytes, " from the ", tier.name);
   }
-  if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent)
-    append(text, "; {:.1f} MiB were fetched ahead in vain", mib(wasted));
-  if (by_kernel != 0)
-    append(text, "; {:.1f} MiB left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)", mib(by_kernel));
+  if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent) add("; ", wasted, " were fetched ahead in vain");
+  if (by_kernel != 0) add("; ", by_kernel, " left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
   append(text, "\n");
 }
 

@@ -105,6 +105,32 @@ TEST(JobReport, TextNamesEachPlaceThatServed) {
             "5 of large files, which are read in parts");
 }
 
+TEST(JobReport, BytesHaveTheUnitThatFits) {
+  const auto text_of = [](std::uint64_t bytes) {
+    ReportText text;
+    append_bytes(text, bytes);
+    return std::string(text.view());
+  };
+  EXPECT_EQ(text_of(0), "0.0 KiB");
+  EXPECT_EQ(text_of((1 << 20) - 1), "1.0 MiB");
+  EXPECT_EQ(text_of(1500 << 20), "1.5 GiB");
+  EXPECT_EQ(text_of(UINT64_C(5000) << 40), "5000.0 TiB");
+}
+
+TEST(JobReport, TimesHaveTheUnitThatFits) {
+  const auto text_of = [](double ns) {
+    ReportText text;
+    append_time(text, ns);
+    return std::string(text.view());
+  };
+  EXPECT_EQ(text_of(0), "0.0 us");
+  EXPECT_EQ(text_of(999e3), "999 us");
+  EXPECT_EQ(text_of(2.04e6), "2.0 ms");
+  EXPECT_EQ(text_of(119e9), "119 s");
+  EXPECT_EQ(text_of(150e9), "2.5 min");
+  EXPECT_EQ(text_of(3600e9 * 300), "300 h");
+}
+
 TEST(JobReport, TimeSavedIsSaidOnlyWhereItWasMeasured) {
   const std::string begin = "cubeshim: time saved: ";
   JobTotals job = totals({{Counter::large_opens, 1}});
@@ -114,7 +140,7 @@ TEST(JobReport, TimeSavedIsSaidOnlyWhereItWasMeasured) {
   EXPECT_EQ(line_of(job, begin), begin + "none, no file was in the cache when it was opened");
   const auto set = [&](Counter counter, std::uint64_t n) { job.totals.counters[static_cast<std::size_t>(counter)] = n; };
   set(Counter::hits_ram, 100);
-  EXPECT_EQ(line_of(job, begin), begin + "not known, 9 files were timed at the mount, 10 are needed");
+  EXPECT_EQ(line_of(job, begin), begin + "not known, too few files were timed at the mount (9 of 10)");
   job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 10;
   set(Counter::miss_ns, 10'000'000);
   EXPECT_EQ(line_of(job, begin), begin + "not known, no open of a cached file was timed (1 in 32 is)");
@@ -163,15 +189,15 @@ TEST(JobReport, TextOfLargeFilesSaysWhatWasInVain) {
                           {Counter::block_wasted, 1 << 20}});
   const std::string begin = "cubeshim: large files: ";
   EXPECT_EQ(line_of(job, begin),
-            begin + "40.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB came from the mount, 4.0 from the disk");
+            begin + "40.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB came from the mount, 4.0 MiB from the disk");
   const JobTotals mapped = totals({{Counter::large_opens, 2}, {Counter::block_mapped, 7 << 20}});
-  EXPECT_EQ(line_of(mapped, begin), begin + "0.0 MiB in 0 reads; 7.0 MiB mapped from memory; 0.0 MiB came from the mount");
+  EXPECT_EQ(line_of(mapped, begin), begin + "0.0 KiB in 0 reads; 7.0 MiB mapped from memory; 0.0 KiB came from the mount");
   job.totals.counters[static_cast<std::size_t>(Counter::block_wasted)] = 2 << 20;
   job.totals.counters[static_cast<std::size_t>(Counter::block_kernel)] = 10 << 20;
   EXPECT_EQ(
       line_of(job, begin),
       begin +
-          "50.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB came from the mount, 4.0 from the disk; 2.0 MiB "
+          "50.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB came from the mount, 4.0 MiB from the disk; 2.0 MiB "
           "were fetched ahead in vain; 10.0 MiB left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
 }
 
@@ -380,9 +406,9 @@ TEST(JobReport, GoesToItsFileWithThePidInItsName) {
   region->stats().count(Counter::hits_ram, 3);
   write_report(*region, region->own_job(), config, 4711);
   EXPECT_EQ(content(dir / "4711-100%-4711%.txt"),
-            "cubeshim: served: 3 file opens, 0.0 MiB: 3 from memory\n"
+            "cubeshim: served: 3 file opens, 0.0 KiB: 3 from memory\n"
             "cubeshim: not served: nothing\n"
-            "cubeshim: time saved: not known, 0 files were timed at the mount, 10 are needed\n");
+            "cubeshim: time saved: not known, too few files were timed at the mount (0 of 10)\n");
 }
 
 TEST(JobReport, TheCycleIsWhatCameSinceTheLastReport) {
