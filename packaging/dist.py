@@ -55,7 +55,7 @@ def build(work: Path, tools: Path, deps: Path, target: Target, jobs: int) -> Pat
     where = build_folder(work, target.cpu)
     subprocess.run(["cmake", "-S", ROOT, "-B", where, "-G", "Ninja", "-Wno-dev", f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'packaging/toolchain.cmake'}",
                     f"-DCUBESHIM_DIST_TOOLS={tools}", f"-DCUBESHIM_DIST_SYSROOT={deps}", f"-DCUBESHIM_DIST_CPU={target.cpu}",
-                    "-DCUBESHIM_TESTS=OFF", "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=OFF", "-DCMAKE_INSTALL_PREFIX=/usr", "-DCMAKE_INSTALL_LIBDIR=lib"],
+                    "-DCUBESHIM_NCURSES=OFF", "-DCUBESHIM_TESTS=OFF", "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=OFF", "-DCMAKE_INSTALL_PREFIX=/usr", "-DCMAKE_INSTALL_LIBDIR=lib"],
                    check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", where, "-j", str(jobs), "--target", "product"], check=True)
     return where

@@ -8,10 +8,13 @@
 #include <memory>
 #include <set>
 
+#include "cache/base/clock.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/top_table.h"
+#include "shim/cli/top_terminal.h"
+#include "shim/cli/top_view.h"
 #include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
@@ -73,6 +76,18 @@ void tell_of(const std::vector<std::string>& troubles, std::set<std::string>& to
   }
 }
 
+int show_on(TopTerminal& terminal, WatchedCaches& watched, TopView view, unsigned interval) {
+  while (true) {
+    std::vector<std::string> troubles;
+    view.update(watched.look(troubles), troubles);
+    const std::uint64_t until = base::monotonic_ns() + interval * 1'000'000'000ULL;
+    for (std::uint64_t now = 0; (now = base::monotonic_ns()) < until;) {
+      terminal.draw(view);
+      if (!view.press(terminal.wait_for_key(static_cast<int>((until - now) / base::k_ns_per_ms) + 1))) return 0;
+    }
+  }
+}
+
 int top(const Top& top) {
   const auto parsed = top.settings.parse();
   for (const auto& error : parsed.errors) complain(2, error);
@@ -81,8 +96,12 @@ int top(const Top& top) {
   const char* const name = std::getenv("CUBESHIM_NAME");
   const bool is_named = top.settings.given().contains("CUBESHIM_NAME") || (name != nullptr && *name != '\0');
   WatchedCaches watched(config.ram_dir, is_named ? config.name : "");
-  TopScreen screen(is_named ? fmt::format("the cache named {} in {}", config.name, config.ram_dir)
-                            : fmt::format("any cache of this user in {}", config.ram_dir));
+  const std::string place = is_named ? fmt::format("the cache named {} in {}", config.name, config.ram_dir)
+                                     : fmt::format("any cache of this user in {}", config.ram_dir);
+  if (!top.json && top.count == 0) {
+    if (const auto terminal = TopTerminal::open()) return show_on(*terminal, watched, TopView(place, top.interval), top.interval);
+  }
+  TopScreen screen(place);
   bool has_seen = false;
   std::set<std::string> told;
   for (unsigned shown = 0;; ++shown) {
@@ -106,8 +125,9 @@ int top(const Top& top) {
 }  // namespace
 
 void add_top(CLI::App& app, int& status) {
-  CLI::App* const command =
-      app.add_subcommand("top", "Show what jobs do now, in a second: of one cache, or of all caches of this user");
+  CLI::App* const command = app.add_subcommand("top",
+                                               "Show what jobs do now, in a second: of one cache, or of all caches of this user. "
+                                               "On a terminal keys sort, and look into a job and its processes; ? tells them");
   const auto options = std::make_shared<Top>();
   options->settings.add_to(*command, Settings::Which::of_the_region);
   command->add_option("--interval", options->interval, "Show it again every so many seconds; the default is 2")

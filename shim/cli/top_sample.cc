@@ -6,17 +6,32 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/region/chunks.h"
+#include "cache/region/process_slots.h"
 #include "shim/cli/cache_names.h"
 
 namespace cube::cli {
 namespace {
+
+std::vector<JobSample> sample_processes(cache::Region& region, std::uint32_t job) {
+  std::vector<JobSample> processes;
+  for (std::uint32_t i = 0; i < cache::slots_reached(region); ++i) {
+    const cache::ProcessSlot& slot = region.process_slot(i);
+    if (slot.used.load(std::memory_order_acquire) == 0 || slot.job != job) continue;
+    if (base::liveness_of(slot.process) == base::Liveness::dead) continue;
+    JobSample process{slot.process, true, {}, {}};
+    process.totals.totals.add(slot.stats);
+    processes.push_back(std::move(process));
+  }
+  return processes;
+}
 
 std::vector<JobSample> sample_jobs(cache::Region& region) {
   std::vector<JobSample> jobs;
   for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
     const auto& row = region.job_row(i);
     if (row.leader.pid == 0) continue;
-    jobs.push_back({row.leader, base::liveness_of(row.leader) != base::Liveness::dead, cache::collect(region, i)});
+    jobs.push_back({row.leader, base::liveness_of(row.leader) != base::Liveness::dead, cache::collect(region, i),
+                    sample_processes(region, i)});
   }
   return jobs;
 }
@@ -26,11 +41,14 @@ void subtract(Counts& now, const Counts& before) {
   for (std::size_t i = 0; i < now.size(); ++i) now[i] -= std::min(now[i], before[i]);
 }
 
-JobRise rise_of(const JobSample& now, const cache::JobTotals& before, double seconds) {
-  JobRise rise{now.leader.pid, !now.is_alive, seconds, now.totals, now.totals};
-  subtract(rise.rise.totals.counters, before.totals.counters);
-  subtract(rise.rise.totals.hit_latency, before.totals.hit_latency);
-  subtract(rise.rise.totals.miss_latency, before.totals.miss_latency);
+std::vector<JobRise> all_rises(const std::vector<JobSample>& now, const std::vector<JobSample>& before, double seconds);
+
+JobRise rise_of(const JobSample& now, const JobSample& before, double seconds) {
+  JobRise rise{now.leader.pid, !now.is_alive, seconds,
+               now.totals,     now.totals,    all_rises(now.processes, before.processes, seconds)};
+  subtract(rise.rise.totals.counters, before.totals.totals.counters);
+  subtract(rise.rise.totals.hit_latency, before.totals.totals.hit_latency);
+  subtract(rise.rise.totals.miss_latency, before.totals.totals.miss_latency);
   return rise;
 }
 
@@ -40,7 +58,7 @@ std::vector<JobRise> all_rises(const std::vector<JobSample>& now, const std::vec
   for (const auto& job : now) {
     const auto known = std::find_if(before.begin(), before.end(), [&](const auto& b) { return b.leader == job.leader; });
     if (!job.is_alive && (known == before.end() || !known->is_alive)) continue;
-    all.push_back(rise_of(job, known == before.end() ? cache::JobTotals{} : known->totals, seconds));
+    all.push_back(rise_of(job, known == before.end() ? JobSample{} : *known, seconds));
   }
   return all;
 }
@@ -85,9 +103,11 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
                      .files = header.records.load(),
                      .large = cache::figures_of_chunks(region).bytes,
                      .processes = is_gone ? 0 : region.count_processes(),
+                     .tiers = {},
                      .is_gone = is_gone,
                      .servers = servers_of(region),
                      .jobs = all_rises(now, watched.before, seconds)});
+    if (!looks.back().jobs.empty()) std::copy_n(looks.back().jobs.front().totals.tiers, base::k_tiers, looks.back().tiers);
     watched.before = std::move(now);
     watched.ns = ns;
     if (is_gone) watched.region.reset();

@@ -17,7 +17,8 @@ struct JobRise {
   std::uint32_t pid = 0;
   bool is_over = false;  // it has ended since the last look
   double seconds = 1;
-  cache::JobTotals rise, totals;  // between the looks; since it began
+  cache::JobTotals rise, totals;   // between the looks; since it began
+  std::vector<JobRise> processes;  // that live and have the cache, each for itself; of a process: none
 };
 
 struct CacheLook {
@@ -25,6 +26,7 @@ struct CacheLook {
   std::uint64_t used = 0, capacity = 0, files = 0;
   std::uint64_t large = 0;  // of `used`, by blocks of large files
   std::uint32_t processes = 0;
+  base::TierStatus tiers[base::k_tiers];
   bool is_gone = false;              // with its last process; these are its last figures
   std::vector<ServerSight> servers;  // of its cluster
   std::vector<JobRise> jobs;
@@ -34,6 +36,7 @@ struct JobSample {
   base::ProcessId leader;
   bool is_alive = false;
   cache::JobTotals totals;
+  std::vector<JobSample> processes;
 };
 
 // A region stays mapped after its file has gone, so that the last figures of a job are not lost.

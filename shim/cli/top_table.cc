@@ -15,15 +15,7 @@ namespace {
 
 constexpr std::size_t k_top_width = 80;
 
-// A column of the table and a field of the JSON object. The figure is that of the time between two looks; counts are of a second.
-struct Column {
-  const char* heading;
-  int width;
-  const char* key;  // JSON pointer
-  const char* group;
-  const char* figure;
-};
-constexpr Column k_columns[] = {
+constexpr TopColumn k_columns[] = {
     {"opens/s", 8, "/opens_per_s", "", "opens"},
     {"hits", 6, "/hit_rate", "", "hit_rate"},
     {"misses/s", 8, "/misses_per_s", "", "misses"},
@@ -34,7 +26,7 @@ constexpr Column k_columns[] = {
     {"miss p99", 8, "/latency_us/miss_p99", "latency_us.miss", "p99"},
 };
 // Large files have a table of their own, where a job has opened some.
-constexpr Column k_large_columns[] = {
+constexpr TopColumn k_large_columns[] = {
     {"hits/s", 8, "/large/hits_per_s", "blocks", "hits"},
     {"misses/s", 8, "/large/misses_per_s", "blocks", "misses"},
     {"read/s", 8, "/large/bytes_read_per_s", "blocks", "read"},
@@ -45,52 +37,32 @@ constexpr Column k_large_columns[] = {
     {"used/s", 7, "/large/used_bytes_per_s", "blocks", "used"},
 };
 // So have names of mounts, where a job has asked for some.
-constexpr Column k_names_columns[] = {
+constexpr TopColumn k_names_columns[] = {
     {"lists/s", 8, "/names/listings_per_s", "names", "listings"}, {"stats/s", 8, "/names/stats_per_s", "names", "stats"},
     {"absent/s", 8, "/names/absent_per_s", "names", "absent"},    {"read/s", 8, "/names/read_per_s", "names", "read"},
     {"checks/s", 8, "/names/checks_per_s", "names", "checks"},    {"ahead/s", 8, "/names/gathered_per_s", "names", "gathered"},
 };
 constexpr int k_pid_width = 8;
 
-const cache::Figure& figure_of(const Column& column) {
+const cache::Figure& figure_of(const TopColumn& column) {
   const auto all = cache::figures();
   return *std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.group == column.group && f.name == column.figure; });
 }
 
-double value_of(const cache::Figure& figure, const JobRise& job) {
-  return figure.real_of(job.rise) / (figure.is_count() ? job.seconds : 1);
-}
-
-// Four digits and a letter at most.
 std::string short_text(double value, double step, const char* const (&units)[5]) {
   std::size_t unit = 0;
   for (; value >= 999.5 && unit + 1 < std::size(units); value /= step) ++unit;
   return fmt::format("{:.{}f}{}", value, unit != 0 && value < 99.95 ? 1 : 0, units[unit]);
 }
-std::string short_bytes(double value) { return short_text(value, 1024, {"", "K", "M", "G", "T"}); }
-std::string short_count(double value) { return short_text(value, 1000, {"", "k", "M", "G", "T"}); }
-
-std::string text_of(cache::Unit unit, double value) {
-  switch (unit) {
-    case cache::Unit::bytes: return short_bytes(value);
-    case cache::Unit::share: return fmt::format("{:.{}f}%", 100 * value, value < 0.9995 ? 1 : 0);
-    case cache::Unit::us: return short_text(value, 1000, {"us", "ms", "s", "ks", "Ms"});
-    default: return short_count(value);
-  }
-}
-
-std::string headings(const char* first, std::span<const Column> columns) {
+std::string headings(const char* first, std::span<const TopColumn> columns) {
   std::string text = fmt::format("{:>{}}", first, k_pid_width);
-  for (const Column& column : columns) text += fmt::format(" {:>{}}", column.heading, column.width);
+  for (const TopColumn& column : columns) text += fmt::format(" {:>{}}", column.heading, column.width);
   return text + '\n';
 }
 
-std::string row_of(const JobRise& job, std::span<const Column> columns) {
+std::string row_of(const JobRise& job, std::span<const TopColumn> columns) {
   std::string text = fmt::format("{:>{}}", job.pid, k_pid_width);
-  for (const Column& column : columns) {
-    const cache::Figure& figure = figure_of(column);
-    text += fmt::format(" {:>{}}", text_of(figure.unit, value_of(figure, job)), column.width);
-  }
+  for (const TopColumn& column : columns) text += fmt::format(" {:>{}}", cell_of(column, job), column.width);
   return text + '\n';
 }
 
@@ -101,7 +73,7 @@ bool has_names(const JobRise& job) {
   return totals[base::Counter::names_listed] + totals[base::Counter::names_stats] + totals[base::Counter::names_absent] != 0;
 }
 
-std::string table_of(const CacheLook& cache, const char* first, std::span<const Column> columns,
+std::string table_of(const CacheLook& cache, const char* first, std::span<const TopColumn> columns,
                      bool (*is_shown)(const JobRise&)) {
   if (std::none_of(cache.jobs.begin(), cache.jobs.end(), is_shown)) return {};
   std::string text = headings(first, columns);
@@ -109,7 +81,39 @@ std::string table_of(const CacheLook& cache, const char* first, std::span<const 
   return text;
 }
 
-// One line a server. The state comes last, for it may be long.
+}  // namespace
+
+std::string short_bytes(double value) { return short_text(value, 1024, {"", "K", "M", "G", "T"}); }
+std::string short_count(double value) { return short_text(value, 1000, {"", "k", "M", "G", "T"}); }
+
+std::string short_value(cache::Unit unit, double value) {
+  switch (unit) {
+    case cache::Unit::bytes: return short_bytes(value);
+    case cache::Unit::share: return fmt::format("{:.{}f}%", 100 * value, value < 0.9995 ? 1 : 0);
+    case cache::Unit::us: return short_text(value, 1000, {"us", "ms", "s", "ks", "Ms"});
+    case cache::Unit::ns: return short_value(cache::Unit::us, value / 1000);
+    default: return short_count(value);
+  }
+}
+
+std::span<const TopColumn> columns_of(TopSet set) {
+  switch (set) {
+    case TopSet::large: return k_large_columns;
+    case TopSet::names: return k_names_columns;
+    default: return k_columns;
+  }
+}
+
+double value_of(const TopColumn& column, const JobRise& job) {
+  const cache::Figure& figure = figure_of(column);
+  return figure.real_of(job.rise) / (figure.is_count() ? job.seconds : 1);
+}
+
+std::string cell_of(const TopColumn& column, const JobRise& job) {
+  return short_value(figure_of(column).unit, value_of(column, job));
+}
+
+// The state comes last, for it may be long.
 std::string table_of_servers(const CacheLook& cache) {
   if (cache.servers.empty()) return {};
   std::string text = fmt::format("  SERVER {:<31} {:>8} {:>8} {:>8}  state\n", "", "used", "of", "items");
@@ -120,9 +124,7 @@ std::string table_of_servers(const CacheLook& cache) {
   return text;
 }
 
-}  // namespace
-
-std::string top_table(const CacheLook& cache) {
+std::string line_of_cache(const CacheLook& cache) {
   std::string rest = fmt::format(": {} of {} used by {} files, {} processes", in_units(cache.used), in_units(cache.capacity),
                                  cache.files, cache.processes);
   if (cache.large != 0)
@@ -131,7 +133,11 @@ std::string top_table(const CacheLook& cache) {
   const std::size_t room = k_top_width - std::min(rest.size(), k_top_width);
   std::string name = cache.name;
   if (name.size() > room) name = name.substr(0, room - std::min<std::size_t>(3, room)) + "...";
-  std::string text = fmt::format("{}{}\n{}", name, rest, headings("PID", k_columns));
+  return name + rest;
+}
+
+std::string top_table(const CacheLook& cache) {
+  std::string text = line_of_cache(cache) + "\n" + headings("PID", k_columns);
   for (const JobRise& job : cache.jobs) text += row_of(job, k_columns);
   return text + table_of(cache, "LARGE", k_large_columns, has_large_files) +
          table_of(cache, "NAMES", k_names_columns, has_names) + table_of_servers(cache);
@@ -141,11 +147,11 @@ std::string line_of_ended(const JobRise& job) {
   JobRise whole = job;
   whole.rise = job.totals;
   whole.seconds = 1;
-  const auto value = [&](std::size_t i) { return value_of(figure_of(k_columns[i]), whole); };
+  const auto value = [&](std::size_t i) { return value_of(k_columns[i], whole); };
   const auto& totals = job.totals.totals;
   const std::uint64_t large = totals[base::Counter::block_read] + totals[base::Counter::block_kernel];
   return fmt::format("job {} has ended: {:.0f} opens, {} hits, {:.0f} misses, {} from the origin{}\n", job.pid, value(0),
-                     text_of(cache::Unit::share, value(1)), value(2), short_bytes(value(4)),
+                     short_value(cache::Unit::share, value(1)), value(2), short_bytes(value(4)),
                      has_large_files(job) ? fmt::format(", {} of large files", short_bytes(static_cast<double>(large))) : "");
 }
 
@@ -154,10 +160,9 @@ std::string top_json(const CacheLook* cache) {
   if (cache == nullptr) return nlohmann::ordered_json({{"region", nullptr}, {"jobs", jobs}}).dump() + "\n";
   for (const JobRise& job : cache->jobs) {
     nlohmann::ordered_json fields = {{"pid", job.pid}, {"ended", job.is_over}};
-    for (const auto columns : {std::span<const Column>(k_columns), std::span<const Column>(k_large_columns),
-                               std::span<const Column>(k_names_columns)}) {
-      for (const Column& column : columns)
-        fields[nlohmann::ordered_json::json_pointer(column.key)] = value_of(figure_of(column), job);
+    for (const TopSet set : k_top_sets) {
+      for (const TopColumn& column : columns_of(set))
+        fields[nlohmann::ordered_json::json_pointer(column.key)] = value_of(column, job);
     }
     jobs.push_back(std::move(fields));
   }

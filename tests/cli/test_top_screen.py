@@ -1,0 +1,220 @@
+"""`cubeshim top` on a terminal: pages, keys and sizes, as a terminal shows them."""
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+import unittest
+
+import pyte
+
+from cli_case import Case
+
+DOWN, LEFT, ESCAPE = "\x1b[B", "\x1b[D", "\x1b"
+
+
+class Terminal:
+    """A terminal of this size, and what stands on it."""
+
+    def __init__(self, columns, rows):
+        self.master, self.slave = pty.openpty()
+        self.resize(columns, rows)
+
+    def resize(self, columns, rows):
+        self.screen = pyte.Screen(columns, rows)
+        self.stream = pyte.ByteStream(self.screen)
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def close(self):
+        for fd in (self.master, self.slave):
+            os.close(fd)
+        self.master = self.slave = None
+
+    def text(self):
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    # The first match on it, as soon as there is one.
+    def until(self, pattern, is_full=True, patience=30):
+        deadline = time.monotonic() + patience
+        # The last row is drawn last.
+        while not (found := re.search(pattern, self.text(), re.M)) or (is_full and not self.screen.display[-1].strip()):
+            ready, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                raise AssertionError(f"{pattern!r} did not come:\n{self.text()}")
+            self.stream.feed(os.read(self.master, 65536))
+        return found
+
+    def press(self, keys):
+        os.write(self.master, keys.encode())
+
+    def selected(self):
+        """The lines in reverse, at their first character that is no space."""
+        return [line for row, line in enumerate(self.screen.display)
+                if any(self.screen.buffer[row][column].reverse for column, c in enumerate(line) if c != " ")]
+
+
+class Screen(Case):
+    def job(self, opens=0, name=None):
+        """A job that has opened its file so often."""
+        loop = f"for ((i = 0; i < {opens}; ++i)); do exec 4<{self.file}; done; " if opens else ""
+        job = self.start("run", "-p", self.data, "--name", name or self.name, "--ram", "32M", "--prefetch", "0", "--stats", "off", "bash", "-c",
+                         f"exec 3<{self.file}; {loop}echo ready; read line", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(job.stdout.readline(), b"ready\n")
+        return job
+
+    def top(self, columns=80, rows=24, term="linux", controls=True):
+        terminal = Terminal(columns, rows)
+        self.addCleanup(lambda: terminal.master and terminal.close())
+        before = termios.tcgetattr(terminal.slave)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")} | {"TERM": term}
+        for variable in ("LINES", "COLUMNS"):
+            environment.pop(variable, None)
+        terminal.child = subprocess.Popen([os.environ["CUBESHIM_COMMAND"], "top", "--name", self.name, "--interval", "1"], env=environment,
+                                          stdin=terminal.slave, stdout=terminal.slave, stderr=subprocess.DEVNULL, start_new_session=True,
+                                          preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controls else None)
+        self.addCleanup(terminal.child.wait)
+        self.addCleanup(terminal.child.kill)
+        terminal.settings = lambda: (before, termios.tcgetattr(terminal.slave))
+        return terminal
+
+    def test_the_first_page_has_caches_and_jobs(self):
+        job = self.job()
+        top = self.top()
+        top.until(rf"^ +{job.pid} ")
+        lines = top.text().split("\n")
+        self.assertEqual(lines[0], "cubeshim top: 1 cache, 1 job; every 1 s")
+        self.assertRegex(lines[1], rf"^{self.name[:20]}.*used by 1 files, 1 processes$")
+        self.assertEqual(lines[2], "     PID  opens/s   hits misses/s served/s origin/s ahead/s hit p99 miss p99")
+        self.assertEqual(top.selected(), [line.ljust(80) for line in lines if line.startswith(f"{job.pid:>8}")])
+        self.assertEqual(lines[23], "q end  Enter look into  Tab columns  ? help  s sort: opens/s")
+        top.press("s")
+        top.until(r"s sort: hits$")
+        top.press("SS")
+        top.until(r"s sort: miss p99$")
+        top.press("r")
+        top.until(r"s sort: miss p99, least first$")
+        top.press("\t")
+        top.until(r"^   LARGE   hits/s")
+        top.press("\t")
+        top.until(r"^   NAMES  lists/s")
+        top.press("?")
+        top.until(r"^cubeshim top: keys$")
+        top.press(ESCAPE)
+        top.until(r"^cubeshim top: 1 cache")
+        top.press("q")
+        self.assertEqual(top.child.wait(30), 0)
+        before, after = top.settings()
+        self.assertEqual(after, before, "the terminal is as it was")
+
+    def test_enter_looks_into_a_job_and_a_process(self):
+        job = self.job(opens=99)
+        top = self.top()
+        top.until(rf"^ +{job.pid} ")
+        top.press("\n")
+        top.until(rf"^job {job.pid}: bash -c exec 3<")
+        top.until(r"^served: 100 file opens, .*: 99 from memory, 1 from the mount\n"
+                  r"not served: nothing\ntime saved: not known, too few files were timed at the mount \(1 of 10\)$")
+        top.until(rf"^ +{job.pid} ")
+        top.press("\n")
+        top.until(rf"^process {job.pid}: bash")
+        top.until(r"^ +a second +so far\nopens +0 +100\nhits\.ram +0 +99$")
+        top.press(LEFT)
+        top.until(rf"^job {job.pid}: ")
+        top.press(ESCAPE)
+        top.until(r"^cubeshim top: ")
+
+    def test_a_small_terminal_shows_what_fits(self):
+        job = self.job(opens=9)
+        top = self.top(40, 10)
+        top.until(rf"^ +{job.pid} ")
+        lines = top.text().split("\n")
+        self.assertEqual(lines[2], "     PID  opens/s   hits misses/s")
+        self.assertTrue(lines[9].startswith("q end  Enter"))
+        top.press("\n")
+        top.until(rf"^job {job.pid}: ")
+        top.until(rf"^ +{job.pid} ")
+        top.until(r"^and \d+ lines more$")
+        top.press("\n")
+        top.until(r"^opens +0 +10$(.|\n)*^q end  Esc")
+        last = top.text().split("\n")[8]
+        top.press(DOWN)
+        top.until(rf"\n{re.escape(last)}\n.*\n(q end)")
+
+    def test_another_size_is_drawn_anew(self):
+        job = self.job()
+        top = self.top()
+        top.until(rf"^ +{job.pid} ")
+        for columns, rows in ((40, 10), (1, 1), (200, 50), (12, 3), (80, 24)):
+            top.resize(columns, rows)
+            if columns >= 40:
+                top.until(rf"^ +{job.pid} ")
+                self.assertEqual(top.text().split("\n")[rows - 1][:5], "q end")
+            else:
+                top.until(r"^[cq]")
+        top.press("q")
+        self.assertEqual(top.child.wait(30), 0)
+
+    def test_the_keys_choose_among_jobs(self):
+        one, two = self.job(), self.job()
+        top = self.top()
+        top.until(r"1 cache, 2 jobs")
+        top.until(rf"^ +{two.pid} ")
+        self.assertEqual(len(top.selected()), 1)
+        first = int(top.selected()[0].split()[0])
+        self.assertIn(first, (one.pid, two.pid))
+        second = one.pid + two.pid - first
+        top.press(DOWN * 3)
+        top.until(rf"^ +{second} ")
+        while [line.split()[:1] for line in top.selected()] != [[str(second)]]:
+            top.stream.feed(os.read(top.master, 65536))
+        top.press("\n")
+        top.until(rf"^job {second}: ")
+        top.press(ESCAPE)
+        top.until(r"^cubeshim top")
+        self.assertEqual([int(line.split()[0]) for line in top.selected()], [second])
+
+    def test_jobs_are_sorted(self):
+        idle = self.job()
+        busy = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--prefetch", "0", "--stats", "off", "bash", "-c",
+                          f"while :; do exec 3<{self.file}; done")
+        top = self.top()
+        top.until(rf"miss p99\n +{busy.pid} .*\n +{idle.pid} ")
+        top.press("r")
+        top.until(rf"miss p99\n +{idle.pid} .*\n +{busy.pid} ")
+
+    def test_a_job_that_ends_meanwhile_keeps_its_page(self):
+        job = self.job(opens=9)
+        top = self.top()
+        top.until(rf"^ +{job.pid} ")
+        top.press("\n")
+        top.until(rf"^job {job.pid}: ")
+        job.communicate(b"end\n", timeout=60)
+        top.until(rf"^job {job.pid} has ended: bash")
+        top.until(r"^served: 10 file opens, ")
+        top.press("\n\n" + ESCAPE)
+        top.until(rf"^waiting for a job \(the cache named {self.name[:20]}")
+        top.until(rf"^job {job.pid} has ended: 10 opens, 90\.0% hits, 1 misses, ")
+        job = self.job()
+        top.until(rf"^ +{job.pid} ")
+
+    def test_a_terminal_that_goes_ends_it(self):
+        self.job()
+        # No signal tells it of that.
+        top = self.top(controls=False)
+        top.until(r"^cubeshim top")
+        top.close()
+        self.assertEqual(top.child.wait(30), 0)
+
+    def test_a_terminal_of_an_unknown_kind_has_the_plain_table(self):
+        job = self.job()
+        top = self.top(term="no-such-terminal")
+        top.until(rf"^ +{job.pid} ", is_full=False)
+        self.assertNotIn("q end", top.text())
+
+
+if __name__ == "__main__":
+    unittest.main()
