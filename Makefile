@@ -13,7 +13,7 @@ BUILD_PACKAGES := g++ make cmake ninja-build pkg-config libfmt-dev libxxhash-dev
   libcli11-dev liburing-dev libncurses-dev prometheus-cpp-dev
 DEMO_PACKAGES := libfuse3-dev fuse3
 RUN_PACKAGES := python3-torch python3-torchvision python3-opencv python3-pil python3-numpy python3-matplotlib
-TEST_PACKAGES := memcached prometheus chromium libgtest-dev libbenchmark-dev clang-$(CLANG) clang-tidy-$(CLANG) clang-format-$(CLANG) libclang-rt-$(CLANG)-dev libjemalloc2 \
+TEST_PACKAGES := memcached prometheus chromium libunwind8 libgtest-dev libbenchmark-dev clang-$(CLANG) clang-tidy-$(CLANG) clang-format-$(CLANG) libclang-rt-$(CLANG)-dev libjemalloc2 \
   libmimalloc2.0 libtcmalloc-minimal4 strace libpython3.11-testsuite libcap2-bin bc bsdextrautils busybox-static bzip2 cpio curl dash ed \
   ffmpeg file gdb git less nodejs openssh-client openssl patch perl procps python3-h5py python3-lmdb rsync ruby \
   sqlite3 unzip vim xz-utils zip zstd eatmydata faketime valgrind linux-perf musl-tools python3-pyte libaio1 man-db mandoc zsh fish openmpi-bin
