@@ -37,13 +37,13 @@ std::span<const Figure> figures();
 
 // Opens that were not served.
 struct Bypassed {
-  base::Counter counter;
   std::string_view place;  // in the JSON object: "bypassed.size"
-  bool is_request;         // a cache of boundless size would hold the file
   const char* reason;      // in the text of the report
+  base::Counter counter;
+  bool is_request;  // a cache of boundless size would hold the file
 };
 inline constexpr Bypassed k_bypassed[] = {
-#define CUBE_BYPASSED(name, place, is_request, reason, help) {base::Counter::name, place, is_request, reason},
+#define CUBE_BYPASSED(name, place, is_request, reason, help) {place, reason, base::Counter::name, is_request},
 #include "cache/base/stats.def"
 };
 

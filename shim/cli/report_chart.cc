@@ -56,14 +56,16 @@ std::string chart_svg(const Chart& chart) {
   const auto y_of = [&](double value) { return k_chart_height - k_bottom - value / top * (k_chart_height - k_top - k_bottom); };
   std::string svg = fmt::format("<h2>{}</h2>\n<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n",
                                 html_text(chart.title), k_chart_width, k_chart_height, html_text(chart.title));
-  for (double value = 0; value <= top + y_step / 2; value += y_step)
+  for (int i = 0; i <= std::lround(top / y_step); ++i) {
+    const double value = i * y_step;
     svg += fmt::format(
         "<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text x=\"{3}\" y=\"{4:.1f}\" "
         "text-anchor=\"end\">{5}{6}</text>\n",
         k_left, k_chart_width - k_right, y_of(value), k_left - 6, y_of(value) + 4, tick_text(value), chart.unit);
-  for (double seconds = 0; seconds <= end + x_step / 1000; seconds += x_step)
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{} s</text>\n", x_of(seconds), k_chart_height - 10,
-                       tick_text(seconds));
+  }
+  for (int i = 0; i <= static_cast<int>(end / x_step + 1e-3); ++i)
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{} s</text>\n", x_of(i * x_step), k_chart_height - 10,
+                       tick_text(i * x_step));
   for (std::size_t i = 0; i < chart.lines.size(); ++i) {
     std::string path;
     for (const auto& point : chart.lines[i].points)

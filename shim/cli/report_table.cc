@@ -129,9 +129,12 @@ std::vector<ReportRow> report_rows(const std::vector<JobReport>& jobs) {
   for (const auto& figure : cache::figures()) {
     const std::string name = (figure.group.empty() ? "" : std::string(figure.group) + ".") + std::string(figure.name);
     if (told.contains(name)) continue;
-    std::transform(jobs.begin(), jobs.end(), values.begin(), [&](const JobReport& job) -> Value { return job.value(name); });
-    const auto [least, most] = std::minmax_element(values.begin(), values.end());
-    if (differs(figure.unit, **least, **most)) rows.push_back(row_of_values(name, figure.unit, values));
+    std::vector<double> numbers(jobs.size());
+    std::transform(jobs.begin(), jobs.end(), numbers.begin(), [&](const JobReport& job) { return job.value(name); });
+    const auto [least, most] = std::minmax_element(numbers.begin(), numbers.end());
+    if (!differs(figure.unit, *least, *most)) continue;
+    values.assign(numbers.begin(), numbers.end());
+    rows.push_back(row_of_values(name, figure.unit, values));
   }
   return rows;
 }

@@ -39,8 +39,8 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
     if (state(index).trip.is_open(now)) prepare(server.demand, now);
     return;
   }
-  constexpr unsigned k_most_doublings = 5;
-  server.next_look_ns = now + (k_first_pause_of_names_ns << std::min(server.failures++, k_most_doublings));
+  constexpr unsigned k_most_name_pauses = 5;
+  server.next_look_ns = now + (k_first_pause_of_names_ns << std::min(server.failures++, k_most_name_pauses));
   state(index).is_left_out.store(!server.has_address, std::memory_order_relaxed);
   // The address that it had does until there is another.
   if (server.has_address || std::exchange(server.is_told, true)) return;
