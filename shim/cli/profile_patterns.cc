@@ -9,7 +9,9 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::uint64_t k_few = 2;  // less is chance
+constexpr std::uint64_t k_few = 2;              // less is chance
+constexpr std::uint64_t k_part_worth_it = 100;  // of the time by the clock
+constexpr const char* k_locks = "locks that make files real";
 
 // By a share of the files: rare ones are no pattern.
 bool is_many(std::uint64_t count, std::uint64_t of, std::uint64_t percent) {
@@ -78,7 +80,7 @@ void look_at_calls(const ProfileSite& site, std::vector<Pattern>& found) {
                      site.example, again, share(site.counts[shim::profile::k_ns], again, calls)});
   }
   if (kind == "lock" && calls != 0) {
-    found.push_back({"locks that make files real", text_of_site(site), fmt::format("{} locks", calls),
+    found.push_back({k_locks, text_of_site(site), fmt::format("{} locks", calls),
                      "open what is only read without locks: HDF5_USE_FILE_LOCKING=FALSE, h5py.File(path, locking=False)",
                      site.example, calls, site.counts[shim::profile::k_ns]});
   }
@@ -133,6 +135,9 @@ std::vector<Pattern> find_patterns(const Profile& profile) {
     look_at_calls(site, found);
   }
   if (!profile.sites.empty()) look_at_time_line(profile, found);
+  // A lock is cheap; the file that it makes real is not.
+  for (Pattern& one : found)
+    one.is_minor = one.cost_ns < (profile.end_ns - profile.start_ns) / k_part_worth_it && one.name != k_locks;
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.cost_ns > b.cost_ns; });
   return found;
 }

@@ -16,6 +16,7 @@ struct Pattern {
   std::string example;      // a path
   std::uint64_t count = 0;  // files, or calls
   std::uint64_t cost_ns = 0;
+  bool is_minor = false;  // less than a hundredth of the time by the clock
 };
 
 // Most expensive first.

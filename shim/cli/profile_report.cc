@@ -97,11 +97,17 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
   }
   if (rows.size() > k_shown_rows) text += fmt::format("{:44}{} more in profile.json\n", "", rows.size() - k_shown_rows);
   text += patterns.empty() ? "\nno pattern that costs time\n" : "\npatterns\n";
+  std::string minor;
   for (const auto& pattern : patterns) {
+    if (pattern.is_minor) {
+      minor += fmt::format("    {}: in {}\n", pattern.name, on_one_line(pattern.site));
+      continue;
+    }
     text += fmt::format("  {}: {}, cost {}\n    in {}\n    {}\n", pattern.name, pattern.seen, in_time(pattern.cost_ns),
                         on_one_line(pattern.site), pattern.advice);
     if (!pattern.example.empty()) text += fmt::format("    such as {}\n", on_one_line(pattern.example));
   }
+  if (!minor.empty()) text += "  less than 1 % of the time\n" + minor;
   const auto& d = profile.dropped;
   if (d[shim::profile::k_no_site] + d[shim::profile::k_no_file] + d[shim::profile::k_no_text] + d[shim::profile::k_no_code] != 0)
     text += fmt::format("\nleft out, for the tables were full: {} calls, {} looks at files, {} texts, {} functions\n",
@@ -165,7 +171,8 @@ std::string profile_as_json(const Profile& profile, const std::vector<Pattern>& 
                                {"advice", pattern.advice},
                                {"example", pattern.example},
                                {"count", pattern.count},
-                               {"cost", pattern.cost_ns}});
+                               {"cost", pattern.cost_ns},
+                               {"minor", pattern.is_minor}});
   return out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

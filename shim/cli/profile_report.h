@@ -7,7 +7,7 @@
 //              origin_calls, origin_time, errors, tiny, again, latency [..]}] most time at the origin first
 //   latency   {kind: [counts of calls of [2^i, 2^(i+1)) ns, i = 0 to 39]}
 //   in_flight {bin (width), bins [{at, busy, calls}]}: busy / bin calls of the origin were under way in that bin
-//   patterns  [{name, site, seen, advice, example, count, cost}] most expensive first
+//   patterns  [{name, site, seen, advice, example, count, cost, minor (below 1 % of `wall`)}] most expensive first
 #pragma once
 
 #include <string>

@@ -83,7 +83,7 @@ void end_open(Tables& tables, FdRow& row) {
     add(counts[k_tiny_ns], ns);
   }
   if (size > k_large_bytes) add(counts[k_large], 1);
-  if (size > k_large_bytes && reads >= 8 && jumps * 2 > reads) {
+  if (size > k_large_bytes && reads >= 8 && jumps * 3 >= reads) {
     add(counts[k_large_random], 1);
     add(counts[k_large_random_ns], ns);
   }

@@ -47,7 +47,7 @@ enum OpenCount : std::size_t {
   k_tiny_files,      // with 16 reads or more, most of them tiny
   k_tiny_ns,
   k_large,         // seen to be larger than 16 MiB
-  k_large_random,  // of them, read 8 times or more, and mostly elsewhere than on from the last read
+  k_large_random,  // of them, read 8 times or more, a third of them elsewhere than on from the last read
   k_large_random_ns,
   k_reads,
   k_seeks,

@@ -11,6 +11,7 @@ from cli_case import Case
 HOSTILE = "</script><script>document.title='taken'</script><b id=hostile>"
 COUNTS = "800,640000,9000000000,800,8000000000,3,0,0"
 LATENCY = ",".join(["0"] * 20 + ["700", "100"] + ["0"] * 18)
+LISTS = ",".join(["0"] * 20 + ["2"] + ["0"] * 19)
 # 40 files of 20 reads and 9 seeks each.
 OPENS = "40,0,0,0,0,0,0,40,7000000000,0,0,0,0,0,800,360,0,640000,7000000000"
 RAW = "\n".join([
@@ -18,6 +19,7 @@ RAW = "\n".join([
     f"code\t1\t12\tload_{HOSTILE}\t/job/train.py",
     f"site\t1\topen\t/mnt/data/{HOSTILE}.jpg\t-\t1\t40,0,500000000,40,500000000,0,0,0\t{LATENCY}\t{OPENS}",
     f"site\t2\tread\t/mnt/data/a.jpg\t-\t1\t{COUNTS}\t{LATENCY}\t-",
+    f"site\t3\tlist\t/mnt/data\t-\t1\t10,0,4000000,10,4000000,0,0,5\t{LISTS}\t-",
     *(f"bin\t{level}\t{5_000_000_000 >> (24 + 2 * level)}\t8000000000\t840" for level in range(7)), "dropped\t0,0,0,0,0", "end", ""])
 
 
@@ -71,7 +73,9 @@ class ProfilePage(Case):
         self.assertNotIn("hostile", page.ids)
         texts = page.texts
         self.assertIn("1 process, 10.0 s by the clock", texts["summary"])
-        self.assertIn("840calls", texts["tiles"])
+        self.assertIn("850calls", texts["tiles"])
+        self.assertEqual((page.counts["details"], page.counts["pattern"]), (1, 2))
+        self.assertLess(texts["patterns"].index("less than 1 %"), texts["patterns"].index("tree listed again"))
         self.assertIn("seek storm", texts["patterns"])
         self.assertIn("40 of 40 files, 20 reads and 9 seeks each", texts["patterns"])
         self.assertIn(f"load_{HOSTILE} (job/train.py:12)", texts["patterns"])

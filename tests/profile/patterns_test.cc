@@ -53,6 +53,17 @@ TEST(Patterns, EachIsNamedFromItsShareOn) {
   EXPECT_EQ(names(with_opens({{profile::k_large_random, 1}})), Names{"large file read at random"});
 }
 
+TEST(Patterns, LessThanAHundredthOfTheTimeIsMinor) {
+  Profile made = with_opens({{profile::k_storms, 50}, {profile::k_storm_ns, 50}});
+  made.end_ns = 5099;
+  EXPECT_FALSE(find_patterns(made).at(0).is_minor);
+  made.end_ns = 5100;
+  EXPECT_TRUE(find_patterns(made).at(0).is_minor);
+  made.sites = {site_of("lock")};
+  made.sites[0].counts[profile::k_ns] = 1;
+  EXPECT_FALSE(find_patterns(made).at(0).is_minor) << "the lock is cheap, the file is not";
+}
+
 TEST(Patterns, MostExpensiveComesFirstWithItsFunction) {
   const auto found = find_patterns(
       with_opens({{profile::k_storms, 50}, {profile::k_storm_ns, 5}, {profile::k_tiny_files, 50}, {profile::k_tiny_ns, 9}}));

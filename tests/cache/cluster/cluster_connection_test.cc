@@ -44,11 +44,11 @@ class Listener final : public ClusterConnection::Listener {
     return room.data() + (room.size() < bytes ? room.size() : 0);
   }
   bool answered(ClusterConnection::Tag, const MetaAnswer& answer) override {
-    bytes += answer.size;
+    taken += answer.size;
     return true;
   }
   std::array<std::byte, 200'000> room{};
-  std::uint64_t bytes = 0;
+  std::uint64_t taken = 0;
 };
 
 class ClusterConnectionTest : public testing::Test {
@@ -102,12 +102,12 @@ TEST_F(ClusterConnectionTest, TheRestOfAValueWakesOnceAndAShortAnswerAfterItAtOn
   say(std::string(89'999, 'x') + "\r\n");
   ASSERT_TRUE(is_readable(k_long_ms));
   pump(POLLIN);
-  EXPECT_EQ(listener_.bytes, 100'000U);
+  EXPECT_EQ(listener_.taken, 100'000U);
   ask();
   say(line(1) + "y\r\n");
   ASSERT_TRUE(is_readable(k_long_ms));
   pump(POLLIN);
-  EXPECT_EQ(listener_.bytes, 100'001U);
+  EXPECT_EQ(listener_.taken, 100'001U);
 }
 
 TEST_F(ClusterConnectionTest, AnEndInTheMidstOfAValueIsSeen) {
