@@ -135,13 +135,13 @@ std::optional<cache::ServerAddress> look_up_server(const std::string& name, Pool
   cache::NameQuery query;
   query.begin(name, base::monotonic_ns());
   while (query.is_under_way()) {
-    constexpr int k_pause_ms = 20;
+    constexpr int k_look_pause_ms = 20;
     pollfd one = query.to_poll();
     if (PoolTalk::Clock::now() >= end) {
       why = "no name server answers";
       return std::nullopt;
     }
-    poll(&one, 1, k_pause_ms);
+    poll(&one, 1, k_look_pause_ms);
     query.pump(base::monotonic_ns());
   }
   why = query.why();
