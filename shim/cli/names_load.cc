@@ -21,6 +21,7 @@ namespace cube::cli {
 namespace {
 
 constexpr unsigned k_name_threads = 16;
+constexpr std::chrono::milliseconds k_longest_gather{2000}, k_between_gathers{5};
 
 struct FoundNames {
   bool is_listed = false;  // in the cache
@@ -110,6 +111,7 @@ class NamesLoad {
   struct Gather {
     std::string directory;
     std::shared_ptr<cache::StatGather> stats;
+    std::uint64_t names = 0;
   };
 
   void work() {
@@ -117,7 +119,7 @@ class NamesLoad {
     while (!is_over_) {
       if (!gathers_.empty()) {
         const Gather gather = gathers_.back();
-        std::uint32_t stats = 0;
+        std::uint64_t stats = 0;
         run_unlocked(lock, [&] { stats = ask_for_stats(gather); });
         loaded_.stats += stats;
         std::erase_if(gathers_, [&](const Gather& other) { return other.stats == gather.stats; });
@@ -151,25 +153,52 @@ class NamesLoad {
     run_unlocked(lock, [&] {
       found = read_names(names_, directory);
       if (!found.is_listed || !with_stats_) return;
-      gather = cache::StatGather::begin(names_, directory, {}, UINT32_MAX);
-      // Somebody has gathered them, or is at it.
-      if (gather == nullptr) found.stats = cache::StatGather::count_known(names_, directory);
+      gather = begin_gather(directory, found);
     });
     if (!found.is_listed) skip(directory, found);
     loaded_.directories += found.is_listed ? 1 : 0;
     loaded_.names += found.names;
     loaded_.stats += found.stats;
     std::ranges::move(found.directories, std::back_inserter(waiting_));
-    if (gather != nullptr) gathers_.push_back({directory, std::move(gather)});
+    if (gather != nullptr) gathers_.push_back({directory, std::move(gather), found.names});
     changed_.notify_all();
   }
 
-  // The number of those that hold, for the last thread that takes part.
-  std::uint32_t ask_for_stats(const Gather& gather) {
-    const base::UniqueFd directory = gather.stats->open();
-    while (interrupted_by() == 0 && gather.stats->step(directory.get())) {
+  // Null: somebody has gathered them. A job that is at it is waited for, unless it takes long.
+  std::shared_ptr<cache::StatGather> begin_gather(const std::string& directory, FoundNames& found) {
+    const auto until = std::chrono::steady_clock::now() + k_longest_gather;
+    while (true) {
+      std::shared_ptr<cache::StatGather> gather = cache::StatGather::begin(names_, directory, {}, UINT32_MAX);
+      if (gather != nullptr) return gather;
+      found.stats = cache::StatGather::count_known(names_, directory);
+      if (are_nearly_all(found.stats, found.names) || interrupted_by() != 0 || std::chrono::steady_clock::now() >= until)
+        return nullptr;
+      std::this_thread::sleep_for(k_between_gathers);
     }
-    return gather.stats->is_just_over() ? cache::StatGather::count_known(names_, gather.directory) : 0;
+  }
+
+  static bool are_nearly_all(std::uint64_t stats, std::uint64_t names) { return stats + names / 8 >= names; }
+
+  void take_part(cache::StatGather& gather) {
+    const base::UniqueFd directory = gather.open();
+    while (interrupted_by() == 0 && gather.step(directory.get())) {
+    }
+  }
+
+  // The number of those that hold, for the last thread that takes part.
+  std::uint64_t ask_for_stats(const Gather& gather) {
+    take_part(*gather.stats);
+    if (!gather.stats->is_just_over()) return 0;
+    FoundNames found;
+    found.names = gather.names;
+    found.stats = cache::StatGather::count_known(names_, gather.directory);
+    if (are_nearly_all(found.stats, found.names)) return found.stats;
+    // A job that has listed the directory anew meanwhile has outdated them.
+    if (const auto again = begin_gather(gather.directory, found); again != nullptr) {
+      take_part(*again);
+      found.stats = cache::StatGather::count_known(names_, gather.directory);
+    }
+    return found.stats;
   }
 
   void skip(const std::string& directory, const FoundNames& found) {
