@@ -34,6 +34,10 @@ struct Histogram {
     const std::size_t log = bucket / 4 + 1;
     return (4ULL + bucket % 4 + 1) << (log - 2);
   }
+  static double middle_of(std::size_t bucket) {
+    const std::uint64_t lower = bucket == 0 ? 0 : upper_bound_of(bucket - 1);
+    return static_cast<double>(lower + upper_bound_of(bucket)) / 2;
+  }
   void add(std::uint64_t ns) { counts[bucket_of(ns)].fetch_add(1, std::memory_order_relaxed); }
 };
 
@@ -74,8 +78,7 @@ inline double mean_ns(const std::array<std::uint64_t, Histogram::k_buckets>& cou
   const std::uint64_t total = count_of(counts);
   double sum = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    const std::uint64_t lower = i == 0 ? 0 : Histogram::upper_bound_of(i - 1);
-    sum += static_cast<double>(counts[i]) * static_cast<double>(lower + Histogram::upper_bound_of(i)) / 2;
+    sum += static_cast<double>(counts[i]) * Histogram::middle_of(i);
   }
   return total == 0 ? 0 : sum / static_cast<double>(total);
 }

@@ -39,7 +39,7 @@ class ElfSymbols {
   std::vector<Symbol> symbols_;
 };
 
-// Those of the symbol table, or where it was stripped those that the file exports. Empty: it cannot be read, or has none.
+// The symbols of the symbol table; of a stripped file, those that it exports. Empty: it cannot be read, or has none.
 ElfSymbols read_symbols(const std::string& path);
 
 // "2.36" is 2036; 0: it is no version.

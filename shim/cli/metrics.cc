@@ -49,10 +49,8 @@ void add_histogram(std::vector<MetricFamily>& families, std::string_view name, L
   sample.labels = std::move(labels);
   unsigned bound = k_first_bound;
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    const std::uint64_t begin = i == 0 ? 0 : Histogram::upper_bound_of(i - 1);
-    const double middle_ns = static_cast<double>(begin + Histogram::upper_bound_of(i)) / 2;
     sample.count += counts[i];
-    sample.sum += static_cast<double>(counts[i]) * middle_ns / 1e9;
+    sample.sum += static_cast<double>(counts[i]) * Histogram::middle_of(i) / 1e9;
     if (bound <= k_last_bound && i == bucket_below(bound))
       sample.buckets.push_back({static_cast<double>(std::uint64_t{1} << bound++) / 1e9, sample.count});
   }

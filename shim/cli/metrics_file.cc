@@ -8,22 +8,9 @@
 #include <cerrno>
 
 #include "cache/base/error_text.h"
+#include "shim/cli/text_file.h"
 
 namespace cube::cli {
-namespace {
-
-bool write_whole(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
-}
-
-}  // namespace
-
 std::string write_metrics_file(const std::string& path, std::string_view text) {
   const std::size_t slash = path.rfind('/') + 1;
   // The collector reads no file of such a name.

@@ -43,18 +43,6 @@ bool is_below(std::string_view path, std::string_view directory) {
   return directory.empty() || base::is_at_or_below(path, directory);
 }
 
-std::string printable(std::string_view name) {
-  std::string text(name);
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    // The controls of C1, as UTF-8 has them: 0x9b begins what a terminal obeys.
-    const bool is_second = i + 1 < text.size() && c == 0xc2 && (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
-    if (is_second) text.replace(i, 2, "?");
-    if (c < 0x20 || c == 0x7f) text[i] = '?';
-  }
-  return text;
-}
-
 std::string shown(std::string_view path) { return path.empty() ? "the root" : printable(path); }
 
 std::string pack_error(int error) {

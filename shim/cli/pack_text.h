@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cache/pack/pack_reader.h"
+#include "shim/cli/printable.h"
 
 namespace cube::cli {
 
@@ -14,8 +15,6 @@ namespace cube::cli {
 std::string path_in_pack(const std::string& text);
 // The same path, or one below it; everything is below "".
 bool is_below(std::string_view path, std::string_view directory);
-// For a line of output: no control characters.
-std::string printable(std::string_view name);
 // "the root" of "".
 std::string shown(std::string_view path);
 // The text of an error of find or read: "not in the pack", "damaged", or the error's own.

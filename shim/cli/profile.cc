@@ -17,6 +17,7 @@
 #include "shim/cli/profile_page.h"
 #include "shim/cli/profile_report.h"
 #include "shim/cli/run_program.h"
+#include "shim/cli/text_file.h"
 
 namespace cube::cli {
 namespace {
@@ -44,14 +45,6 @@ bool read_raw(const std::string& path, std::vector<RawFile>& files) {
   return true;
 }
 
-bool write_text(const std::string& path, const std::string& text) {
-  File out(std::fopen(path.c_str(), "wbe"), &std::fclose);
-  if (out != nullptr && std::fwrite(text.data(), 1, text.size(), out.get()) == text.size() && std::fclose(out.release()) == 0)
-    return true;
-  tell("cubeshim: cannot write {}: {}\n", path, base::text_of_error(errno));
-  return false;
-}
-
 std::vector<std::string> raw_files_in(const std::string& directory) {
   std::vector<std::string> files;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(directory.c_str()), &closedir);
@@ -74,8 +67,11 @@ int show(const ProfileCommand& command, const std::vector<std::string>& paths, b
   if (!writes) return 0;
   const std::string text = profile_as_json(profile, patterns), json = command.directory + "/profile.json",
                     folded = command.directory + "/stacks.folded", page = command.directory + "/profile.html";
-  if (!write_text(json, text) || !write_text(folded, profile_as_folded(profile)) || !write_text(page, profile_as_page(text)))
-    return 1;
+  const std::pair<const std::string&, std::string> outputs[] = {
+      {json, text}, {folded, profile_as_folded(profile)}, {page, profile_as_page(text)}};
+  for (const auto& [path, content] : outputs) {
+    if (const std::string trouble = write_text_file(path, content); !trouble.empty()) return complain(1, trouble);
+  }
   fmt::print("\nwritten: {} for a browser, {} and {} for programs\n", page, json, folded);
   return 0;
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "shim/cli/printable.h"
 #include "shim/cli/settings.h"
 
 namespace cube::cli {
@@ -34,13 +35,6 @@ std::string kinds_of(const Row& row) {
 std::string folded_name(std::string text) {
   std::replace(text.begin(), text.end(), ';', ':');
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
-// Names come from the program: control characters would move the cursor.
-std::string on_one_line(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return text;
 }
 
@@ -93,19 +87,19 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
   for (std::size_t i = 0; i < std::min(rows.size(), k_shown_rows); ++i) {
     const auto& [name, row] = rows[i];
     text += fmt::format("{:>9} {:>10} {:>10} {:>10}  {}\n{:44}{}\n", row.calls, in_units(row.bytes), in_time(row.ns),
-                        in_time(row.origin_ns), on_one_line(name), "", kinds_of(row));
+                        in_time(row.origin_ns), printable(name), "", kinds_of(row));
   }
   if (rows.size() > k_shown_rows) text += fmt::format("{:44}{} more in profile.json\n", "", rows.size() - k_shown_rows);
   text += patterns.empty() ? "\nno pattern that costs time\n" : "\npatterns\n";
   std::string minor;
   for (const auto& pattern : patterns) {
     if (pattern.is_minor) {
-      minor += fmt::format("    {}: in {}\n", pattern.name, on_one_line(pattern.site));
+      minor += fmt::format("    {}: in {}\n", pattern.name, printable(pattern.site));
       continue;
     }
     text += fmt::format("  {}: {}, cost {}\n    in {}\n    {}\n", pattern.name, pattern.seen, in_time(pattern.cost_ns),
-                        on_one_line(pattern.site), pattern.advice);
-    if (!pattern.example.empty()) text += fmt::format("    such as {}\n", on_one_line(pattern.example));
+                        printable(pattern.site), pattern.advice);
+    if (!pattern.example.empty()) text += fmt::format("    such as {}\n", printable(pattern.example));
   }
   if (!minor.empty()) text += "  less than 1 % of the time\n" + minor;
   const auto& d = profile.dropped;

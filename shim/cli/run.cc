@@ -34,6 +34,7 @@ int check_run(Run& run) {
     tell("cubeshim: no directory to serve: give --prefix DIRECTORY, or set CUBESHIM_PREFIXES\n");
     return 2;
   }
+  run.announces = parsed.config.announce;
   std::string& library = run.library;
   if (library.empty()) library = find_library();
   if (library.empty() || access(library.c_str(), R_OK) != 0) {
@@ -49,7 +50,6 @@ int check_run(Run& run) {
 }
 
 int exec_program(const Run& run) {
-  const auto parsed = run.settings.parse();
   const std::string& library = run.library;
   for (const auto& [variable, value] : run.settings.given()) setenv(variable.c_str(), value.c_str(), 1);
   // A job of its own, also where this command runs inside another.
@@ -65,7 +65,7 @@ int exec_program(const Run& run) {
          elf->interpreter);
   }
   if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
-  if (parsed.config.announce && !run.is_not_announced && is_preloaded) {
+  if (run.announces && !run.is_not_announced && is_preloaded) {
     // The library does so itself where the program is a Python; a program that embeds one needs it from here.
     const std::string site = shim::python_site::find_beside(library.c_str());
     if (!site.empty()) shim::python_site::add(site);

@@ -15,6 +15,7 @@ struct Run {
   std::vector<std::string> program;
   bool is_not_announced = false;
   bool needs_prefix = true;
+  bool announces = false;  // as check_run has found
 };
 
 // 0, or the status to end with, after a line that says why.

@@ -68,10 +68,7 @@ std::string row_of(const JobRise& job, std::span<const TopColumn> columns) {
 
 bool has_large_files(const JobRise& job) { return job.totals.totals[base::Counter::large_opens] != 0; }
 
-bool has_names(const JobRise& job) {
-  const auto& totals = job.totals.totals;
-  return totals[base::Counter::names_listed] + totals[base::Counter::names_stats] + totals[base::Counter::names_absent] != 0;
-}
+bool has_names(const JobRise& job) { return job.totals.names_answered() != 0; }
 
 std::string table_of(const CacheLook& cache, const char* first, std::span<const TopColumn> columns,
                      bool (*is_shown)(const JobRise&)) {

@@ -110,11 +110,17 @@ class Screen(Case):
         before, after = top.settings()
         self.assertEqual(after, before, "the terminal is as it was")
 
-    def test_enter_looks_into_a_job_and_a_process(self):
-        job = self.job(opens=99)
+    def into(self, job):
+        """The page of that job."""
         top = self.top()
         top.until(rf"^ +{job.pid} ")
         top.press("\n")
+        top.until(rf"^job {job.pid}: ")
+        return top
+
+    def test_enter_looks_into_a_job_and_a_process(self):
+        job = self.job(opens=99)
+        top = self.into(job)
         top.until(rf"^job {job.pid}: bash -c exec 3<")
         top.until(r"^served: 100 file opens, .*: 99 from memory, 1 from the mount\n"
                   r"not served: nothing\ntime saved: not known, too few files were timed at the mount \(1 of 10\)$")
@@ -188,10 +194,7 @@ class Screen(Case):
 
     def test_a_job_that_ends_meanwhile_keeps_its_page(self):
         job = self.job(opens=9)
-        top = self.top()
-        top.until(rf"^ +{job.pid} ")
-        top.press("\n")
-        top.until(rf"^job {job.pid}: ")
+        top = self.into(job)
         job.communicate(b"end\n", timeout=60)
         top.until(rf"^job {job.pid} has ended: bash")
         top.until(r"^served: 10 file opens, ")

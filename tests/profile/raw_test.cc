@@ -23,7 +23,7 @@ std::string site(const std::string& kind, const std::string& python, const std::
 }
 
 const std::string k_head = "cubeshim-profile\t1\t42\t1\t1000\t2000\t1\t0\n";
-const std::string k_code = "code\t7\t12\tload\t/work/train.py\n";
+const std::string k_code = "code\t7\t12\tload\t/job/train.py\n";
 const std::string k_end = "dropped\t0,0,0,0,1\nend\n";
 
 TEST(RawProfile, SectionIsReadBack) {
@@ -95,7 +95,7 @@ TEST(RawProfile, StackLongerThanTheProfilerWritesIsRefused) {
 }
 
 TEST(RawProfile, SameFunctionOfTwoProcessesIsOneSite) {
-  const std::string other_number = "code\t9\t12\tload\t/work/train.py\n";
+  const std::string other_number = "code\t9\t12\tload\t/job/train.py\n";
   const RawFile one = parse_raw(k_head + k_code + site("open", "7") + k_end);
   const RawFile other = parse_raw("cubeshim-profile\t1\t43\t42\t1500\t3000\t1\t0\n" + other_number + site("open", "9") + k_end);
   const Profile made = make_profile({one, other});
@@ -103,7 +103,7 @@ TEST(RawProfile, SameFunctionOfTwoProcessesIsOneSite) {
   EXPECT_EQ(made.end_ns - made.start_ns, 2000U) << "from the first start to the last end";
   ASSERT_EQ(made.sites.size(), 1U);
   EXPECT_EQ(made.sites[0].counts[profile::k_calls], 6U);
-  EXPECT_EQ(text_of_site(made.sites[0]), "load (work/train.py:12)");
+  EXPECT_EQ(text_of_site(made.sites[0]), "load (job/train.py:12)");
 }
 
 TEST(RawProfile, UnknownFunctionsAndAddressesAreNoError) {
