@@ -1,10 +1,10 @@
 #include "cache/file_cache.h"
 
 #include <cerrno>
-#include <cstring>
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/copy_bytes.h"
 #include "cache/base/error_text.h"
 #include "cache/base/hash.h"
 #include "cache/base/held.h"
@@ -134,7 +134,7 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   watch.watch(record.stat);
   auto reservation = parts_.ram.reserve(record.path_length, record.data_size, RecordShape::mappable);
   if (!reservation) return base::fail(reservation.error().value);
-  std::memcpy(reservation->data(), record.data(), record.data_size);
+  base::copy_bytes(reservation->data(), record.data(), record.data_size);
   RecordContent content;
   content.path = record.path();
   content.stat = record.stat;

@@ -1,8 +1,8 @@
 #include "cache/fill/background_fill.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "cache/base/copy_bytes.h"
 #include "cache/base/hash.h"
 #include "cache/fill/recent_misses.h"
 #include "cache/tier/rights.h"
@@ -82,7 +82,7 @@ class BackgroundFill::FromRemote final : public Tier::Judge {
       case RecordFill::Next::done: found_ = Remote::there; return Tier::Verdict::taken;
       case RecordFill::Next::read: break;
     }
-    std::memcpy(own_.fill_.room(), record.data(), record.data_size);
+    base::copy_bytes(own_.fill_.room(), record.data(), record.data_size);
     own_.fill_.note_from_cluster(record.data_hash);
     if (!own_.publish()) return end(Remote::refused);
     found_ = Remote::published;

@@ -1,10 +1,10 @@
 #include "cache/fill/demand_open.h"
 
 #include <cerrno>
-#include <cstring>
 
 #include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
+#include "cache/base/copy_bytes.h"
 #include "cache/fill/background_fill.h"
 #include "cache/fill/partial_fill.h"
 #include "cache/fill/recent_misses.h"
@@ -225,7 +225,7 @@ void DemandOpen::keep_neighbours(const Origin& origin, Opened& opened) {
 void DemandOpen::keep_neighbour(const Opened::Neighbour& neighbour) {
   BackgroundFill fill(parts_, neighbour.key, /*use_ring=*/false);
   if (fill.begin() != BackgroundFill::Begin::fetch || fill.accept(neighbour.file) != RecordFill::Next::read) return;
-  if (neighbour.file.stat.size != 0) std::memcpy(fill.room(), neighbour.data, neighbour.file.stat.size);
+  base::copy_bytes(fill.room(), neighbour.data, neighbour.file.stat.size);
   fill.note_hash(neighbour.data_hash);
   if (fill.publish()) parts_.stats().count(Counter::prefetch_fetched);
 }

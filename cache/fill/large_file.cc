@@ -8,7 +8,7 @@
 
 #include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
-#include "cache/base/copy_out.h"
+#include "cache/base/copy_bytes.h"
 #include "cache/base/hash.h"
 #include "cache/base/held.h"
 #include "cache/fill/change_watch.h"
@@ -218,7 +218,7 @@ long LargeFile::read(CacheParts& parts, int fd, Numbers numbers, std::byte* to, 
       const PageRun pages = claim->present_from(page_of(from), pages_of(from, from + room).end);
       if (!pages.is_empty()) {
         const std::uint64_t got = std::min(room, pages.end * k_chunk_page - in_chunk);
-        base::copy_out(to + done, claim->data() + in_chunk, got);
+        base::copy_bytes(to + done, claim->data() + in_chunk, got);
         count_use(parts, *claim, pages_of(from, from + got));
         done += got;
         continue;

@@ -5,6 +5,7 @@
 
 #include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
+#include "cache/base/copy_bytes.h"
 #include "cache/fill/large_file.h"
 #include "cache/record/recent_change.h"
 #include "cache/region/fetch_scope.h"
@@ -78,7 +79,7 @@ class LargeFile::FromTier final : public Tier::Judge {
       if (!window) return false;
       const std::uint64_t at = std::uint64_t{chunk_of(begin)} * k_chunk_bytes + run.first * k_chunk_page;
       const std::uint64_t n = std::min(run.count() * k_chunk_page, end - at);
-      std::memcpy(window->data(), from + (at - begin), n);
+      base::copy_bytes(window->data(), from + (at - begin), n);
       // As in bring(): a mapping would show what an earlier fetch has left there.
       std::memset(window->data() + n, 0, run.count() * k_chunk_page - n);
       if (!file_.may_publish(parts_, by_)) return false;

@@ -1,8 +1,8 @@
 #include "cache/fill/tier_open.h"
 
 #include <cerrno>
-#include <cstring>
 
+#include "cache/base/copy_bytes.h"
 #include "cache/tier/rights.h"
 
 namespace cube::cache {
@@ -60,7 +60,7 @@ Tier::Verdict TierOpen::judge(const Record& record) {
   } else {
     fill_.note_from_tier(record.data_hash);
   }
-  std::memcpy(fill_.room(), record.data(), record.data_size);
+  base::copy_bytes(fill_.room(), record.data(), record.data_size);
   if (!fill_.publish()) return Verdict::refused;
   parts_.stats().count(tier_->hits());
   return Verdict::taken;

@@ -1,9 +1,9 @@
 #include "cache/origin/pack_origin.h"
 
 #include <cerrno>
-#include <cstring>
 #include <optional>
 
+#include "cache/base/copy_bytes.h"
 #include "cache/pack/pack_copy.h"
 #include "cache/pack/pack_listing.h"
 #include "cache/pack/pack_neighbours.h"
@@ -30,7 +30,7 @@ class OpenedOfPack final : public Opened {
 
   base::Result<void> read_whole(std::byte* to) override {
     if (content_.data == nullptr) return base::fail(EFBIG);
-    if (content_.stat.size != 0) std::memcpy(to, content_.data, content_.stat.size);
+    base::copy_bytes(to, content_.data, content_.stat.size);
     return {};
   }
   std::optional<std::uint64_t> data_hash() const override { return content_.entry.data_hash; }

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "cache/base/copy_bytes.h"
 #include "cache/base/hash.h"
 #include "cache/record/recent_change.h"
 
@@ -51,7 +52,7 @@ RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlac
 
 void write_block(std::byte* buffer, const RecordPlan& plan, const BlockContent& content) {
   const std::uint64_t size = content.place.bytes(content.stat.size);
-  std::memcpy(buffer + plan.data, content.data, size);
+  base::copy_bytes(buffer + plan.data, content.data, size);
   std::memset(buffer + plan.data + size, 0, plan.end - plan.data - size);
   write_record_head(
       buffer + plan.start, plan,

@@ -1,7 +1,7 @@
 #include "cache/tier/tier.h"
 
-#include <cstring>
 
+#include "cache/base/copy_bytes.h"
 #include "cache/record/recent_change.h"
 
 namespace cube::cache {
@@ -21,7 +21,7 @@ std::optional<std::uint64_t> Tier::fill(std::string_view key, const FileStat& st
       if (record.kind != RecordKind::file) return Verdict::refused;
       const Verdict verdict = compare(record, expected_);
       if (verdict == Verdict::taken) {
-        std::memcpy(to_, record.data(), expected_.size);
+        base::copy_bytes(to_, record.data(), expected_.size);
         hash = record.data_hash;
       }
       return verdict;

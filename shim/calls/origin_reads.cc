@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cache/base/copy_out.h"
+#include "cache/base/copy_bytes.h"
 #include "cache/base/went_out.h"
 #include "shim/fd_table.h"
 #include "shim/materialize.h"
@@ -45,7 +45,7 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
 
 long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   switch (bring(file, fd, at, n)) {
-    case PartialFill::Bytes::here: base::copy_out(to, file.data + at, n); return static_cast<long>(n);
+    case PartialFill::Bytes::here: base::copy_bytes(to, file.data + at, n); return static_cast<long>(n);
     case PartialFill::Bytes::interrupted: return -EINTR;
     case PartialFill::Bytes::at_origin: break;
   }

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "cache/base/copy_out.h"
+#include "cache/base/copy_bytes.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/large_reads.h"
 #include "shim/calls/origin_reads.h"
@@ -73,7 +73,7 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   std::size_t done = 0;
   for (int i = 0; done < n; ++i) {
     const std::size_t length = std::min(parts[i].iov_len, n - done);
-    base::copy_out(parts[i].iov_base, file.data + at + done, length);
+    base::copy_bytes(parts[i].iov_base, file.data + at + done, length);
     done += length;
   }
   file.count(done);
@@ -105,7 +105,7 @@ Answer read(int fd, void* to, std::size_t n) {
     }
     if (file->is_origin()) [[unlikely]]
       return origins::read(*file, fd, to, granted, at);
-    base::copy_out(to, file->data + at, granted);
+    base::copy_bytes(to, file->data + at, granted);
     file->count(granted);
     return static_cast<long>(granted);
   }
@@ -124,7 +124,7 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
     if (to == nullptr) return -EFAULT;
     if (file->is_origin()) [[unlikely]]
       return origins::pread(*file, fd, to, granted, from);
-    base::copy_out(to, file->data + from, granted);
+    base::copy_bytes(to, file->data + from, granted);
   }
   file->count(granted);
   return static_cast<long>(granted);

@@ -1,4 +1,5 @@
 #include "cache/tier/cluster/cluster_connection.h"
+#include "cache/base/copy_bytes.h"
 
 #include <netinet/tcp.h>
 
@@ -158,7 +159,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
 // Takes the bytes of a value that came behind its line.
 bool ClusterConnection::take_value(Listener& listener) {
   const std::size_t n = std::min<std::uint64_t>(value_left_, in_end_ - in_begin_);
-  std::memcpy(value_to_, in_ + in_begin_, n);
+  base::copy_bytes(value_to_, in_ + in_begin_, n);
   in_begin_ += n;
   value_to_ += n;
   value_left_ -= n;
