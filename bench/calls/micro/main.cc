@@ -1,7 +1,8 @@
 // cubeshim_bench: reads a set of files in one of several ways, or times single calls, with whatever is preloaded.
 // It measures one thing only; what is compared, and that both sides are timed in turn, is the job of run_bench.py.
-//   cubeshim_bench --set DIR [--reader posix|ifstream|fread|copy|direct] [--processes N] [--passes N] [benchmark flags]
-//   cubeshim_bench --calls DIR [benchmark flags]
+//   cubeshim_bench --set DIR [--reader posix|ifstream|fread|copy|copy-16|ideal|direct] [--processes N] [--passes N]
+//   cubeshim_bench --calls DIR
+// Both take the flags of Google Benchmark, too.
 // Gated (--gated), it waits for a line on stdin before each pass and prints one JSON object a pass, so that two of them
 // can be timed in turn, pass by pass.
 #include <benchmark/benchmark.h>
@@ -76,10 +77,9 @@ void read_set(benchmark::State& state, const FileSet& set, const Options& option
   }
 }
 
-const std::map<std::string, ReaderKind> k_readers{{"posix", ReaderKind::posix},
-                                                  {"ifstream", ReaderKind::ifstream},
-                                                  {"fread", ReaderKind::fread},
-                                                  {"copy", ReaderKind::copy},
+const std::map<std::string, ReaderKind> k_readers{{"posix", ReaderKind::posix},     {"ifstream", ReaderKind::ifstream},
+                                                  {"fread", ReaderKind::fread},     {"copy", ReaderKind::copy},
+                                                  {"copy-16", ReaderKind::copy_16}, {"ideal", ReaderKind::ideal},
                                                   {"direct", ReaderKind::direct}};
 
 void add_options(CLI::App& app, Options& options) {

@@ -1,11 +1,16 @@
 #include "bench/calls/micro/readers.h"
 
+#include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -42,14 +47,27 @@ char* map_on_huge_pages(int fd, std::size_t bytes) {
   return static_cast<char*>(at);
 }
 
-// With a buffer that is used again for each file.
+// With a buffer that is used again for each file. It begins `behind` bytes behind a page: malloc's large ones begin 16 behind.
 class BufferReader : public Reader {
  public:
-  explicit BufferReader(const FileSet& set) : set_(set), buffer_(set.largest() + 1) {}
+  static constexpr std::size_t k_of_malloc = 16;
+  explicit BufferReader(const FileSet& set, std::size_t behind = k_of_malloc)
+      : set_(set),
+        room_(on_page(set.largest() + k_page)),
+        pages_(static_cast<char*>(std::aligned_alloc(k_page, room_)), &std::free),
+        buffer_(pages_.get() + behind, set.largest() + 1) {
+    std::memset(pages_.get(), 0, room_);
+  }
 
  protected:
   const FileSet& set_;
-  std::vector<char> buffer_;
+
+ private:
+  std::size_t room_;
+  std::unique_ptr<char, void (*)(void*)> pages_;
+
+ protected:
+  const std::span<char> buffer_;
 };
 
 class PosixReader final : public BufferReader {
@@ -111,7 +129,7 @@ class FreadReader final : public BufferReader {
 
 class CopyReader final : public BufferReader {
  public:
-  CopyReader(const FileSet& set, const Arena& arena) : BufferReader(set), arena_(arena) {}
+  CopyReader(const FileSet& set, const Arena& arena, std::size_t behind) : BufferReader(set, behind), arena_(arena) {}
   std::span<const char> read(std::uint32_t index) override {
     const std::size_t size = set_.files()[index].size;
     std::memcpy(buffer_.data(), arena_.data(index), size);
@@ -120,6 +138,44 @@ class CopyReader final : public BufferReader {
 
  private:
   const Arena& arena_;
+};
+
+// What a cache cannot do without: a hash of the path, one slot of a table, a comparison of the path, a copy of the stat and one
+// of the bytes. It has no fds, no claims, no counters and only one process.
+class IdealReader final : public BufferReader {
+ public:
+  IdealReader(const FileSet& set, const Arena& arena) : BufferReader(set), arena_(arena), slots_(std::bit_ceil(2 * set.count())) {
+    for (std::uint32_t i = 0; i < set.count(); ++i) {
+      Slot* slot = &first_slot(hash_of(set.files()[i].path));
+      while (slot->head != nullptr) slot = slot == &slots_.back() ? slots_.data() : slot + 1;
+      *slot = {hash_of(set.files()[i].path), &arena.head(i)};
+    }
+  }
+  std::span<const char> read(std::uint32_t index) override {
+    const std::string& path = set_.files()[index].path;
+    const std::uint64_t hash = hash_of(path);
+    const Slot* slot = &first_slot(hash);
+    while (slot->head != nullptr && (slot->hash != hash || slot->head->path() != path))
+      slot = slot == &slots_.back() ? slots_.data() : slot + 1;
+    if (slot->head == nullptr) fail(path, "no such file");
+    stat_ = slot->head->stat;
+    benchmark::DoNotOptimize(stat_);
+    const auto size = static_cast<std::size_t>(stat_.st_size);
+    std::memcpy(buffer_.data(), slot->head->data(), size);
+    return {buffer_.data(), size};
+  }
+
+ private:
+  struct Slot {
+    std::uint64_t hash = 0;
+    const Arena::Head* head = nullptr;
+  };
+  static std::uint64_t hash_of(const std::string& path) { return XXH3_64bits(path.data(), path.size()); }
+  Slot& first_slot(std::uint64_t hash) { return slots_[hash & (slots_.size() - 1)]; }
+
+  const Arena& arena_;
+  std::vector<Slot> slots_;
+  struct stat stat_ {};
 };
 
 class DirectReader final : public Reader {
@@ -175,10 +231,12 @@ DiskArena::~DiskArena() { ::close(fd_); }
 
 Arena::Arena(const FileSet& set) {
   for (const File& file : set.files()) {
+    const std::size_t head = (bytes_ + k_line - 1) / k_line * k_line;
     const std::size_t grain = file.size >= k_on_page_from ? k_page : k_line;
-    bytes_ = (bytes_ + grain - 1) / grain * grain;
-    offsets_.push_back(bytes_);
-    bytes_ += file.size;
+    const std::size_t data = (head + sizeof(Head) + file.path.size() + 1 + grain - 1) / grain * grain;
+    heads_.push_back(head);
+    data_.push_back(data);
+    bytes_ = data + file.size;
   }
   const std::string name = fmt::format("/dev/shm/cubeshim-bench-arena-{}", getpid());
   const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -194,8 +252,12 @@ Arena::Arena(const FileSet& set) {
   ::close(fd);
   PosixReader reader(set);
   for (std::uint32_t i = 0; i < set.count(); ++i) {
+    const std::string& path = set.files()[i].path;
+    auto* const head = new (begin_ + heads_[i]) Head{{}, path.size(), data_[i] - heads_[i]};
+    if (::stat(path.c_str(), &head->stat) != 0) fail(path, "stat");
+    std::memcpy(head + 1, path.data(), path.size());
     const auto bytes = reader.read(i);
-    std::memcpy(begin_ + offsets_[i], bytes.data(), bytes.size());
+    std::memcpy(begin_ + data_[i], bytes.data(), bytes.size());
   }
 }
 
@@ -206,7 +268,9 @@ std::unique_ptr<Reader> make_reader(ReaderKind kind, const FileSet& set, const A
     case ReaderKind::posix: return std::make_unique<PosixReader>(set);
     case ReaderKind::ifstream: return std::make_unique<IfstreamReader>(set);
     case ReaderKind::fread: return std::make_unique<FreadReader>(set);
-    case ReaderKind::copy: return std::make_unique<CopyReader>(set, *arenas.memory);
+    case ReaderKind::copy: return std::make_unique<CopyReader>(set, *arenas.memory, 0);
+    case ReaderKind::copy_16: return std::make_unique<CopyReader>(set, *arenas.memory, BufferReader::k_of_malloc);
+    case ReaderKind::ideal: return std::make_unique<IdealReader>(set, *arenas.memory);
     case ReaderKind::direct: return std::make_unique<DirectReader>(set, *arenas.disk);
   }
   return nullptr;

@@ -2,9 +2,13 @@
 // Thread safety: one reader for each thread.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "bench/calls/micro/file_set.h"
 
@@ -17,17 +21,25 @@ class Reader {
   virtual std::span<const char> read(std::uint32_t index) = 0;
 };
 
-// All files of a set in one mapped file in /dev/shm, as a cache would hold them: what a copy from memory alone costs.
+// All files of a set in one mapped file in /dev/shm, as a cache would hold them: what a copy from memory alone costs. Before each
+// file's bytes are its stat and path.
 class Arena {
  public:
+  struct Head {
+    struct stat stat;
+    std::size_t path_length, data_offset;  // bytes; the offset from the head
+    std::string_view path() const { return {reinterpret_cast<const char*>(this + 1), path_length}; }
+    const char* data() const { return reinterpret_cast<const char*>(this) + data_offset; }
+  };
   explicit Arena(const FileSet& set);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
-  const char* data(std::uint32_t index) const { return begin_ + offsets_[index]; }
+  const Head& head(std::uint32_t index) const { return *reinterpret_cast<const Head*>(begin_ + heads_[index]); }
+  const char* data(std::uint32_t index) const { return begin_ + data_[index]; }
 
  private:
-  std::vector<std::size_t> offsets_;
+  std::vector<std::size_t> heads_, data_;
   char* begin_ = nullptr;
   std::size_t bytes_ = 0;
 };
@@ -60,7 +72,9 @@ enum class ReaderKind {
   posix,     // open, fstat, read, close
   ifstream,  // std::ifstream into a fresh std::string
   fread,     // fopen, fseek, ftell, fread, fclose
-  copy,      // memcpy out of the arena
+  copy,      // memcpy out of the arena, to a page
+  copy_16,   // the same to 16 bytes behind a page
+  ideal,     // out of the arena, by the path
   direct     // one pread with O_DIRECT out of the arena on the disk
 };
 std::unique_ptr<Reader> make_reader(ReaderKind kind, const FileSet& set, const Arenas& arenas);

@@ -37,6 +37,10 @@ std::uint64_t digest_of(Reader& reader, const FileSet& set) {
   return sum;
 }
 
+bool is_of_memory(ReaderKind kind) {
+  return kind == ReaderKind::copy || kind == ReaderKind::copy_16 || kind == ReaderKind::ideal;
+}
+
 }  // namespace
 
 struct Team::Shared {
@@ -46,7 +50,7 @@ struct Team::Shared {
 
 Team::Team(const FileSet& set, const TeamOptions& options) : set_(set), options_(options) {
   if (options.processes < 1 || options.processes > k_most_processes) throw std::runtime_error("1 to 64 processes");
-  if (options.reader == ReaderKind::copy) arenas_.memory = std::make_unique<Arena>(set);
+  if (is_of_memory(options.reader)) arenas_.memory = std::make_unique<Arena>(set);
   if (options.reader == ReaderKind::direct) arenas_.disk = std::make_unique<DiskArena>(set, options.arena);
   void* const at = ::mmap(nullptr, sizeof(Shared) * k_most_processes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) throw std::runtime_error("mmap failed");
