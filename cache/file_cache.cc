@@ -90,11 +90,14 @@ FileCache::FileCache(Region& region, const base::Config& config)
       changes_(parts_),
       ahead_(parts_),
       large_(parts_),
-      names_(region, parts_.ram, parts_.tiers, parts_.remote, config) {}
+      names_(region, parts_.ram, parts_.tiers, parts_.remote, config) {
+  parts_.freshness.use_known_stats(names_);
+}
 
 Pin FileCache::find(const OpenRequest& request) {
   Pin pin = parts_.ram.find(request.key, base::hash_path(request.key));
-  if (pin && !parts_.freshness.is_fresh(*pin, request.path)) pin.release();
+  bool asked = false;
+  if (pin && !parts_.freshness.is_fresh(*pin, request.path, asked)) pin.release();
   return pin;
 }
 
@@ -107,7 +110,7 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
 
   OpenOutcome outcome;
   outcome.pin = parts_.ram.find(request.key, hash);
-  if (outcome.pin && parts_.freshness.is_fresh(*outcome.pin, request.path)) {
+  if (outcome.pin && parts_.freshness.is_fresh(*outcome.pin, request.path, outcome.has_asked_stat)) {
     stats.count(Counter::hits_ram);
     if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
     if (timed) stats.hit_latency.add(base::monotonic_ns() - began);

@@ -223,6 +223,10 @@ void gather_names_near(cache::FileCache& cache, std::string_view key) {
   submit_names(cache, prefetch::NamesScout::Wish::gather, key.substr(0, slash), key.substr(slash + 1));
 }
 
+void gather_names_around(cache::FileCache& cache, std::string_view key) {
+  submit_names(cache, prefetch::NamesScout::Wish::gather, key.substr(0, key.rfind('/')), {});
+}
+
 void follow_names(std::string_view key) {
   auto* const running = g_scout.load(std::memory_order_acquire);
   if (running != nullptr) running->submit(prefetch::NamesScout::Wish::follow, key.substr(0, key.rfind('/')), {});

@@ -30,6 +30,8 @@ void list_ahead(cache::FileCache& cache, std::string_view directory);
 // The program goes from one directory to the next, and has waited for this one.
 void list_next(cache::FileCache& cache, std::string_view directory);
 void gather_names_near(cache::FileCache& cache, std::string_view key);
+// The same of a file that a program opens. It need not open the others of a large directory.
+void gather_names_around(cache::FileCache& cache, std::string_view key);
 // The same threads, if they run, gather the stats of the directories that the program comes to after that of this name.
 void follow_names(std::string_view key);
 // False: there are none, or they have too much to do.

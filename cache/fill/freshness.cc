@@ -4,31 +4,49 @@
 
 namespace cube::cache {
 
+using base::ConsistencyKind;
+
 Freshness::Freshness(Region& region, RamTier& ram, const base::Consistency& consistency)
     : region_(&region), ram_(&ram), consistency_(consistency), job_start_ns_(region.job_row(region.own_job()).started_ns) {}
 
 bool Freshness::needs_no_look_slow(const Record& record) const {
-  using base::ConsistencyKind;
   if (origins_ != nullptr || record.origin != k_mounts) {
     const Origin& origin = origin_of(record.path());
     // A record of another origin is for the processes that see that origin there, and for nobody else.
     if (origin.id() != record.origin) return false;
     if (origin.traits().is_immutable) return true;
   }
-  const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
+  const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed), now = base::boot_ns();
+  return (consistency_.kind == ConsistencyKind::immutable || now >= verified) && verified >= good_since_ns(now);
+}
+
+std::uint64_t Freshness::good_since_ns(std::uint64_t now) const {
   switch (consistency_.kind) {
     // A record that was fetched or checked since this job began is good for this job.
-    case ConsistencyKind::immutable: return verified >= job_start_ns_;
+    case ConsistencyKind::immutable: return job_start_ns_;
     case ConsistencyKind::ttl: {
-      const std::uint64_t now = base::boot_ns();
-      return now >= verified && now - verified < consistency_.ttl_seconds * 1'000'000'000ULL;
+      const std::uint64_t ttl = consistency_.ttl_seconds * 1'000'000'000ULL;
+      if (ttl == 0) break;
+      return now < ttl ? 0 : now - ttl + 1;
     }
     case ConsistencyKind::open: break;
   }
-  return false;
+  return UINT64_MAX;
 }
 
-bool Freshness::is_still_right(const Record& record, const char* path) {
+std::optional<KnownStats::Known> Freshness::known_stat(std::string_view key) const {
+  if (known_ == nullptr || origins_ != nullptr) return {};
+  return known_->known_stat(key, good_since_ns(base::boot_ns()));
+}
+
+bool Freshness::is_still_right(const Record& record, const char* path, bool& asked) {
+  // What is known of a name proves nothing of what a link leads to.
+  const auto known = record.is_physical() ? known_stat(record.path()) : std::nullopt;
+  if (known && known->stat.is_unchanged_since(record.stat)) {
+    ram_->mark_verified(record, known->looked_ns);
+    return true;
+  }
+  asked = true;
   region_->stats().count(base::Counter::origin_stats);
   const std::uint64_t now = base::boot_ns();
   const auto current = origin_of(record.path()).stat(record.path(), path);

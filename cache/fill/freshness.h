@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cache/base/config.h"
+#include "cache/origin/known_stats.h"
 #include "cache/origin/origins.h"
 #include "cache/region/ram_tier.h"
 
@@ -14,6 +15,8 @@ class Freshness {
 
   // Before anybody opens anything. Until then, and with null, there are only mounts.
   void use_origins(const Origins* origins) { origins_ = origins != nullptr && !origins->has_only_mounts() ? origins : nullptr; }
+  // Before anybody opens anything. Until then no stat is known.
+  void use_known_stats(const KnownStats& known) { known_ = &known; }
   // Null: there are only mounts.
   const Origins* origins() const { return origins_; }
   const Origin& origin_of(std::string_view path) const { return origins_ != nullptr ? origins_->of(path) : mount_origin(); }
@@ -28,16 +31,24 @@ class Freshness {
         origins_ == nullptr && record.origin == k_mounts && consistency_.kind == base::ConsistencyKind::immutable;
     return is_common ? record.verified_ns.load(std::memory_order_relaxed) >= job_start_ns_ : needs_no_look_slow(record);
   }
-  // The same, or the origin is asked. `path`: the key with a terminating zero. False: nobody finds the record any more.
-  bool is_fresh(const Record& record, const char* path) { return needs_no_look(record) || is_still_right(record, path); }
+  // The same, or the origin has said so, or is asked. `path`: the key with a terminating zero. `asked`: set if the origin was
+  // asked. False: nobody finds the record any more.
+  bool is_fresh(const Record& record, const char* path, bool& asked) {
+    return needs_no_look(record) || is_still_right(record, path, asked);
+  }
+  // A stat of a mount's file that the origin has given so lately that it need not be asked again.
+  std::optional<KnownStats::Known> known_stat(std::string_view key) const;
 
  private:
   bool needs_no_look_slow(const Record& record) const;
-  bool is_still_right(const Record& record, const char* path);
+  bool is_still_right(const Record& record, const char* path, bool& asked);
+  // Looks at the origin are good for this process from this moment on; base::boot_ns. UINT64_MAX: none is.
+  std::uint64_t good_since_ns(std::uint64_t now) const;
 
   Region* region_;
   RamTier* ram_;
   const Origins* origins_ = nullptr;
+  const KnownStats* known_ = nullptr;
   base::Consistency consistency_;
   std::uint64_t job_start_ns_;  // base::boot_ns
 };

@@ -33,6 +33,12 @@ RecordFill::RecordFill(RamTier& tier, const FillRules& rules, std::string_view k
   content_.verified_ns = base::boot_ns();
 }
 
+void RecordFill::note_looked(std::uint64_t looked_ns) {
+  const std::uint64_t age = content_.verified_ns - std::min(content_.verified_ns, looked_ns);
+  content_.verified_ns -= age;
+  began_ns_ -= std::min(began_ns_, age);
+}
+
 bool RecordFill::begin_watch(const FileStat& stat, int fd) {
   // Before the look for writers: one that opens the file later by another path tells nobody of a device that is not known.
   tier_->note_device(stat.device());

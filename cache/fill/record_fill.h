@@ -38,6 +38,8 @@ class RecordFill {
   // The stat is what the origin has just said; accept() is to watch the file no later than from here on. False: somebody may have
   // it open for writing, or had until now.
   bool watch(const FileStat& stat);
+  // The stat that accept() is to get is of a look at the origin that was made then (base::boot_ns), before this was made.
+  void note_looked(std::uint64_t looked_ns);
   // The next accept() is of a later look.
   void end_watch() { is_watched_ = false; }
   // The file that the path led to. `fd`: that file, open for reading, or -1.
@@ -91,7 +93,7 @@ class RecordFill {
   FillRules rules_;
   Lane lane_;
   ChangeWatch watch_;
-  std::uint64_t began_ns_;  // wall clock
+  std::uint64_t began_ns_;  // wall clock; no look at the origin is older
   RecordContent content_;
   bool is_watched_ = false;
   bool is_immutable_ = false;  // of the origin

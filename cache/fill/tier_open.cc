@@ -33,13 +33,30 @@ Tier::Verdict TierOpen::judge_mutable(const Record& record) {
     is_physical_ = record.is_physical();
     return may_be_read(record.stat) ? Verdict::taken : Verdict::refused;
   }
-  if (!has_asked_) {
-    has_asked_ = true;
-    is_physical_ = record.is_physical();
-    parts_.stats().count(Counter::origin_stats);
-    // A path that was no link must not have become one, because lstat is answered from the record.
-    stat_ = stat_path(AT_FDCWD, request_.path, is_physical_ ? AT_SYMLINK_NOFOLLOW : 0);
-  }
+  if (!has_asked_ && is_known(record)) return Verdict::taken;
+  if (!has_asked_) ask(record);
+  return judge_by_stat(record);
+}
+
+bool TierOpen::is_known(const Record& record) {
+  const auto known = record.is_physical() ? parts_.freshness.known_stat(request_.key) : std::nullopt;
+  if (!known) return false;
+  stat_ = known->stat;
+  is_physical_ = true;
+  if (judge_by_stat(record) != Verdict::taken) return false;
+  fill_.note_looked(known->looked_ns);
+  return true;
+}
+
+void TierOpen::ask(const Record& record) {
+  has_asked_ = true;
+  is_physical_ = record.is_physical();
+  parts_.stats().count(Counter::origin_stats);
+  // A path that was no link must not have become one, because lstat is answered from the record.
+  stat_ = stat_path(AT_FDCWD, request_.path, is_physical_ ? AT_SYMLINK_NOFOLLOW : 0);
+}
+
+Tier::Verdict TierOpen::judge_by_stat(const Record& record) {
   if (!stat_ || record.is_physical() != is_physical_) return Verdict::refused;
   const Verdict verdict = tier_->judge_by_stat(record, *stat_);
   return verdict == Verdict::taken && !may_be_read(*stat_) ? Verdict::refused : verdict;
@@ -82,6 +99,7 @@ bool TierOpen::open(OpenOutcome& outcome) {
     is_remote_ = true;
     is_found = visit(parts_.remote);
   }
+  outcome.has_asked_stat = has_asked_;
   if (is_found) {
     outcome.pin = std::move(fill_.pin());
     if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);

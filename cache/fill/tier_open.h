@@ -20,6 +20,11 @@ class TierOpen final : private Tier::Judge {
   // The record says which origin it is of: nobody need be asked.
   Verdict judge_immutable(const Record& record);
   Verdict judge_mutable(const Record& record);
+  Verdict judge_by_stat(const Record& record);
+  // The origin's stat of the file.
+  void ask(const Record& record);
+  // The same, of a look that the node has made before. False: there is none that proves this record.
+  bool is_known(const Record& record);
 
   bool visit(const Tiers& tiers);
 

@@ -174,8 +174,12 @@ bool MountNames::is_current(const StatTable::Entry& entry) const {
                       std::min(ttl_.kind == Kind::seconds ? ttl_.seconds * k_second_ns
                                                           : std::clamp(age_ns(entry.stat) / 10, k_second_ns, 60 * k_second_ns),
                                most_ttl_ns_));
+  return is_young && is_untouched(entry);
+}
+
+bool MountNames::is_untouched(const StatTable::Entry& entry) const {
   // seq_cst: who changes the file counts first, and returns to its program then.
-  return is_young && writer_stripe_of(*region_, entry.stat).epoch.load(std::memory_order_seq_cst) == entry.changes &&
+  return writer_stripe_of(*region_, entry.stat).epoch.load(std::memory_order_seq_cst) == entry.changes &&
          !may_be_written(*region_, entry.stat);
 }
 
@@ -259,6 +263,20 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
   stat = known.entry->stat;
   region_->stats().count(Counter::names_stats);
   return Says::present;
+}
+
+std::optional<KnownStats::Known> MountNames::known_stat(std::string_view key, std::uint64_t since_ns) const {
+  if (!is_on_ || !are_any() || key.size() < 2) return {};
+  const auto [parent, name] = split(key);
+  const Pin listing = directory(parent), table = listing ? stats_of(parent) : Pin();
+  const auto data = table ? DirectoryData::of(*listing) : std::nullopt;
+  const auto found = data ? data->find(name) : std::nullopt;
+  const StatTable::Entry* const entry =
+      found ? StatTable::find(*table, StatTable::hash_of_listing(*listing), found->place) : nullptr;
+  const bool is_good = entry != nullptr && entry->looked_ns != 0 && entry->looked_ns >= since_ns && entry->stat.is_regular();
+  if (!is_good || !is_untouched(*entry)) return {};
+  region_->stats().count(Counter::names_stats);
+  return Known{entry->stat, entry->looked_ns};
 }
 
 bool MountNames::has_listing_beside(std::string_view key) const { return static_cast<bool>(directory(split(key).directory)); }

@@ -17,6 +17,7 @@
 #include "cache/base/unique_fd.h"
 #include "cache/names/absence.h"
 #include "cache/names/directory_times.h"
+#include "cache/origin/known_stats.h"
 #include "cache/record/directory_data.h"
 #include "cache/record/listing.h"
 #include "cache/region/ram_tier.h"
@@ -25,7 +26,7 @@
 
 namespace cube::cache {
 
-class MountNames {
+class MountNames final : public KnownStats {
  public:
   enum class Says : std::uint8_t { unknown, absent, present };
 
@@ -51,6 +52,8 @@ class MountNames {
     std::size_t length = 0;
     std::string_view view() const { return {text, length}; }
   };
+  // See known_stats.h. How long the stat may be shown to programs does not matter here.
+  std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const override;
   // The target of a link. Present, and nothing in it: the name is no link.
   Says read_link(std::string_view key, FoundPath& target);
   // The real path, links at its end followed. `by_link`: unknown if no link is at its end, and the place that the last one leads
@@ -79,6 +82,9 @@ class MountNames {
   // A look that the kernel has to answer. True: many were in one directory, whose stats are worth gathering, and so many in all
   // that threads for that are worth having.
   bool note_miss(std::string_view key);
+  // The same of an open that has asked the origin for the file's stat, to prove a record. Never true in a small region, whose
+  // memory is for files.
+  bool note_look(std::string_view key) { return most_segments() != 0 && note_miss(key); }
 
   // A look that was answered. True: it is the first one of this process in this directory, as far as it remembers.
   bool is_first_in_directory(std::string_view key);
@@ -93,6 +99,8 @@ class MountNames {
   // The right to gather the stats of this directory, for one process of the node. False: another is at it.
   bool begin_gather(std::string_view key, SingleFlight::Ticket& turn);
   bool is_current(const StatTable::Entry& entry) const;
+  // Nothing has changed the file through the shim since the look.
+  bool is_untouched(const StatTable::Entry& entry) const;
   // A record that is published only if `watch` has seen no change. `write` gets the room for its data.
   template <typename Watch, typename Write>
   Pin publish(RecordContent& content, std::uint64_t bytes, const Watch& watch, Write&& write);
@@ -144,7 +152,7 @@ class MountNames {
   std::uint32_t most_segments() const;
 
   static constexpr std::uint64_t k_least_room = 4096;
-  static constexpr std::size_t k_asked = 1024, k_missed = 64, k_no_room = 64;
+  static constexpr std::size_t k_asked = 1024, k_missed = 1024, k_no_room = 64;
 
   Region* region_;
   RamTier* ram_;

@@ -1,0 +1,27 @@
+// The seam by which a fill learns of a stat that the node has asked the origin for already, so that it need not ask again.
+// Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "cache/record/file_stat.h"
+
+namespace cube::cache {
+
+class KnownStats {
+ public:
+  struct Known {
+    FileStat stat;
+    std::uint64_t looked_ns = 0;  // base::boot_ns, before the origin was asked
+  };
+  // Of the regular file that has this very name, without a link at its end. The origin was asked no earlier than `since_ns`
+  // (base::boot_ns), and nothing has changed the file through the shim after that.
+  virtual std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const = 0;
+
+ protected:
+  ~KnownStats() = default;
+};
+
+}  // namespace cube::cache
