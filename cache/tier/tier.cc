@@ -1,6 +1,5 @@
 #include "cache/tier/tier.h"
 
-
 #include "cache/base/copy_bytes.h"
 #include "cache/record/recent_change.h"
 
