@@ -14,6 +14,7 @@
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/event_count.h"
 #include "prefetch/threads/own_numbers.h"
+#include "prefetch/threads/starter_traits.h"
 #include "prefetch/threads/thread_trial.h"
 
 namespace cube::prefetch {
@@ -28,7 +29,7 @@ constexpr std::size_t k_waiting = 64, k_mapped = 64;
 // one.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000, k_pause_for_each = 20;
 constexpr std::uint64_t k_longest_look_ns = 50'000'000;
-constexpr std::size_t k_stack = 128 << 10;
+constexpr std::size_t k_reader_stack = 128 << 10;
 constexpr std::uint64_t k_start_patience_ns = 100'000'000;
 
 // The kernel or a sandbox refuses the call, whatever it is asked for.
@@ -339,7 +340,7 @@ BlockReader* BlockReader::start(cache::FileCache& cache, NumberOf number_of) {
     for (std::size_t i = 0; i < k_threads; ++i) {
       state->threads.fetch_add(1, std::memory_order_relaxed);
       state->with_programs_numbers.fetch_add(1, std::memory_order_relaxed);
-      const int error = start_background_thread(body, state.get(), k_stack);
+      const int error = start_background_thread(body, state.get(), k_reader_stack);
       if (error == 0) continue;
       state->with_programs_numbers.fetch_sub(1, std::memory_order_relaxed);
       base::log(base::LogLevel::info, "large files are not read ahead: no thread: {}", base::text_of_error(error));

@@ -11,6 +11,7 @@
 #include "cache/tier/tier_writer.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/event_count.h"
+#include "prefetch/threads/starter_traits.h"
 
 namespace cube::prefetch {
 namespace {

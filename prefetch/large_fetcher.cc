@@ -14,6 +14,7 @@
 #include "prefetch/engine/whole_file.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/callback_gate.h"
+#include "prefetch/threads/starter_traits.h"
 
 namespace cube::prefetch {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 using cache::LargeFile;
 using Outcome = LargeFetch::Ending;
 
-constexpr std::size_t k_stack = 128 << 10;
+constexpr std::size_t k_large_stack = 128 << 10;
 // Parts of one file that are named one after the other share an open file for so long.
 constexpr std::uint64_t k_shared_ns = 1'000'000'000;
 // Blocks that another process was fetching are asked for a second time.
@@ -110,7 +111,7 @@ bool LargeFetcher::State::start_thread(const std::shared_ptr<State>& self, unsig
     state->over.notify();
   };
   threads.fetch_add(1, std::memory_order_relaxed);
-  const int error = start_background_thread(body, start, k_stack);
+  const int error = start_background_thread(body, start, k_large_stack);
   if (error == 0) return true;
   base::log(base::LogLevel::info, "large files are not prefetched: no thread: {}", base::text_of_error(error));
   threads.fetch_sub(1, std::memory_order_relaxed);

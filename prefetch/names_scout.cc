@@ -19,6 +19,7 @@
 #include "cache/names/stat_gather.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/event_count.h"
+#include "prefetch/threads/starter_traits.h"
 
 namespace cube::prefetch {
 namespace {

@@ -10,6 +10,7 @@
 #include "cache/region/robust_lock.h"
 #include "prefetch/lead.h"
 #include "prefetch/threads/background_thread.h"
+#include "prefetch/threads/starter_traits.h"
 
 namespace cube::prefetch {
 namespace {

@@ -15,6 +15,7 @@
 #include "prefetch/engine/whole_file.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/callback_gate.h"
+#include "prefetch/threads/starter_traits.h"
 
 namespace cube::prefetch {
 namespace {

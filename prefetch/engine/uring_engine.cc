@@ -13,6 +13,7 @@
 #include "prefetch/engine/uring_ring.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/callback_gate.h"
+#include "prefetch/threads/starter_traits.h"
 
 namespace cube::prefetch {
 namespace {

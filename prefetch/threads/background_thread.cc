@@ -2,8 +2,6 @@
 
 #include <linux/close_range.h>
 #include <pthread.h>
-#include <sched.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <cerrno>
@@ -15,6 +13,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
 #include "cache/base/sys.h"
+#include "prefetch/threads/starter_traits.h"
 
 namespace cube::prefetch {
 namespace {
@@ -69,6 +68,7 @@ void* run(void* of) {
   const Start start = *static_cast<Start*>(of);
   delete static_cast<Start*>(of);
   base::keep_lines_of_this_thread();
+  leave_traits_of_starter();
   // No place: another has ended long since.
   if (enter_thread() == nullptr) {
     for (auto& thread : g_threads) has_gone(thread);
@@ -142,15 +142,6 @@ base::Result<bool> take_private_fd_table() {
   const long error = sys::raw(SYS_close_range, 0, ~0U, CLOSE_RANGE_UNSHARE);
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
   return true;
-}
-
-void lower_priority(int by) {
-  if (by <= 0) return;
-  const struct ::sched_param parameters {};
-  sys::raw(SYS_sched_setscheduler, 0, SCHED_BATCH, sys::arg(&parameters));
-  // The raw call answers 20 - niceness, and 0 means the calling thread.
-  const long now = sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
-  if (!sys::failed(now)) sys::raw(SYS_setpriority, PRIO_PROCESS, 0, 20 - now + by);
 }
 
 }  // namespace cube::prefetch

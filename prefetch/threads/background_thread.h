@@ -1,6 +1,6 @@
-// Threads of the library inside a host: all signals are the host's other threads' to take, stacks are small, priority is
-// low, file descriptors are in a table that the host neither sees nor can close.
-// Thread safety: all of it.
+// Threads of the library inside a host: all signals are the host's other threads' to take, stacks are small, scheduling is the
+// program's and not that of the thread that started them (starter_traits.h), file descriptors are in a table that the host
+// neither sees nor can close. Thread safety: all of it.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,5 @@ void forget_background_threads();
 // For the calling thread, and for threads that it starts from then on: an empty fd table of its own. Fails where the
 // kernel, or a sandbox, does not have it; the thread must then open nothing, for its numbers would be the host's.
 base::Result<bool> take_private_fd_table();
-
-// SCHED_BATCH and a niceness so much above the process's; a kernel that refuses is no trouble.
-void lower_priority(int by);
 
 }  // namespace cube::prefetch

@@ -31,6 +31,9 @@ namespace sys = base::sys;
 
 constexpr std::uint64_t k_patience_ns = 1'000'000'000;
 
+// Of each set of calls, once it was tried. A forked child has the parent's filters.
+constinit std::atomic<int> g_known[2] = {INT_MIN, INT_MIN};
+
 // A field of a status file of /proc; 0: there is none.
 unsigned long field_of(std::string_view status, std::string_view name) {
   const std::size_t at = status.find(name);
@@ -71,6 +74,13 @@ void call_as_cluster_does() {
   sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
   // Of nobody: this child must end soon.
   sys::raw(SYS_setpriority, -1, 0, 0);
+  // Each thread of the library, as it starts (starter_traits.cc). Without a mask or parameters nothing is changed.
+  sys::raw(SYS_sched_getscheduler, 0);
+  sys::raw(SYS_sched_setscheduler, 0, 0, 0);
+  sys::raw(SYS_sched_getaffinity, 0, 0, 0);
+  sys::raw(SYS_sched_setaffinity, 0, 0, 0);
+  sys::raw(SYS_ioprio_get, 0, 0);
+  sys::raw(SYS_ioprio_set, 0, 0, 0);
 }
 
 // Raw calls alone: the other threads, with their locks, are not here.
@@ -135,12 +145,12 @@ bool is_clone_known_to_be_allowed() {
 }
 
 int try_calls_of_threads(ThreadCalls calls) {
-  // A forked child has the parent's filters.
-  static constinit std::atomic<int> all_known[2] = {INT_MIN, INT_MIN};
-  std::atomic<int>& known = all_known[static_cast<int>(calls)];
+  std::atomic<int>& known = g_known[static_cast<int>(calls)];
   int result = known.load(std::memory_order_relaxed);
   if (result == INT_MIN) known.store(result = run_trial(calls), std::memory_order_relaxed);
   return result;
 }
+
+bool are_known_to_be_allowed(ThreadCalls calls) { return g_known[static_cast<int>(calls)].load(std::memory_order_relaxed) == 0; }
 
 }  // namespace cube::prefetch

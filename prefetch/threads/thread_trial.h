@@ -15,5 +15,7 @@ bool is_clone_known_to_be_allowed();
 constexpr int k_killed = -1;
 enum class ThreadCalls { common, with_cluster };
 int try_calls_of_threads(ThreadCalls calls = ThreadCalls::common);
+// Without a trial: one has found it out.
+bool are_known_to_be_allowed(ThreadCalls calls);
 
 }  // namespace cube::prefetch

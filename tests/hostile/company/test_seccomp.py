@@ -70,7 +70,8 @@ class Before(Job):
         self.assertGreater(shim.hits, 0, str(shim))
 
     # Calls that the threads which read ahead make where no sandbox is.
-    NEVER = "pidfd_open,pidfd_getfd,sched_setscheduler,getpriority,setpriority,mincore"
+    NEVER = ("pidfd_open,pidfd_getfd,sched_getscheduler,sched_setscheduler,sched_setaffinity,getpriority,setpriority,"
+             "ioprio_get,ioprio_set,mincore")
 
     def read_large(self, how, calls, from_shell=True):
         """A shell makes the reader under the filter, as in a container: so clone is known to be allowed."""
@@ -108,7 +109,8 @@ class Before(Job):
         job = [program("company_job"), *self.steps("read:DIR", "threads:DIR:4:262144", "fork:DIR")]
         shell = ["/bin/sh", "-c", 'LD_PRELOAD=%s "$@"; exit $?' % LIBRARY, "sh"]
         plain = self.run_one(job, shim=False)
-        for calls, has_thread in (("socket", False), ("connect", False), ("ppoll", False), ("setpriority", False), ("mincore", True)):
+        for calls, has_thread in (("socket", False), ("connect", False), ("ppoll", False), ("setpriority", False),
+                                  ("sched_getscheduler", False), ("mincore", True)):
             with self.subTest(calls):
                 shim = self.run_one([program("company_static"), f"seccomp:kill:{calls}", "exec", *shell, *job], shim=True, preload=[])
                 self.assertEqual((shim.status, shim.out), (0, plain.out), str(shim))

@@ -1,0 +1,91 @@
+#include "prefetch/threads/starter_traits.h"
+
+#include <linux/ioprio.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "cache/base/sandbox.h"
+#include "cache/base/sys.h"
+#include "prefetch/threads/thread_trial.h"
+
+namespace cube::prefetch {
+namespace {
+
+namespace sys = base::sys;
+
+bool may_ask() { return !base::may_be_sandboxed() || are_known_to_be_allowed(ThreadCalls::with_cluster); }
+
+// SCHED_RESET_ON_FORK is a bit beside it. Negative: it is not known.
+long policy() {
+  const long flags = sys::raw(SYS_sched_getscheduler, 0);
+  return sys::failed(flags) ? -1 : flags & ~long{SCHED_RESET_ON_FORK};
+}
+
+void set_policy(int to) {
+  const struct ::sched_param parameters {};
+  sys::raw(SYS_sched_setscheduler, 0, to, sys::arg(&parameters));
+}
+
+void leave_real_time() {
+  const long now = policy();
+  // The kernel refuses threads of SCHED_DEADLINE a new thread, unless it is an ordinary one.
+  if (now == SCHED_FIFO || now == SCHED_RR) set_policy(SCHED_OTHER);
+}
+
+// The raw call answers 20 - niceness.
+void give_way_as_main_thread() {
+  const long own = sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
+  const long of_main = sys::raw(SYS_getpriority, PRIO_PROCESS, sys::getpid());
+  if (!sys::failed(own) && !sys::failed(of_main) && own > of_main) sys::raw(SYS_setpriority, PRIO_PROCESS, 0, 20 - of_main);
+}
+
+// A runtime of threads pins each of its own to a processor (OpenMP), which is busy then.
+void take_processors_of_main_thread() {
+  // Bits of 8,192 processors, the most that a kernel has. It answers the bytes that it has filled.
+  constexpr std::size_t k_words = 8192 / 64;
+  unsigned long own[k_words] = {}, mains[k_words] = {};
+  const long of_own = sys::raw(SYS_sched_getaffinity, 0, sizeof own, sys::arg(own));
+  const long of_main = sys::raw(SYS_sched_getaffinity, sys::getpid(), sizeof mains, sys::arg(mains));
+  if (sys::failed(of_own) || sys::failed(of_main)) return;
+  bool is_more = false;
+  for (std::size_t i = 0; i < k_words; ++i) {
+    is_more |= (mains[i] & ~own[i]) != 0;
+    own[i] |= mains[i];
+  }
+  if (is_more) sys::raw(SYS_sched_setaffinity, 0, std::max(of_own, of_main), sys::arg(own));
+}
+
+// A class that somebody has chosen goes to new threads. Without one it follows the niceness.
+void lower_disk_priority() {
+  constexpr int k_lowest = 7, k_this_thread = 0;
+  const long now = sys::raw(SYS_ioprio_get, IOPRIO_WHO_PROCESS, k_this_thread);
+  if (sys::failed(now)) return;
+  const long chosen = IOPRIO_PRIO_CLASS(now);
+  if (chosen == IOPRIO_CLASS_RT || chosen == IOPRIO_CLASS_BE)
+    sys::raw(SYS_ioprio_set, IOPRIO_WHO_PROCESS, k_this_thread, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, k_lowest));
+}
+
+}  // namespace
+
+void leave_traits_of_starter() {
+  if (!may_ask()) return;
+  leave_real_time();
+  give_way_as_main_thread();
+  take_processors_of_main_thread();
+  constexpr long k_default_slack_ns = 50'000;
+  sys::raw(SYS_prctl, PR_SET_TIMERSLACK, k_default_slack_ns);
+}
+
+void lower_priority(int by) {
+  if (by <= 0) return;
+  const bool may_ask_more = may_ask();
+  if (!may_ask_more || policy() != SCHED_IDLE) set_policy(SCHED_BATCH);
+  const long now = sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
+  if (!sys::failed(now)) sys::raw(SYS_setpriority, PRIO_PROCESS, 0, 20 - now + by);
+  if (may_ask_more) lower_disk_priority();
+}
+
+}  // namespace cube::prefetch
