@@ -19,6 +19,7 @@
 #include "cache/base/unique_fd.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
+#include "shim/cli/pool_storage.h"
 #include "shim/cli/program_file.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/wrong_use.h"
@@ -80,7 +81,7 @@ int stop_pool(const base::Config& config) {
   if (base::liveness_of(state->process) != base::Liveness::dead)
     return complain(1, fmt::format("process {} does not end", state->process.pid));
   unlink(PoolState::path_of(config).c_str());
-  if (!state->storage.empty()) unlink(state->storage.c_str());
+  if (!state->storage.empty()) remove_unused_storage(state->storage);
   fmt::print("pool {} has ended (process {})\n", config.name, state->process.pid);
   return 0;
 }

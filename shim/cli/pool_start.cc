@@ -25,6 +25,7 @@
 #include "cache/base/unique_fd.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/pool.h"
+#include "shim/cli/pool_storage.h"
 #include "shim/cli/program_file.h"
 #include "shim/cli/settings.h"
 
@@ -137,21 +138,8 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
   return {};
 }
 
-// The file on the disk, for the account that memcached runs as; it opens the file after it has become that.
-std::string make_storage(const std::string& path) {
-  const base::UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
-  struct ::stat st {};
-  if (!fd || fstat(fd.get(), &st) != 0) return fmt::format("{}: {}", path, base::text_of_error(errno));
-  if (!S_ISREG(st.st_mode)) return fmt::format("{}: not a file", path);
-  const std::string user = account();
-  const passwd* const entry = user.empty() ? nullptr : getpwnam(user.c_str());
-  if (entry != nullptr && fchown(fd.get(), entry->pw_uid, entry->pw_gid) != 0)
-    return fmt::format("{}: {}", path, base::text_of_error(errno));
-  return {};
-}
-
 // memcached in a session of its own. It writes its trouble to `trouble`, and its ProcessId first. 0: it cannot be started.
-pid_t launch(const std::vector<std::string>& words, base::UniqueFd& trouble) {
+pid_t launch(const std::vector<std::string>& words, const PoolStorage& storage, base::UniqueFd& trouble) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return 0;
   trouble = base::UniqueFd(ends[0]);
@@ -172,6 +160,7 @@ pid_t launch(const std::vector<std::string>& words, base::UniqueFd& trouble) {
   id[n] = '\n';
   [[maybe_unused]] const auto written = write(tell.get(), id, n + 1);
   dup2(tell.get(), STDERR_FILENO);
+  storage.keep_at_exec();
   execv(arguments[0], arguments.data());
   fmt::print(stderr, "{}\n", base::text_of_error(errno));
   _exit(127);
@@ -226,12 +215,14 @@ int start_pool(const base::Config& config, const PoolWish& wish) {
                                    with_port(running->address, running->port), running->process.pid));
   Plan plan;
   if (const std::string why = make_plan(config, wish, plan); !why.empty()) return complain(1, why);
+  PoolStorage storage;
   if (!plan.state.storage.empty()) {
-    if (const std::string why = make_storage(plan.state.storage); !why.empty()) return complain(1, why);
+    // memcached opens the file after it has become its account.
+    if (const std::string why = storage.take(plan.state.storage, account()); !why.empty()) return complain(1, why);
   }
   fmt::print("{}\n", fmt::join(plan.words, " "));
   base::UniqueFd trouble;
-  const pid_t pid = launch(plan.words, trouble);
+  const pid_t pid = launch(plan.words, storage, trouble);
   if (pid == 0) return complain(1, fmt::format("cannot start a process: {}", base::text_of_error(errno)));
   std::string text;
   bool has_ended = false;
@@ -245,7 +236,7 @@ int start_pool(const base::Config& config, const PoolWish& wish) {
   const int error = errno;
   if (!has_ended) kill(pid, SIGKILL);
   if (has_id) lines.erase(lines.begin());
-  if (!plan.state.storage.empty()) unlink(plan.state.storage.c_str());
+  storage.remove();
   if (is_up) return complain(1, fmt::format("cannot write {}: {}", PoolState::path_of(config), base::text_of_error(error)));
   if (!has_ended)
     return complain(1, fmt::format("memcached does not answer at {} within {} s", with_port(plan.state.address, plan.state.port),

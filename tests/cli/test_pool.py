@@ -4,11 +4,12 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 import unittest
 from pathlib import Path
 
-from cli_case import Case
+from cli_case import COMMAND, Case
 
 FLAGS = "-M -m 64 -I 17m -t 4 -c {} -X -o slab_chunk_max=16384 -l {} -p {} -U 0"
 
@@ -137,6 +138,43 @@ class Real(Pool):
         self.assertRegex(self.pool("status").stdout.decode(), rf"\nNVMe {file}: 0 bytes of 512\.0 MiB used\n$")
         self.assertEqual(self.pool("stop").returncode, 0)
         self.assertFalse(file.exists())
+
+    def test_two_never_have_one_file_on_nvme(self):
+        os.chmod(self.data.parent, 0o755)
+        words = ("--nvme", self.data, "--nvme-size", "512M")
+        self.assertEqual(self.start(*words).returncode, 0)
+        file = self.data / f"cubeshim-pool-{self.name}"
+        inode = file.stat().st_ino
+        # As of another user or container: its state is elsewhere, the name and the directory are the same.
+        in_use = f"{file} is in use by another memcached: --name or --nvme"
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as states:
+            self.refused(self.pool("start", "--memory", "64M", "--port", free_port(), "--ram-dir", states, *words), in_use)
+            self.assertEqual(file.stat().st_ino, inode, "the failed start leaves the file of the other")
+            # The lock is memcached's, however it ends.
+            os.kill(self.pid(), 9)
+            end = time.monotonic() + 60
+            while self.pool("status").returncode == 0:
+                self.assertLess(time.monotonic(), end)
+            second = self.pool("start", "--memory", "64M", "--port", self.port, "--ram-dir", states, *words)
+            self.addCleanup(self.pool, "stop", "--ram-dir", states)
+            self.assertEqual((second.returncode, second.stderr), (0, b""))
+            self.refused(self.pool("start", "--memory", "64M", "--port", free_port(), *words), in_use)
+            self.assertEqual(self.pool("stop", "--ram-dir", states).returncode, 0)
+        self.assertFalse(file.exists())
+
+    def test_of_two_starts_at_once_one_runs(self):
+        """The other one ends, and takes nothing away from the first."""
+        os.chmod(self.data.parent, 0o755)
+        file = self.data / f"cubeshim-pool-{self.name}"
+        for _ in range(2):
+            starts = [subprocess.Popen([COMMAND, "pool", "start", "--memory", "64M", "--port", str(free_port()), "--name", self.name, "--nvme", self.data,
+                                        "--nvme-size", "512M"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)]
+            said = [start.communicate()[1] for start in starts]
+            self.assertEqual(sorted(start.returncode for start in starts), [0, 1], said)
+            self.assertEqual(len(b"".join(said).splitlines()), 1, said)
+            opened = [fd.resolve() for fd in Path(f"/proc/{self.pid()}/fd").iterdir()]
+            self.assertEqual(opened.count(file), 2, "the one that is locked is the one that memcached has opened")
+            self.assertEqual(self.pool("stop").returncode, 0)
 
 
 class Refused(Pool):
