@@ -51,6 +51,7 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, const Ra
   const auto is_wanted = [&] { return numbers == this->numbers(); };
   const Chunks chunks = this->chunks(parts);
   By by{.fd = fd, .pass = range.passes ? Chunks::Pass::may_pass : Chunks::Pass::no};
+  by.brings_block = is_whole_block({begin, end}, block);
   for (;;) {
     const std::uint32_t ended = chunks.offers_ended();
     Steps steps = Steps::done;
@@ -60,6 +61,7 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, Numbers numbers, const Ra
       if (ticket.hold().slot == nullptr) return true;
       std::uint64_t bytes = 0;
       steps = bring_in_steps(parts, by, chunk_of(begin), pages_of(begin, end), ticket, bytes, is_wanted);
+      end_block(parts, by, begin);
     }
     // A program that needs the block has its turn meanwhile.
     if (steps != Steps::waits) return steps == Steps::done;
@@ -97,7 +99,10 @@ LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& rang
   if (ticket.hold().slot == nullptr) return {is_present() ? Brought::here : Brought::not_here, 0};
   Stretch stretch{Brought::here, 0};
   const auto may_go_on = [&] { return !is_stopping.load(std::memory_order_acquire); };
-  const Steps steps = bring_in_steps(parts, {.fd = fd}, chunk_of(begin), all, ticket, stretch.bytes, may_go_on);
+  By by{.fd = fd};
+  by.brings_block = is_whole_block({begin, end}, block);
+  const Steps steps = bring_in_steps(parts, by, chunk_of(begin), all, ticket, stretch.bytes, may_go_on);
+  end_block(parts, by, begin);
   if (steps == Steps::ended) stretch.what = Brought::not_here;
   if (steps == Steps::failed) stretch.what = has_no_place(parts, begin) ? Brought::no_room : Brought::not_here;
   return stretch;

@@ -285,6 +285,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   By now = by;
   now.scope = &scope;
   now.pass = pass;
+  now.brings_block = is_whole_block({at, at + n}, block);
   Fetched fetched = Fetched::waits;
   while (fetched == Fetched::waits) {
     const std::uint32_t ended = chunks.offers_ended();
@@ -294,6 +295,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
       fetched = bring(parts, now, chunk_of(at), wanted_pages(find(chunks, chunk_of(at)), by, at, n, block));
     if (fetched == Fetched::waits) now.pass = after_wait(chunks, ended, true);
   }
+  end_block(parts, now, at);
   return fetched == Fetched::here && !scope.is_own() ? Fetched::at_origin : fetched;
 }
 

@@ -139,6 +139,7 @@ class LargeFile {
     const FetchScope* scope = nullptr;
     Chunks::Pass pass = Chunks::Pass::no;
     std::uint64_t begin = 0, bytes = 0;  // of all that the program reads at once
+    bool brings_block = false;           // all of the block, if no page of it is there
   };
 
   Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
@@ -154,6 +155,12 @@ class LargeFile {
   // `bytes`: plus what came.
   Fetched bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at, std::uint64_t& bytes);
   class FromTier;
+  // Is all of a block of the file in [begin, end)?
+  bool is_whole_block(const Range& range, std::uint64_t block) const {
+    return range.begin % block == 0 && range.end >= std::min(range.begin + block, stat_.size);
+  }
+  // The end of a fetch By::brings_block. Other nodes that wait for the block need not, if it has not come.
+  void end_block(CacheParts& parts, const By& by, std::uint64_t at) const;
   // Before pages are read from the origin: it keeps those from the tiers that may not be proven later.
   void note_read_now(Chunks& chunks, const Chunks::Claim& claim, const PageRun& pages) const;
   // Pages of a block have become present: if it is whole by now, the tiers may get it. `has_disk`: the disk has it already.

@@ -47,7 +47,9 @@ class LargeFile::FromTier final : public Tier::Judge {
         parts_(parts),
         by_(by),
         block_(block),
-        claim_(claim) {}
+        claim_(claim) {
+    if (by.brings_block) bring_whole_block_of(file.stat_);
+  }
 
   // The first of them that has it.
   bool ask(const Tiers& tiers, const BlockName& name, bool is_remote) {
@@ -145,6 +147,15 @@ void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Cl
   // Who brings pages of the block has its turn: nobody else finds it whole at the same time.
   if (!claim.has_all(pages)) return;
   if (LargeNames(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim, has_disk);
+  if (parts.remote.is_empty()) return;
+  const BlockName name(path_, {parts.rules.block, at / parts.rules.block});
+  for (Tier* const tier : parts.remote) tier->note_block_fetched(name.text(), key_, begin);
+}
+
+void LargeFile::end_block(CacheParts& parts, const By& by, std::uint64_t at) const {
+  if (!by.brings_block || parts.remote.is_empty()) return;
+  const BlockName name(path_, {parts.rules.block, at / parts.rules.block});
+  for (Tier* const tier : parts.remote) tier->note_not_fetched(name.text());
 }
 
 Chunks::Pass LargeFile::after_wait(const Chunks& chunks, std::uint32_t ended, bool is_programs) {

@@ -53,33 +53,49 @@ bool ClusterBlocks::next_chunk() {
   return false;
 }
 
+bool ClusterBlocks::show() {
+  const std::uint64_t begin = at_;
+  at_ = std::min(at_ + block_, end_);
+  const PageRun pages = pages_of(begin, at_);
+  if (!claim_.has_all(pages) || chunks_.is_shared(claim_, pages)) return false;
+  found_.name = block_name_.emplace(name_.path(), BlockPlace{block_, begin / block_}).text();
+  if (found_.name.empty()) return false;
+  found_.path = name_.path();
+  found_.stat = name_.stat;
+  found_.bytes = {claim_.data() + begin % k_chunk_bytes, at_ - begin};
+  found_.fetched_ns = base::wall_ns();
+  found_.pages = pages;
+  return has_found_ = true;
+}
+
 bool ClusterBlocks::next() {
   if (block_ == 0 || seen_.empty()) return false;
   end();
   while (claim_ || next_chunk()) {
     while (at_ < end_) {
-      const std::uint64_t begin = at_;
-      at_ = std::min(at_ + block_, end_);
-      const PageRun pages = pages_of(begin, at_);
-      if (!claim_.has_all(pages) || chunks_.is_shared(claim_, pages)) continue;
-      found_.name = block_name_.emplace(name_.path(), BlockPlace{block_, begin / block_}).text();
-      if (found_.name.empty()) break;
-      found_.path = name_.path();
-      found_.stat = name_.stat;
-      found_.bytes = {claim_.data() + begin % k_chunk_bytes, at_ - begin};
-      found_.fetched_ns = base::wall_ns();
-      found_.pages = pages;
-      has_found_ = true;
-      return true;
+      if (show()) return true;
     }
     claim_.release();
   }
   return false;
 }
 
+bool ClusterBlocks::find(const FileKey& file, std::uint64_t at) {
+  leave();
+  if (block_ == 0 || !names_.find(file, name_) || at >= name_.stat.size) return false;
+  claim_ = chunks_.find(file, chunk_of(at));
+  at_ = at;
+  end_ = name_.stat.size;
+  if (claim_ && show()) return true;
+  leave();
+  return false;
+}
+
 void ClusterBlocks::end(bool is_put_off) {
   if (!std::exchange(has_found_, false)) return;
   if (!is_put_off) return chunks_.note_shared(claim_, found_.pages);
+  // The process that leads looks again.
+  if (seen_.empty()) return;
   seen_[claim_.place()] = chunks_.wholes(claim_.place()) - 1;
   if (again_ns_ == 0) again_ns_ = base::coarse_monotonic_ns() + k_put_off_ns;
 }

@@ -35,6 +35,9 @@ class ClusterBlocks {
     PageRun pages;
   };
   const Found& found() const { return found_; }
+  // This block instead, if it is whole and was not shared yet: `at` is its first byte. For an object whose begin() is never
+  // called.
+  bool find(const FileKey& file, std::uint64_t at);
   // It was offered, or is not to be. No-op without one. `is_put_off`: it is to be found again some time.
   void end(bool is_put_off = false);
   void leave();
@@ -43,6 +46,8 @@ class ClusterBlocks {
 
  private:
   bool next_chunk();
+  // The block at at_, and goes on behind it. False: it is not to be offered.
+  bool show();
   bool take(std::uint32_t place);
 
   Chunks chunks_;

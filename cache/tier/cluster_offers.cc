@@ -11,13 +11,18 @@ namespace {
 
 constexpr std::uint64_t k_between_tries_ns = 250 * base::k_ns_per_ms, k_look_again_ns = 100 * base::k_ns_per_ms,
                         k_pushed_waits_ns = 2'000 * base::k_ns_per_ms, k_first_retry_ns = 2'000 * base::k_ns_per_ms,
-                        k_longest_walk_ns = 2 * base::k_ns_per_ms;
+                        k_no_blocks_ns = 60'000 * base::k_ns_per_ms, k_longest_walk_ns = 2 * base::k_ns_per_ms;
 constexpr unsigned k_most_doublings = 4;
 
 }  // namespace
 
 ClusterOffers::ClusterOffers(RamTier& ram, const ClusterPaths& paths, ClusterClient& client, Options options)
-    : ram_(ram), paths_(paths), client_(client), options_(std::move(options)), blocks_(ram.region(), options_.block) {}
+    : ram_(ram),
+      paths_(paths),
+      client_(client),
+      options_(std::move(options)),
+      blocks_(ram.region(), options_.block),
+      leased_block_(ram.region(), options_.block) {}
 
 bool ClusterOffers::push(const Pin& pin, std::uint64_t lease_cas) {
   for (Pushed& place : pushed_) {
@@ -32,10 +37,29 @@ bool ClusterOffers::push(const Pin& pin, std::uint64_t lease_cas) {
   return false;
 }
 
+bool ClusterOffers::push_block(const LeasedBlock& block) {
+  for (PushedBlock& place : pushed_blocks_) {
+    std::uint32_t free = Pushed::free;
+    if (!place.state.compare_exchange_strong(free, Pushed::busy, std::memory_order_acquire)) continue;
+    place.block = block;
+    place.until_ns = base::monotonic_ns() + k_pushed_waits_ns;
+    place.state.store(Pushed::full, std::memory_order_release);
+    return true;
+  }
+  return false;
+}
+
+bool ClusterOffers::may_share_block_of(const FileStat& stat) const {
+  return (options_.with_private || is_for_everybody(stat)) &&
+         base::coarse_monotonic_ns() >= no_blocks_until_ns_.load(std::memory_order_relaxed);
+}
+
 void ClusterOffers::forget() {
   for (Pushed& place : pushed_) place.state.store(Pushed::free, std::memory_order_relaxed);
+  for (PushedBlock& place : pushed_blocks_) place.state.store(Pushed::free, std::memory_order_relaxed);
   pin_.forget();
   blocks_.forget();
+  leased_block_.forget();
   looks_.forget();
 }
 
@@ -70,26 +94,51 @@ ClusterOffers::Ready ClusterOffers::prepare(ClusterOffer& offer, Pin& pin, const
   return Ready::yes;
 }
 
+ClusterOffers::Ready ClusterOffers::prepare_block(ClusterOffer& offer, const ClusterBlocks::Found& found, std::uint64_t now_ns) {
+  const auto place = paths_.place_of(found.name);
+  if (!place || (!options_.with_private && !is_for_everybody(found.stat))) return Ready::never;
+  if (const Ready ready = may_be_reached(found.path, now_ns); ready != Ready::yes) return ready;
+  fill(offer, *place,
+       {.kind = RecordKind::block,
+        .below_prefix = place->below,
+        .stat = found.stat,
+        .is_physical = false,
+        .fetched_ns = found.fetched_ns,
+        .data = {.size = found.bytes.size(), .hash = base::hash_bytes(found.bytes.data(), found.bytes.size())}},
+       found.bytes.data());
+  return Ready::yes;
+}
+
 bool ClusterOffers::next_block(ClusterOffer& offer, std::uint64_t now_ns) {
   constexpr int k_most_put_off = 64;
   for (int put_off = 0; put_off < k_most_put_off && blocks_.next();) {
-    const ClusterBlocks::Found& found = blocks_.found();
-    const auto place = paths_.place_of(found.name);
-    const bool is_free = options_.with_private || is_for_everybody(found.stat);
-    const Ready ready = place && is_free ? may_be_reached(found.path, now_ns) : Ready::never;
-    if (place && ready == Ready::yes) {
-      fill(offer, *place,
-           {.kind = RecordKind::block,
-            .below_prefix = place->below,
-            .stat = found.stat,
-            .is_physical = false,
-            .fetched_ns = found.fetched_ns,
-            .data = {.size = found.bytes.size(), .hash = base::hash_bytes(found.bytes.data(), found.bytes.size())}},
-           found.bytes.data());
-      return true;
-    }
+    const Ready ready = prepare_block(offer, blocks_.found(), now_ns);
+    if (ready == Ready::yes) return true;
     blocks_.end(/*is_put_off=*/ready == Ready::later);
     put_off += ready == Ready::later ? 1 : 0;
+  }
+  return false;
+}
+
+bool ClusterOffers::next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns) {
+  for (std::size_t i = 0; i < k_most_pushed_blocks; ++i) {
+    PushedBlock& place = pushed_blocks_[next_pushed_block_++ % k_most_pushed_blocks];
+    if (place.state.load(std::memory_order_acquire) != Pushed::full) continue;
+    const LeasedBlock block = place.block;
+    const bool is_there = leased_block_.find(block.file, block.at);
+    const Ready ready = is_there ? prepare_block(offer, leased_block_.found(), now_ns) : Ready::never;
+    offer.lease_cas = block.cas;
+    if (ready == Ready::later && now_ns < place.until_ns) {
+      leased_block_.leave();
+      continue;
+    }
+    place.state.store(Pushed::free, std::memory_order_release);
+    if (ready == Ready::yes) return true;
+    // In directories that not everybody may enter no other block will be shared, either.
+    if (is_there && ready == Ready::never)
+      no_blocks_until_ns_.store(base::coarse_monotonic_ns() + k_no_blocks_ns, std::memory_order_relaxed);
+    leased_block_.leave();
+    client_.remove(block.key, block.cas);
   }
   return false;
 }
@@ -228,7 +277,7 @@ void ClusterOffers::try_to_lead(std::uint64_t now_ns) {
 
 bool ClusterOffers::next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) {
   place_.is_of_region = false;
-  if (next_pushed(offer, now_ns)) return true;
+  if (next_pushed(offer, now_ns) || next_pushed_block(offer, now_ns)) return true;
   if (only_leased) return false;
   try_to_lead(now_ns);
   return lock_.has_value() && (next_of_region(offer, now_ns) || next_block(offer, now_ns));
@@ -237,6 +286,8 @@ bool ClusterOffers::next(ClusterOffer& offer, std::uint64_t now_ns, bool only_le
 void ClusterOffers::end_offer(ClusterOffer& offer, OfferEnd end) {
   pin_.release();
   blocks_.end(end == OfferEnd::put_off);
+  leased_block_.end(end == OfferEnd::put_off);
+  leased_block_.leave();
   if (std::exchange(place_.is_of_region, false)) {
     if (end == OfferEnd::put_off) put_off(place_, base::monotonic_ns());
     if (end == OfferEnd::accepted) notes_[place_.segment].retries = 0;
@@ -255,6 +306,11 @@ void ClusterOffers::leave() {
   looks_.end();
   pin_.release();
   blocks_.leave();
+  leased_block_.leave();
+  for (PushedBlock& place : pushed_blocks_) {
+    std::uint32_t full = Pushed::full;
+    place.state.compare_exchange_strong(full, Pushed::free, std::memory_order_acquire);
+  }
   for (Pushed& place : pushed_) {
     std::uint32_t full = Pushed::full;
     if (place.state.compare_exchange_strong(full, Pushed::busy, std::memory_order_acquire)) {

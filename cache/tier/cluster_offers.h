@@ -34,6 +34,16 @@ class ClusterOffers final : public OfferSource {
 
   // False: there are too many already, and whoever leads finds it.
   bool push(const Pin& pin, std::uint64_t lease_cas);
+  // The same of a block of a large file, which is looked up when its turn comes.
+  struct LeasedBlock {
+    FileKey file;
+    std::uint64_t at = 0;  // its first byte
+    ClusterKey key;
+    std::uint64_t cas = 0;
+  };
+  bool push_block(const LeasedBlock& block);
+  // Will a block of a file with this stat be shared, as far as is known?
+  bool may_share_block_of(const FileStat& stat) const;
   // In a forked child.
   void forget();
 
@@ -50,6 +60,11 @@ class ClusterOffers final : public OfferSource {
     Pin::Kept pin;
     std::uint64_t cas = 0;
     std::uint64_t until_ns = 0;  // then the lease is over
+  };
+  struct PushedBlock {
+    std::atomic<std::uint32_t> state{Pushed::free};
+    LeasedBlock block;
+    std::uint64_t until_ns = 0;
   };
   // It is to be sent; it is never shared; it is not known yet whether it may be.
   enum class Ready : std::uint8_t { yes, never, later };
@@ -72,7 +87,9 @@ class ClusterOffers final : public OfferSource {
 
   // Takes the pin if it says yes.
   Ready prepare(ClusterOffer& offer, Pin& pin, const Record& record, std::uint64_t cas, std::uint64_t now_ns);
+  Ready prepare_block(ClusterOffer& offer, const ClusterBlocks::Found& found, std::uint64_t now_ns);
   bool next_block(ClusterOffer& offer, std::uint64_t now_ns);
+  bool next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns);
   // May everybody who reaches the servers have it, as far as the directories on the way to it tell?
   Ready may_be_reached(std::string_view path, std::uint64_t now_ns);
   void fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content, const std::byte* data);
@@ -92,7 +109,11 @@ class ClusterOffers final : public OfferSource {
   static constexpr std::size_t k_most_pushed = 32;
   Pushed pushed_[k_most_pushed];
   std::size_t next_pushed_ = 0;
-  Pin pin_;  // of what is being offered
+  static constexpr std::size_t k_most_pushed_blocks = 16;
+  PushedBlock pushed_blocks_[k_most_pushed_blocks];
+  std::size_t next_pushed_block_ = 0;
+  std::atomic<std::uint64_t> no_blocks_until_ns_{0};  // base::coarse_monotonic_ns; the last with a lease was not to be shared
+  Pin pin_;                                           // of what is being offered
   Place place_;
   ClusterHead head_;
   std::optional<RobustLock> lock_;
@@ -100,7 +121,7 @@ class ClusterOffers final : public OfferSource {
   std::vector<Note> notes_;  // by segment; while it leads
   std::uint32_t segment_ = 0, generation_ = 0;
   std::vector<std::uint64_t> offsets_;  // of this segment, still to be offered; the last one first
-  ClusterBlocks blocks_;
+  ClusterBlocks blocks_, leased_block_;
   ClusterLooks looks_{client_};
 };
 

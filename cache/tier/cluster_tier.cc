@@ -16,8 +16,9 @@ using base::Counter;
 constexpr unsigned k_lease_seconds = 2;
 constexpr std::uint64_t k_usual_item_bytes = 17 << 20;  // memcached -I 17m (doc/CLUSTER.md)
 constexpr std::uint64_t k_lease_ns = k_lease_seconds * 1000 * base::k_ns_per_ms;
-constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms, k_shortest_deadline_ns = 2 * base::k_ns_per_ms,
-                        k_first_pause_ns = 500'000, k_longest_pause_ns = 4 * base::k_ns_per_ms;
+constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms, k_longest_wait_ahead_ns = 200 * base::k_ns_per_ms,
+                        k_shortest_deadline_ns = 2 * base::k_ns_per_ms, k_first_pause_ns = 500'000,
+                        k_longest_pause_ns = 4 * base::k_ns_per_ms;
 constexpr std::uint64_t k_enough_fetches = 16;
 // A question to a server is next to nothing beside a fetch that takes so long.
 constexpr std::uint64_t k_slow_fetch_ns = 3 * base::k_ns_per_ms;
@@ -95,13 +96,29 @@ std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
 // origin is slow, he always asks for files.
 bool ClusterTier::is_worth_asking(RecordKind kind) {
   if (colds_[shared_kind(kind)].is_to_ask()) return true;
+  if (kind == RecordKind::block) return block_fetch_ns_.load(std::memory_order_relaxed) >= k_slow_fetch_ns;
   return kind == RecordKind::file && fetch_ns(0.1).value_or(0) >= k_slow_fetch_ns;
+}
+
+// A process that offers nothing must not make others wait for it.
+bool ClusterTier::wants_lease(const Judge& judge) const {
+  if (!client_.takes_offers()) return false;
+  if (judge.wanted() == RecordKind::file) return true;
+  return judge.whole_block_of() != nullptr && offers_.may_share_block_of(*judge.whole_block_of());
+}
+
+std::uint64_t ClusterTier::longest_wait(const Judge& judge) const {
+  if (judge.wanted() == RecordKind::file) return at_most(k_longest_wait_ns);
+  // A fetch ahead waits for a block as long as the origin takes where it is the limit: to fetch it as well would take it longer.
+  const std::uint64_t most = judge.whom() == Judge::For::program ? k_longest_wait_ns : k_longest_wait_ahead_ns;
+  const std::uint64_t usual = block_fetch_ns_.load(std::memory_order_relaxed);
+  return usual == 0 ? most : std::clamp(2 * usual, k_shortest_deadline_ns, most);
 }
 
 void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey& place, ClusterClient::Answer& answer) {
   const bool is_file = judge.wanted() == RecordKind::file, is_one_of_many = judge.whom() == Judge::For::many;
-  // A process that offers nothing must not make others wait for it.
-  const unsigned lease = is_file && client_.takes_offers() ? k_lease_seconds : 0;
+  const bool has_lease = wants_lease(judge);
+  const unsigned lease = has_lease ? k_lease_seconds : 0;
   // The time that files take at the origin says nothing of blocks.
   const std::uint64_t deadline = is_file ? at_most(deadline_ns_) : deadline_ns_, began = base::monotonic_ns();
   std::uint64_t pause = k_first_pause_ns, limit = 0;
@@ -110,17 +127,23 @@ void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey
     if (is_one_of_many) ahead_.enter();
     client_.get(place, lease, deadline, answer, judge.whom() != Judge::For::program);
     if (is_one_of_many) ahead_.leave(answer.outcome() == Outcome::hit ? answer.bytes().size() : 0);
-    if (answer.outcome() != Outcome::taken || lease == 0) break;
+    if (answer.outcome() != Outcome::taken || !has_lease) break;
     if (limit == 0) {
-      limit = at_most(k_longest_wait_ns);
+      if (!is_file && !block_waits_.is_to_wait()) break;
+      limit = longest_wait(judge);
       stats_.count(Counter::cluster_waits);
     }
     if (base::monotonic_ns() - began + pause >= limit) break;
     pause_for(pause);
     pause = std::min(2 * pause, k_longest_pause_ns);
   }
-  if (answer.outcome() != Outcome::won) return;
-  if (!keep_lease(base::hash_path(key), answer.cas())) client_.remove(place, answer.cas());
+  if (limit != 0 && !is_file) block_waits_.note(answer.outcome() == Outcome::hit);
+  const std::uint64_t hash = base::hash_path(key);
+  if (answer.outcome() == Outcome::won) {
+    if (!keep_lease(hash, answer.cas())) client_.remove(place, answer.cas());
+  } else if (has_lease && !is_file && answer.outcome() == Outcome::taken) {
+    keep_lease(hash, 0);
+  }
 }
 
 bool ClusterTier::keep_lease(std::uint64_t hash, std::uint64_t cas) {
@@ -136,14 +159,15 @@ bool ClusterTier::keep_lease(std::uint64_t hash, std::uint64_t cas) {
   return false;
 }
 
-std::optional<std::uint64_t> ClusterTier::take_lease(std::uint64_t hash) {
+std::optional<ClusterTier::Held> ClusterTier::take_lease(std::uint64_t hash) {
   const std::uint64_t now = base::monotonic_ns();
   for (std::size_t i = 0; i < k_leases; ++i) {
     Lease& own = leases_[(hash + i) % k_leases];
     if (own.hash.load(std::memory_order_relaxed) != hash) continue;
     std::uint64_t end = own.end_ns.load(std::memory_order_relaxed);
     const std::uint64_t cas = own.cas.load(std::memory_order_relaxed);
-    if (end >= now && own.end_ns.compare_exchange_strong(end, 0, std::memory_order_release)) return cas;
+    if (end >= now && own.end_ns.compare_exchange_strong(end, 0, std::memory_order_release))
+      return Held{cas, now + k_lease_ns - end};
   }
   return std::nullopt;
 }
@@ -234,14 +258,27 @@ Tier::Verdict ClusterTier::judge_by_stat(const Record& record, const FileStat& s
 }
 
 void ClusterTier::note_fetched(std::string_view key, const Pin& pin) {
-  const auto cas = take_lease(base::hash_path(key));
-  if (!cas) return client_.note_news();
-  if (offers_.push(pin, *cas)) return client_.wake();
-  give_back_lease(key, *cas);
+  const auto lease = take_lease(base::hash_path(key));
+  if (!lease) return client_.note_news();
+  if (offers_.push(pin, lease->cas)) return client_.wake();
+  give_back_lease(key, lease->cas);
+}
+
+void ClusterTier::note_block_fetched(std::string_view name, const FileKey& file, std::uint64_t at) {
+  const auto lease = take_lease(base::hash_path(name));
+  if (lease) {
+    const std::uint64_t before = block_fetch_ns_.load(std::memory_order_relaxed);
+    block_fetch_ns_.store(before == 0 ? lease->age_ns : (7 * before + lease->age_ns) / 8, std::memory_order_relaxed);
+  }
+  const auto place = paths_.place_of(name);
+  if (!lease || lease->cas == 0 || !place) return client_.note_news();
+  const ClusterKey key = cluster_key(space_, *place, RecordKind::block);
+  if (offers_.push_block({.file = file, .at = at, .key = key, .cas = lease->cas})) return client_.wake();
+  client_.remove(key, lease->cas);
 }
 
 void ClusterTier::note_not_fetched(std::string_view key) {
-  if (const auto cas = take_lease(base::hash_path(key)); cas) give_back_lease(key, *cas);
+  if (const auto lease = take_lease(base::hash_path(key)); lease && lease->cas != 0) give_back_lease(key, lease->cas);
 }
 
 bool ClusterTier::may_be_changed(std::uint64_t hash) const {

@@ -2,8 +2,9 @@
 // program has fetched from the origin is offered in the background (cluster_offers.h). Invariants: a record is shown only if it
 // is whole and of this path. It is served without a look at the origin only if another process of this job has read it, the mode
 // is immutable, the mount's inode numbers are the same on both nodes, and this node has not changed it. An open waits for an
-// answer no longer than CUBESHIM_CLUSTER_DEADLINE, and no longer than 50 ms for another node that reads the file. A lease that
-// this process will not use is given back. Thread safety: as Tier. A tier whose thread cannot be started answers nothing.
+// answer no longer than CUBESHIM_CLUSTER_DEADLINE, and no longer than 50 ms for another node that reads the file or block; a
+// fetch ahead of a block waits 200 ms at most. A lease that this process will not use is given back. Thread safety: as Tier. A
+// tier whose thread cannot be started answers nothing.
 #pragma once
 
 #include <atomic>
@@ -28,6 +29,7 @@ class ClusterTier final : public Tier {
   bool is_of_version(const Record& record, const FileStat& stat) override;
   bool has_our_inodes(const Record& record) const override { return mounts_.is_stable(record.node_tag); }
   void note_fetched(std::string_view key, const Pin& pin) override;
+  void note_block_fetched(std::string_view name, const FileKey& file, std::uint64_t at) override;
   void note_not_fetched(std::string_view key) override;
   bool takes_offers() const override { return client_.takes_offers(); }
   // By the client's thread instead.
@@ -45,7 +47,7 @@ class ClusterTier final : public Tier {
   ClusterTier(const base::Config& config, RamTier& ram, base::Stats& stats, ClusterClientOptions options);
 
   using Outcome = ClusterClient::Outcome;
-  // Waits as well for a node that has the lease of a file. Blocks and listings have no leases.
+  // Waits as well for a node that has the lease of a file or a block. Listings have no leases.
   void ask(std::string_view key, const Judge& judge, const ClusterKey& place, ClusterClient::Answer& answer);
   bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer, Judge& judge);
   void start_thread();
@@ -54,6 +56,9 @@ class ClusterTier final : public Tier {
   std::optional<std::uint64_t> fetch_ns(double quantile) const;
   std::uint64_t at_most(std::uint64_t most_ns) const;
   bool is_worth_asking(RecordKind kind);
+  bool wants_lease(const Judge& judge) const;
+  // How long it is of use to wait for another node's fetch.
+  std::uint64_t longest_wait(const Judge& judge) const;
   bool may_be_changed(std::uint64_t hash) const;
   void note_change(std::uint64_t hash);
 
@@ -71,13 +76,19 @@ class ClusterTier final : public Tier {
   AheadWindow ahead_;
   ClusterClient client_;
   ClusterOffers offers_;
-  // Leases of this process. The thread that has won one takes it again. A thread claims a place that is free, or
-  // whose lease is over, by writing its end first.
+  // A whole block from the origin, as it took of late; 0: not known yet.
+  std::atomic<std::uint64_t> block_fetch_ns_{0};
+  LeaseWaits block_waits_;
+  // Leases of this process, and with a `cas` of 0 blocks that it fetches without one. The thread that has won one takes it again.
+  // A thread claims a place that is free, or whose lease is over, by writing its end first.
   struct Lease {
     std::atomic<std::uint64_t> end_ns{0}, hash{0}, cas{0};
   };
   bool keep_lease(std::uint64_t hash, std::uint64_t cas);
-  std::optional<std::uint64_t> take_lease(std::uint64_t hash);
+  struct Held {
+    std::uint64_t cas, age_ns;
+  };
+  std::optional<Held> take_lease(std::uint64_t hash);
   void give_back_lease(std::string_view key, std::uint64_t cas);
   static constexpr std::size_t k_leases = 64;
   Lease leases_[k_leases];

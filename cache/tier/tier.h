@@ -16,6 +16,7 @@
 #include "cache/base/tier_kinds.h"
 #include "cache/record/file_stat.h"
 #include "cache/record/record.h"
+#include "cache/region/chunks.h"
 #include "cache/region/ram_tier.h"
 
 namespace cube::cache {
@@ -35,15 +36,20 @@ class Tier {
     explicit Judge(RecordKind wanted, For whom = For::program) : wanted_(wanted), whom_(whom) {}
     RecordKind wanted() const { return wanted_; }
     For whom() const { return whom_; }
+    // The caller brings a whole block of a file with this stat, if no tier has it. Null: it is no block, or perhaps a part of
+    // one.
+    const FileStat* whole_block_of() const { return whole_block_of_; }
     // The record is the judge's to read until it returns.
     virtual Verdict judge(const Record& record) = 0;
 
    protected:
     ~Judge() = default;
+    void bring_whole_block_of(const FileStat& stat) { whole_block_of_ = &stat; }
 
    private:
     RecordKind wanted_;
     For whom_;
+    const FileStat* whole_block_of_ = nullptr;
   };
   // Is it proof that the bytes of this record are what the file holds, if the origin gives it this stat?
   static Verdict compare(const Record& record, const FileStat& stat);
@@ -70,7 +76,9 @@ class Tier {
   virtual bool has_our_inodes(const Record&) const { return true; }
   // A program of this process has fetched it from the origin.
   virtual void note_fetched(std::string_view /*key*/, const Pin&) {}
-  // It has asked this tier in vain, and does not fetch it as a whole after all.
+  // The same of a block of a large file, which is in the region as a whole. `name`: BlockName::text; `at`: its first byte.
+  virtual void note_block_fetched(std::string_view /*name*/, const FileKey& /*file*/, std::uint64_t /*at*/) {}
+  // It has asked this tier in vain, and does not fetch it as a whole after all. `key`: of a block, its name.
   virtual void note_not_fetched(std::string_view /*key*/) {}
   // Would it take what comes from the origin, though the memory is full?
   virtual bool takes_offers() const { return false; }

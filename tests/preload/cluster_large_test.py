@@ -124,6 +124,53 @@ class Blocks(Large):
         self.assertEqual(self.read(node, prefix), said)
         node.end()
 
+    def together(self, prefix: Path, **settings: str) -> list[dict]:
+        """The reports of three nodes that read all files at the same time, with the same bytes."""
+        nodes = [self.node(f"n{i}", prefix, **(LARGE | settings)) for i in range(3)]
+        for name in self.large:
+            for node in nodes:
+                node.send("open", prefix / name)
+        said = {tuple(node.hear() for _ in self.large) for node in nodes}
+        self.assertEqual(len(said), 1)
+        return [node.end() for node in nodes]
+
+    def test_nodes_that_read_one_file_at_once_read_each_block_about_once(self):
+        total = sum(os.path.getsize(self.source / name) for name in self.large)
+        reports = self.together(self.mount(latency_us=20_000))
+        self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)
+        # A wait has an end, so a busy machine may have some that were read twice.
+        self.assertLess(sum(report["blocks"]["origin"] for report in reports), 2 * total)
+        wait_until(lambda: all(self.pool[0].get(key) for key in self.pool[0].keys()), "each lease has ended")
+
+    def leases(self) -> int:
+        """As many as there were ever, of files and blocks, where nothing is shared."""
+        return int(self.pool[0].figures()["total_items"])
+
+    def wait_for_leases_to_end(self):
+        """Each is dropped by its version, or is over by then."""
+        def dropped() -> int:
+            figures = self.pool[0].figures()
+            return int(figures["delete_hits"]) + int(figures["delete_misses"])
+        wait_until(lambda: dropped() >= self.leases(), "the leases were given back", 20)
+
+    def test_a_private_file_has_no_lease_of_a_block(self):
+        for name in self.large:
+            (self.source / name).chmod(0o640)
+        self.together(self.mount(latency_us=5_000))
+        # The open of a file asks for it as a small one.
+        self.assertLessEqual(self.leases(), 3 * len(self.large))
+        self.wait_for_leases_to_end()
+
+    def test_in_a_closed_directory_the_first_lease_of_a_block_is_the_last(self):
+        (self.source / "closed").mkdir(0o700)
+        for name in self.large:
+            os.rename(self.source / name, self.source / "closed" / name)
+        self.large = [f"closed/{name}" for name in self.large]
+        self.together(self.mount(latency_us=20_000))
+        # Some blocks may be under way before the first is known to be in vain.
+        self.assertLess(self.leases(), self.blocks)
+        self.wait_for_leases_to_end()
+
 
 class Listings(Cluster):
     def share(self, prefix: Path, **settings: str) -> list[str]:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -59,6 +60,25 @@ class ColdPool {
   static constexpr std::uint32_t k_looks = 256, k_least_hits = 13, k_one_in = 16, k_trial = 32;  // 5 %
   std::atomic<std::uint32_t> looks_{0}, hits_{0}, skips_{0}, needed_{k_trial};
   std::atomic<bool> is_cold_{false};
+};
+
+// Is it of use to wait for what another node fetches? Yes, if half of the last waits were; else one in 8 is tried.
+// Thread safety: all of it; the counts may be a little off.
+class LeaseWaits {
+ public:
+  bool is_to_wait() {
+    return std::popcount(outcomes_.load(std::memory_order_relaxed)) >= k_looks / 2 ||
+           skips_.fetch_add(1, std::memory_order_relaxed) % k_one_in == 0;
+  }
+  void note(bool has_come) {
+    const std::uint32_t before = outcomes_.load(std::memory_order_relaxed);
+    outcomes_.store(before << 1 | (has_come ? 1 : 0), std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr int k_looks = 32;
+  static constexpr std::uint32_t k_one_in = 8;
+  std::atomic<std::uint32_t> outcomes_{UINT32_MAX}, skips_{0};  // a bit for each of the last
 };
 
 // How many threads ask at once, as far as they have of late. While all of them wait, nobody else is likely to ask.

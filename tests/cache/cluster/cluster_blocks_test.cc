@@ -82,6 +82,26 @@ TEST_F(ClusterBlocksTest, FindsNothingThatIsNotToBeSharedOrHasNoName) {
   EXPECT_EQ(all(), Numbers({5}));
 }
 
+// Other nodes wait for it: it is looked up by its file, whatever the walk is at.
+TEST_F(ClusterBlocksTest, OneThatIsWantedIsFoundOnce) {
+  ClusterBlocks wanted(*region, k_block);
+  EXPECT_FALSE(wanted.find(file.key, 3 * k_block)) << "it is not there";
+  bring(3);
+  const auto part = file.bring(*region, k_chunk_bytes, k_chunk_bytes + Chunks::k_page_bytes);
+  EXPECT_FALSE(wanted.find(file.key, k_chunk_bytes)) << "a part of it is there";
+  EXPECT_FALSE(wanted.find(file.key, file.stat.size / k_block * k_block + k_block)) << "it is behind the end";
+  for (const bool is_put_off : {true, false}) {
+    ASSERT_TRUE(wanted.find(file.key, 3 * k_block));
+    EXPECT_EQ(wanted.found().name, BlockName(file.path, {k_block, 3}).text());
+    const std::string_view bytes(reinterpret_cast<const char*>(wanted.found().bytes.data()), wanted.found().bytes.size());
+    EXPECT_EQ(bytes, file.bytes_of({k_block, 3}));
+    wanted.end(is_put_off);
+    wanted.leave();
+  }
+  EXPECT_FALSE(wanted.find(file.key, 3 * k_block)) << "it was shared";
+  EXPECT_EQ(all(), Numbers());
+}
+
 TEST_F(ClusterBlocksTest, ABlockThatWasBegunAndNotEndedIsFoundByTheNext) {
   bring(3);
   ASSERT_TRUE(own.next());

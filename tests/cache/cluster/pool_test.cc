@@ -220,5 +220,25 @@ TEST(Askers, AllWaitWhereNoMoreHaveAskedAtOnceOfLate) {
   EXPECT_TRUE(askers.are_all_waiting()) << "the second has not asked for long";
 }
 
+// A node whose leases end in nothing costs the others no wait for each block.
+TEST(LeaseWaits, AreForNodesWhoseBytesCome) {
+  LeaseWaits waits;
+  const auto waited_of_64 = [&](bool comes) {
+    int waited = 0;
+    for (int i = 0; i < 64; ++i) {
+      if (!waits.is_to_wait()) continue;
+      ++waited;
+      waits.note(comes);
+    }
+    return waited;
+  };
+  EXPECT_EQ(waited_of_64(true), 64);
+  EXPECT_LE(waited_of_64(false), 17 + 6);
+  EXPECT_EQ(waited_of_64(false), 8);
+  // One in eight is tried, until half of the last ones were of use again.
+  for (int i = 0; i < 3; ++i) waited_of_64(true);
+  EXPECT_EQ(waited_of_64(true), 64);
+}
+
 }  // namespace
 }  // namespace cube::cache
