@@ -9,7 +9,7 @@
 namespace cube::prefetch {
 
 // For the calling thread, as it starts: no real-time policy, not above the main thread's niceness, at least the main thread's
-// processors, the kernel's default timer slack. What the kernel refuses stays as it is. In a sandbox nothing is changed, unless a
+// processors, the kernel's default timer slack. The kernel may refuse, and a trait then stays. In a sandbox nothing is changed, unless a
 // trial has told that these calls do not kill.
 void leave_traits_of_starter();
 

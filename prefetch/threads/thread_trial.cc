@@ -31,7 +31,7 @@ namespace sys = base::sys;
 
 constexpr std::uint64_t k_patience_ns = 1'000'000'000;
 
-// Of each set of calls, once it was tried. A forked child has the parent's filters.
+// The result for each set of calls, once it was tried. A forked child has the parent's filters.
 constinit std::atomic<int> g_known[2] = {INT_MIN, INT_MIN};
 
 // A field of a status file of /proc; 0: there is none.

@@ -23,7 +23,7 @@ class PoolStorage {
   base::UniqueFd fd_;
 };
 
-// Of a memcached that has ended. A file that another one has by now stays.
+// Removes the file of a memcached that has ended, unless another one has it by now.
 void remove_unused_storage(const std::string& path);
 
 }  // namespace cube::cli

@@ -1,4 +1,4 @@
-// What threads of the library have of the thread that started them, and what they do not.
+// Threads of the library have some traits of the thread that started them, and not others.
 #include "prefetch/threads/starter_traits.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ bool pin_here() {
   return sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
-// Of a thread of ours that this one starts.
+// The traits of a thread of ours that this one starts.
 struct Asked {
   int lower_by;
   Traits traits;
