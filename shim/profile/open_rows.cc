@@ -12,14 +12,14 @@ constexpr std::uint64_t k_large_bytes = 16 << 20;  // CUBESHIM_MAX_FILE by defau
 
 }  // namespace
 
-void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32_t site, bool is_directory) {
+void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32_t site, std::uint32_t flags) {
   row.site.store(site, k_relaxed);
-  row.flags.store(is_directory ? std::uint32_t{k_directory} : 0U, k_relaxed);
+  row.flags.store(flags, k_relaxed);
   for (auto* const count : {&row.reads, &row.seeks, &row.tiny, &row.jumps}) count->store(0, k_relaxed);
   for (auto* const count : {&row.bytes, &row.position, &row.last_end, &row.size, &row.ns}) count->store(0, k_relaxed);
   row.file.store(path_hash, std::memory_order_release);
   tables.opens.fetch_add(1, k_relaxed);
-  FileRow* const file = is_directory ? nullptr : file_of(tables, path_hash);
+  FileRow* const file = (flags & k_directory) != 0 ? nullptr : file_of(tables, path_hash);
   if (file == nullptr || file->stats_since_open.load(k_relaxed) == 0) return;
   file->stats_since_open.store(0, k_relaxed);
   add(tables.sites[site].opens[k_stat_first], 1);
@@ -63,7 +63,7 @@ void end_open(Tables& tables, FdRow& row) {
   add(counts[k_jumps], jumps);
   add(counts[k_read_bytes], bytes);
   add(counts[k_read_ns], ns);
-  if (bytes == 0 && (flags & (k_mapped | k_saw_end)) == 0) add(counts[k_unread], 1);
+  if (bytes == 0 && (flags & (k_mapped | k_saw_end | k_other_use)) == 0) add(counts[k_unread], 1);
   if (bytes != 0 && bytes >= size && (flags & k_mapped) == 0) {
     add(counts[k_whole], 1);
     FileRow* const file = file_of(tables, path_hash);

@@ -10,8 +10,8 @@ inline FdRow* row_of_fd(Tables& tables, int fd) {
   return static_cast<unsigned>(fd) < Tables::k_fds ? &tables.fds[static_cast<std::size_t>(fd)] : nullptr;
 }
 
-// The number is this file from now on. `site`: its row.
-void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32_t site, bool is_directory);
+// The number is this file from now on. `site`: its row; `flags`: k_directory, k_other_use.
+void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32_t site, std::uint32_t flags);
 // `at` is -1 for a read at the file's own offset.
 void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got, std::uint64_t ns);
 void note_seek(FdRow& row, std::int64_t offset, int whence, std::int64_t result, std::uint64_t ns);

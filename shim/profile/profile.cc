@@ -154,7 +154,7 @@ void note_dup(int fd, int copy) {
   const std::uint64_t file = from != nullptr ? from->file.load(std::memory_order_acquire) : 0;
   if (file == 0) return;
   // The copy is another open of the file that goes on where the first one is; the first one is read by it.
-  begin_open(*tables, *to, file, from->site.load(k_relaxed), (from->flags.load(k_relaxed) & k_directory) != 0);
+  begin_open(*tables, *to, file, from->site.load(k_relaxed), from->flags.load(k_relaxed) & (k_directory | k_other_use));
   to->position.store(from->position.load(k_relaxed), k_relaxed);
   to->size.store(from->size.load(k_relaxed), k_relaxed);
   from->flags.fetch_or(k_mapped, k_relaxed);
@@ -253,7 +253,10 @@ void Call::note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRo
   const bool is_list = subject.kind == Kind::list;
   if (row != nullptr) {
     const auto number = static_cast<std::uint32_t>(&site - tables.sites.data());
-    begin_open(tables, *row, path_hash_, number, is_list || (subject.flags & O_DIRECTORY) != 0);
+    const bool is_directory = is_list || (subject.flags & O_DIRECTORY) != 0;
+    const bool is_to_be_read = (subject.flags & (O_ACCMODE | O_PATH)) == O_RDONLY;
+    begin_open(tables, *row, path_hash_, number,
+               (is_directory ? std::uint32_t{k_directory} : 0U) | (is_to_be_read ? 0U : std::uint32_t{k_other_use}));
   }
   if (failed) return;
   FileRow* const file =

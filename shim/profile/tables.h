@@ -55,7 +55,8 @@ struct FdRow {
   std::atomic<std::uint32_t> reads, seeks, tiny, jumps;
   Count bytes, position, last_end, size, ns;
 };
-enum FdFlag : std::uint32_t { k_saw_end = 1, k_mapped = 2, k_directory = 4 };
+// k_other_use: not opened to be read alone.
+enum FdFlag : std::uint32_t { k_saw_end = 1, k_mapped = 2, k_directory = 4, k_other_use = 8 };
 
 struct Bin {
   Count busy_ns, calls;

@@ -15,7 +15,7 @@ class OpenRows : public testing::Test {
   void SetUp() override { begin_anew(all()); }
   static FdRow& row() { return *row_of_fd(all(), 5); }
   static std::uint64_t count(OpenCount which) { return all().sites[0].opens[which]; }
-  static void open(std::uint64_t file = 77) { begin_open(all(), row(), file, 0, false); }
+  static void open(std::uint64_t file = 77) { begin_open(all(), row(), file, 0, 0); }
   static void close() { end_open(all(), row()); }
   // From the file's own offset.
   static void read(std::size_t wanted, std::size_t got) { note_read(row(), -1, wanted, got, 10); }
@@ -31,6 +31,16 @@ TEST_F(OpenRows, FileReadToItsEndIsWhole) {
   EXPECT_EQ(count(k_read_bytes), 120U);
   EXPECT_EQ(count(k_read_ns), 20U);
   EXPECT_EQ(count(k_unread), 0U);
+}
+
+TEST_F(OpenRows, FileOpenedToBeWrittenIsNotOneThatNobodyReads) {
+  open();
+  close();
+  EXPECT_EQ(count(k_unread), 1U);
+  begin_open(all(), row(), 77, 0, k_other_use);
+  close();
+  EXPECT_EQ(count(k_unread), 1U);
+  EXPECT_EQ(count(k_closed), 2U);
 }
 
 TEST_F(OpenRows, FileOfWhichAPartWasReadIsNotWhole) {
@@ -136,7 +146,7 @@ TEST_F(OpenRows, StatBeforeTheOpenCostsItsTime) {
 }
 
 TEST_F(OpenRows, DirectoryIsNoFile) {
-  begin_open(all(), row(), 5, 0, true);
+  begin_open(all(), row(), 5, 0, k_directory);
   close();
   EXPECT_EQ(count(k_closed), 0U);
 }
