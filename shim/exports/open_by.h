@@ -13,15 +13,15 @@ namespace cube::shim {
 // The plan holds a path of 4 KiB, which an open that passes by must not pay for: not in time, and not on a small stack.
 template <typename Open>
 __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open&& open) {
-  CUBE_PLAIN(int, {
-    OpenPlan plan(dir, path, flags);
-    const int fd = plan.is_answered() ? plan.result() : plan.note(by_kernel(open()));
-    return names::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
-  });
-  // The caller's address would be one argument more on the way of a hit.
-  if (cancel_or_profile()) [[unlikely]]
-    return watched({.kind = profile::Kind::open, .caller = nullptr, .fd = dir, .path = path, .flags = flags}, plain);
-  return plain();
+  OpenPlan plan(dir, path, flags);
+  const int fd = plan.is_answered() ? plan.result() : plan.note(by_kernel(open()));
+  return names::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
+}
+
+// The caller's address would be one argument more on the way of a hit.
+template <typename Plain>
+__attribute__((noinline)) int watched_open(int dir, const char* path, int flags, Plain&& plain) {
+  return watched({.kind = profile::Kind::open, .caller = nullptr, .fd = dir, .path = path, .flags = flags}, plain);
 }
 
 // An open that is libc's alone.
@@ -29,8 +29,7 @@ template <typename Open>
 inline int open_of_libc(int dir, const char* path, int flags, Open&& open) {
   if (!profile::is_on()) [[likely]]
     return open();
-  return watched({.kind = profile::Kind::open, .caller = nullptr, .fd = dir, .path = path, .flags = flags},
-                 [&] { return by_kernel(open()); });
+  return watched_open(dir, path, flags, [&] { return by_kernel(open()); });
 }
 
 template <typename Open>
@@ -43,6 +42,8 @@ inline int open_by(int dir, const char* path, int flags, Open&& open) {
     spelling::opened_outside(fd, path);
     return fd;
   }
+  if (cancel_or_profile()) [[unlikely]]
+    return watched_open(dir, path, flags, [&] { return planned(dir, path, flags, open); });
   return planned(dir, path, flags, open);
 }
 

@@ -2,16 +2,19 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 
 #include "cache/base/can_read.h"
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
 #include "cache/base/signal_frame.h"
+#include "shim/profile/loader_lock.h"
 #include "shim/profile/own_calls.h"
 
 namespace cube::shim::profile::native {
@@ -25,11 +28,20 @@ constinit std::uintptr_t g_own_begin = 0, g_own_end = 0;
 // Either-or: who walks raises the count and looks at the gate then; a fork closes the gate and looks at the count then.
 constinit std::atomic<std::uint32_t> g_walkers{0};
 constinit std::atomic<bool> g_is_closed{false};
-// A thread was inside at a fork: what it held there is held for good.
+// A thread was inside libunwind or the loader at a fork: what it held there is held for good.
 constinit std::atomic<bool> g_is_broken{false};
 
 enum class Thread : std::uint8_t { is_new, ready, walking };
 constinit thread_local Thread t_thread [[gnu::tls_model("initial-exec")]] = Thread::is_new;
+
+// Libunwind's frames, also where it has to read a library's tables first.
+constexpr std::uintptr_t k_room = 24 << 10;
+// This thread's stack as far as it is known, with its very begin or without.
+struct KnownStack {
+  std::uintptr_t begin, end;
+  bool is_whole;
+};
+constinit thread_local KnownStack t_stack [[gnu::tls_model("initial-exec")]] = {};
 
 void find_own_code() {
   dl_iterate_phdr(
@@ -92,14 +104,67 @@ bool make_quiet(void* library) {
   return take_calls(*map, others, std::size(others)) == 0 || has_write;
 }
 
+// Not of the first thread: its stack grows, and libc reads a file to tell of it.
+void note_own_stack() {
+  namespace sys = base::sys;
+  pthread_attr_t all;
+  if (sys::raw(SYS_gettid) == sys::getpid() || pthread_getattr_np(pthread_self(), &all) != 0) return;
+  void* begin = nullptr;
+  std::size_t size = 0;
+  if (pthread_attr_getstack(&all, &begin, &size) == 0) {
+    const auto at = reinterpret_cast<std::uintptr_t>(begin);
+    t_stack = {at, at + size, true};
+  }
+  pthread_attr_destroy(&all);
+}
+
+// An overflow may end the program, or write over what lies below a stack without a page to guard it.
+bool has_room() {
+  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  stack_t other{};
+  base::sys::raw(SYS_sigaltstack, 0, base::sys::arg(&other));
+  if ((other.ss_flags & SS_ONSTACK) != 0) return here - reinterpret_cast<std::uintptr_t>(other.ss_sp) >= k_room;
+  const bool is_known = here >= t_stack.begin && here < t_stack.end;
+  if (is_known && here - t_stack.begin >= k_room) return true;
+  if (is_known && t_stack.is_whole) return false;
+  constexpr std::uintptr_t k_page = 4096;
+  for (std::uintptr_t at = (here - k_room) / k_page * k_page; at < here; at += k_page) {
+    if (!base::can_read_around(at)) return false;
+  }
+  if (!t_stack.is_whole) t_stack = {here - k_room, is_known ? t_stack.end : here + 1, false};
+  return true;
+}
+
+// While one lives, no handler that could jump out of the walk runs on this thread, and nobody cancels it: libunwind opens files,
+// which libc makes cancellation points, and has its locks then.
+class Undisturbed {
+ public:
+  Undisturbed() {
+    const std::uint64_t all = ~std::uint64_t{0};
+    base::sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, base::sys::arg(&all), base::sys::arg(&mask_before_), sizeof all);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_before_);
+  }
+  ~Undisturbed() {
+    pthread_setcancelstate(cancel_before_, &cancel_before_);
+    base::sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, base::sys::arg(&mask_before_), 0, sizeof mask_before_);
+  }
+  Undisturbed(const Undisturbed&) = delete;
+  Undisturbed& operator=(const Undisturbed&) = delete;
+
+ private:
+  int cancel_before_ = PTHREAD_CANCEL_ENABLE;
+  std::uint64_t mask_before_ = 0;
+};
+
 bool may_walk() {
   if (t_thread == Thread::walking || g_is_broken.load(std::memory_order_relaxed)) return false;
   if (t_thread == Thread::is_new) {
     // The loader allocates libunwind's part of this thread's data now.
     if (base::may_be_in_handler()) return false;
+    note_own_stack();
     t_thread = Thread::ready;
   }
-  return true;
+  return has_room();
 }
 
 }  // namespace
@@ -112,6 +177,7 @@ void start() {
     return;
   }
   find_own_code();
+  loader_lock::find();
   // Its own start, which opens files and asks the loader.
   Stack stack;
   walk(stack);
@@ -119,6 +185,7 @@ void start() {
 
 bool walk(Stack& stack) {
   if (g_backtrace == nullptr || !may_walk()) return false;
+  const Undisturbed undisturbed;
   g_walkers.fetch_add(1, std::memory_order_seq_cst);
   if (g_is_closed.load(std::memory_order_seq_cst)) {
     g_walkers.fetch_sub(1, std::memory_order_release);
@@ -150,7 +217,8 @@ void before_fork() {
 void after_fork() { g_is_closed.store(false, std::memory_order_release); }
 
 void become_child() {
-  if (g_walkers.exchange(0, std::memory_order_relaxed) != 0) g_is_broken.store(true, std::memory_order_relaxed);
+  const bool was_inside = g_walkers.exchange(0, std::memory_order_relaxed) != 0;
+  if (was_inside || loader_lock::is_held_for_good()) g_is_broken.store(true, std::memory_order_relaxed);
   after_fork();
 }
 

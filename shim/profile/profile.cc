@@ -33,7 +33,7 @@ constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] 
 class Recording {
  public:
   Recording() : here_(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0))) {
-    is_entered_ = t_recorder == 0 || here_ > t_recorder;
+    is_entered_ = t_recorder == 0 || here_ >= t_recorder;
     if (is_entered_) t_recorder = here_;
   }
   ~Recording() {
@@ -84,6 +84,17 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller) {
   return row;
 }
 
+// A path is 4 KiB of stack, which libunwind is not to stand on. 0: not recorded.
+__attribute__((noinline)) std::uint64_t hash_of_path(const Subject& subject) {
+  WatchedPath path;
+  if (!path.find(*g_profiled, subject.fd, subject.path)) return 0;
+  return std::max<std::uint64_t>(base::hash_path(path.text()), 1);
+}
+__attribute__((noinline)) std::uint32_t keep_path(Tables& tables, const Subject& subject) {
+  WatchedPath path;
+  return path.find(*g_profiled, subject.fd, subject.path) ? keep_text(tables, path.text()) : 0;
+}
+
 bool is_recording() { return t_recorder != 0 && reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < t_recorder; }
 
 }  // namespace
@@ -121,8 +132,7 @@ void before_exec() {
   if (!is_on()) return;
   const Recording recording;
   Tables* const tables = tables_in_use();
-  write_raw(*tables, *g_profiled);
-  begin_anew(*tables);
+  if (write_raw(*tables, *g_profiled)) begin_anew(*tables);
 }
 
 void before_fork() {
@@ -136,6 +146,7 @@ void become_child() {
   if (tables == nullptr) return;
   t_recorder = 0;
   native::become_child();
+  forget_writer();
   begin_anew(*tables);
 }
 
@@ -199,14 +210,13 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   const bool failed = result == -1;
   const std::uint64_t ns = end_ns - start_ns_;
   FdRow* row = nullptr;
-  WatchedPath path;
   if (subject.path != nullptr) {
     const bool opens = subject.kind == Kind::open || subject.kind == Kind::list;
     if (opens && !failed) row = row_of_fd(*tables, static_cast<int>(result));
     // A number that was closed unseen.
     if (row != nullptr) end_open(*tables, *row);
-    if ((failed && !has_read_path(error)) || !path.find(*g_profiled, subject.fd, subject.path)) return;
-    path_hash_ = std::max<std::uint64_t>(base::hash_path(path.text()), 1);
+    path_hash_ = failed && !has_read_path(error) ? 0 : hash_of_path(subject);
+    if (path_hash_ == 0) return;
   } else {
     row = row_of_fd(*tables, subject.fd);
     if (row->file.load(k_relaxed) != path_hash_) row = nullptr;
@@ -229,8 +239,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   }
   const auto bucket = ns == 0 ? 0 : std::bit_width(ns) - 1;
   site->latency[std::min<std::size_t>(static_cast<std::size_t>(bucket), k_latency_buckets - 1)].fetch_add(1, k_relaxed);
-  if (subject.path != nullptr && site->example.load(k_relaxed) == 0)
-    site->example.store(keep_text(*tables, path.text()), k_relaxed);
+  if (subject.path != nullptr && site->example.load(k_relaxed) == 0) site->example.store(keep_path(*tables, subject), k_relaxed);
   if (subject.path != nullptr) return note_path(*tables, *site, subject, row, failed, ns);
   if (row == nullptr) return;
   switch (subject.kind) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -78,7 +79,10 @@ struct Tables {
   std::array<FdRow, k_fds> fds;
   std::array<FileRow, k_files> files;
   std::array<char, k_strings> strings;
-  std::array<char, k_buffer> buffer;  // of the writer
+  // Of the writer, which may stand on a small stack.
+  std::array<char, k_buffer> buffer;
+  std::array<char, 2 * PATH_MAX> maps;
+  char path[PATH_MAX];
 };
 
 // Null before start().

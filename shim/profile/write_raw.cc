@@ -19,6 +19,7 @@ namespace {
 
 namespace sys = base::sys;
 constinit char g_raw_pattern[PATH_MAX] = "";
+constinit std::atomic<bool> g_is_writing{false};
 
 class RawWriter {
  public:
@@ -48,30 +49,32 @@ class RawWriter {
     }
   }
   void flush() {
-    if (size_ != 0 && !failed_ && base::write_quietly(fd_, {room_, size_}) != static_cast<long>(size_)) failed_ = true;
+    const long n = size_ != 0 && error_ == 0 ? base::write_quietly(fd_, {room_, size_}) : 0;
+    if (sys::failed(n)) error_ = static_cast<int>(-n);
+    if (error_ == 0 && n != static_cast<long>(size_)) error_ = ENOSPC;
     size_ = 0;
   }
-  bool has_failed() const { return failed_; }
+  // 0: all is written.
+  int error() const { return error_; }
 
  private:
   const int fd_;
   char* const room_;
   std::size_t size_ = 0;
-  bool failed_ = false;
+  int error_ = 0;
 };
 
 // The lines of /proc/self/maps of code, by which addresses get names.
-void put_maps(RawWriter& out) {
+void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
   const long fd = sys::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (sys::failed(fd)) return;
-  char room[2 * PATH_MAX];
   std::size_t size = 0;
   for (long n = 1; n > 0;) {
-    n = sys::read(static_cast<int>(fd), room + size, sizeof room - size);
+    n = sys::read(static_cast<int>(fd), room.data() + size, room.size() - size);
     if (n > 0) size += static_cast<std::size_t>(n);
     std::size_t at = 0;
-    while (const auto* const end = static_cast<const char*>(std::memchr(room + at, '\n', size - at))) {
-      const std::string_view line(room + at, static_cast<std::size_t>(end - room) - at);
+    while (const auto* const end = static_cast<const char*>(std::memchr(room.data() + at, '\n', size - at))) {
+      const std::string_view line(room.data() + at, static_cast<std::size_t>(end - room.data()) - at);
       if (line.find(" r-x") != std::string_view::npos && line.find('/') != std::string_view::npos) {
         out.put("map\t");
         out.put_text(line);
@@ -79,8 +82,8 @@ void put_maps(RawWriter& out) {
       }
       at += line.size() + 1;
     }
-    if (at == 0 && size == sizeof room) size = 0;  // no such line is so long
-    std::memmove(room, room + at, size - at);
+    if (at == 0 && size == room.size()) size = 0;  // no such line is so long
+    std::memmove(room.data(), room.data() + at, size - at);
     size -= at;
   }
   sys::close(static_cast<int>(fd));
@@ -112,10 +115,10 @@ void put_site(RawWriter& out, const Tables& tables, std::size_t number) {
   out.put("\n");
 }
 
-void put_all(RawWriter& out, const Tables& tables, const base::Config& config) {
+void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
   out.put("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", k_raw_head, k_raw_version, sys::getpid(), sys::raw(SYS_getppid), tables.start_ns,
           base::monotonic_ns(), config.profile_every, config.observe ? 1 : 0);
-  put_maps(out);
+  put_maps(out, tables.maps);
   for (std::size_t i = 0; i < Tables::k_codes; ++i) {
     const CodeRow& code = tables.codes[i];
     if (code.ready.load(std::memory_order_acquire) == 0) continue;
@@ -144,6 +147,8 @@ void put_all(RawWriter& out, const Tables& tables, const base::Config& config) {
 
 }  // namespace
 
+void forget_writer() { g_is_writing.store(false, std::memory_order_relaxed); }
+
 void note_raw_file(const base::Config& config) {
   char directory[PATH_MAX] = "";
   if (config.profile.front() != '/' && sys::failed(sys::getcwd(directory, sizeof directory))) return;
@@ -158,18 +163,22 @@ void note_raw_file(const base::Config& config) {
   setenv("CUBESHIM_PROFILE", g_raw_pattern, 1);
 }
 
-void write_raw(Tables& tables, const base::Config& config) {
+bool write_raw(Tables& tables, const base::Config& config) {
   const auto is_used = [](const SiteRow& site) { return site.ready.load(std::memory_order_acquire) != 0; };
-  if (std::none_of(tables.sites.begin(), tables.sites.end(), is_used)) return;
-  char path[PATH_MAX];
-  const auto file = cache::open_report_file(g_raw_pattern, static_cast<std::uint32_t>(sys::getpid()), path);
+  if (std::none_of(tables.sites.begin(), tables.sites.end(), is_used)) return true;
+  // Another thread may end the process while this one tries to start a program.
+  if (g_is_writing.exchange(true, std::memory_order_acquire)) return false;
+  const auto file = cache::open_report_file(g_raw_pattern, static_cast<std::uint32_t>(sys::getpid()), tables.path);
+  int error = file ? 0 : file.error().value;
   if (file) {
     RawWriter out(file->get(), tables);
     put_all(out, tables, config);
-    if (!out.has_failed()) return;
+    error = out.error();
   }
-  base::log(base::LogLevel::warn, "CUBESHIM_PROFILE: cannot write {}: {}", path,
-            base::text_of_error(file ? ENOSPC : file.error().value));
+  if (error != 0)
+    base::log(base::LogLevel::warn, "CUBESHIM_PROFILE: cannot write {}: {}", +tables.path, base::text_of_error(error));
+  g_is_writing.store(false, std::memory_order_release);
+  return true;
 }
 
 }  // namespace cube::shim::profile

@@ -1,0 +1,58 @@
+#include "shim/profile/loader_lock.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/base/sys.h"
+
+namespace cube::shim::profile::loader_lock {
+namespace {
+
+constinit const pthread_mutex_t* g_lock = nullptr;
+
+struct Search {
+  std::uintptr_t begin, end;  // of the loader's data
+  int thread;
+  const pthread_mutex_t* found;
+};
+
+bool is_free(const pthread_mutex_t& lock) { return lock.__data.__lock == 0 && lock.__data.__owner == 0; }
+
+// A mutex that this thread has taken once. The loader's other locks are of the same kind, but nobody loads a library now.
+const pthread_mutex_t* held_one(const Search& search) {
+  for (std::uintptr_t at = search.begin; at + sizeof(pthread_mutex_t) <= search.end; at += alignof(pthread_mutex_t)) {
+    const auto* const lock = reinterpret_cast<const pthread_mutex_t*>(at);  // NOLINT(performance-no-int-to-ptr)
+    if (lock->__data.__lock != 0 && lock->__data.__count == 1 && lock->__data.__owner == search.thread &&
+        (lock->__data.__kind & 3) == PTHREAD_MUTEX_RECURSIVE)
+      return lock;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void find() {
+  void* const data = dlsym(RTLD_DEFAULT, "_rtld_global");
+  Dl_info info;
+  void* symbol = nullptr;
+  if (data == nullptr || dladdr1(data, &info, &symbol, RTLD_DL_SYMENT) == 0 || symbol == nullptr) return;
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  Search search{begin, begin + static_cast<const ElfW(Sym)*>(symbol)->st_size, static_cast<int>(base::sys::raw(SYS_gettid)),
+                nullptr};
+  dl_iterate_phdr(
+      [](struct ::dl_phdr_info*, size_t, void* given) {
+        auto& look = *static_cast<Search*>(given);
+        look.found = held_one(look);
+        return 1;
+      },
+      &search);
+  if (search.found != nullptr && is_free(*search.found)) g_lock = search.found;
+}
+
+bool is_held_for_good() { return g_lock != nullptr && !is_free(*g_lock); }
+
+}  // namespace cube::shim::profile::loader_lock

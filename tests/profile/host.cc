@@ -1,0 +1,178 @@
+// Programs that make file calls where a profiler could do harm. `profile_host WHAT FILE`; hosts_test.py looks at what was
+// recorded.
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csetjmp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+// Of a library that has no tables for unwinders.
+extern "C" void profile_host_call(void (*function)());
+
+namespace {
+
+const char* g_file = nullptr;
+
+void check(bool is_true, const char* what) {
+  if (is_true) return;
+  std::perror(what);
+  _exit(1);
+}
+
+void read_file() {
+  char text[64];
+  const int fd = open(g_file, O_RDONLY);
+  check(fd >= 0 && read(fd, text, sizeof text) == sizeof text && close(fd) == 0, "read");
+}
+
+int wait_for(pid_t child) {
+  int status = -1;
+  check(waitpid(child, &status, 0) == child, "waitpid");
+  return status;
+}
+
+// The smallest stack that libc allows; also for an exec that fails, before which the profile is written.
+int small_stack() {
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  check(pthread_attr_setstacksize(&small, 16384) == 0, "stack size");
+  pthread_t thread;
+  const auto body = [](void*) -> void* {
+    struct stat st {};
+    for (int i = 0; i < 3; ++i) read_file();
+    check(stat(g_file, &st) == 0, "stat");
+    execl("/nonexistent/program", "program", nullptr);
+    read_file();
+    return nullptr;
+  };
+  check(pthread_create(&thread, &small, body, nullptr) == 0, "thread");
+  return pthread_join(thread, nullptr);
+}
+
+// A handler's stack with room for the signal, libc and the library, above a page that nobody may touch.
+int alternate_stack() {
+  const std::size_t page = 4096, size = (getauxval(AT_MINSIGSTKSZ) + 8192 + page - 1) / page * page;
+  auto* const memory = static_cast<char*>(mmap(nullptr, size + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  check(mprotect(memory + page, size, PROT_READ | PROT_WRITE) == 0, "mprotect");
+  stack_t stack{};
+  stack.ss_sp = memory + page;
+  stack.ss_size = size;
+  check(sigaltstack(&stack, nullptr) == 0, "sigaltstack");
+  struct sigaction action {};
+  action.sa_handler = [](int) { read_file(); };
+  action.sa_flags = SA_ONSTACK;
+  sigaction(SIGUSR1, &action, nullptr);
+  read_file();
+  for (int i = 0; i < 3; ++i) raise(SIGUSR1);
+  return 0;
+}
+
+// Children of a process whose other thread asks the loader for its libraries at the fork.
+int loader_lock() {
+  static std::atomic<bool> is_inside{false}, may_go{false};
+  pthread_t thread;
+  const auto body = [](void*) -> void* {
+    dl_iterate_phdr(
+        [](struct ::dl_phdr_info*, std::size_t, void*) {
+          is_inside = true;
+          while (!may_go) usleep(100);
+          return 1;
+        },
+        nullptr);
+    return nullptr;
+  };
+  check(pthread_create(&thread, nullptr, body, nullptr) == 0, "thread");
+  while (!is_inside) usleep(100);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    read_file();
+    _exit(0);
+  }
+  const int status = wait_for(child);
+  may_go = true;
+  pthread_join(thread, nullptr);
+  return status;
+}
+
+// A thread that is to be cancelled makes a call that is no cancellation point, where libunwind must open a library to go on.
+int cancelled_thread() {
+  static std::atomic<bool> is_told{false}, is_past{false};
+  pthread_t thread;
+  const auto body = [](void*) -> void* {
+    while (!is_told) sched_yield();
+    profile_host_call([] {
+      struct stat st {};
+      check(lstat(g_file, &st) == 0, "lstat");
+    });
+    is_past = true;
+    pthread_testcancel();
+    return nullptr;
+  };
+  alarm(10);
+  check(pthread_create(&thread, nullptr, body, nullptr) == 0, "thread");
+  pthread_cancel(thread);
+  is_told = true;
+  void* result = nullptr;
+  pthread_join(thread, &result);
+  struct stat st {};
+  check(lstat(g_file, &st) == 0, "lstat");
+  return is_past && result == PTHREAD_CANCELED ? 0 : 1;
+}
+
+// Handlers that jump out of calls. Then as many calls that fail, and a child.
+int jumps() {
+  static sigjmp_buf place;
+  static volatile int count = 0;
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    count = count + 1;
+    siglongjmp(place, 1);
+  };
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval often{{0, 150}, {0, 150}}, never{};
+  struct stat st {};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  sigsetjmp(place, 1);
+  while (count < 1000) stat(g_file, &st);
+  setitimer(ITIMER_REAL, &never, nullptr);
+  for (int i = 0; i < 100; ++i) check(stat((std::string(g_file) + "-absent").c_str(), &st) != 0, "stat");
+  const pid_t child = fork();
+  if (child == 0) {
+    read_file();
+    _exit(0);
+  }
+  return wait_for(child);
+}
+
+int written_file() {
+  const std::string path = std::string(g_file) + "-written";
+  for (const int flags : {O_WRONLY | O_CREAT, O_RDWR, O_PATH}) close(open(path.c_str(), flags, 0644));
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  check(count == 3, "profile_host WHAT FILE");
+  g_file = words[2];
+  const std::string what = words[1];
+  return what == "small_stack"        ? small_stack()
+         : what == "alternate_stack"  ? alternate_stack()
+         : what == "loader_lock"      ? loader_lock()
+         : what == "cancelled_thread" ? cancelled_thread()
+         : what == "jumps"            ? jumps()
+         : what == "written_file"     ? written_file()
+                                      : 9;
+}

@@ -1,0 +1,73 @@
+"""Programs to which a profiler could do harm: small stacks, the loader's lock, cancellation, jumps out of handlers.
+CUBESHIM_LIBRARY and PROFILE_HOST name the build's files."""
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+LIBRARY, HOST = os.environ["CUBESHIM_LIBRARY"], os.environ["PROFILE_HOST"]
+ERRORS, UNREAD, NO_NATIVE = 5, 1, 4  # in raw_format.h: SiteCount, OpenCount, DropCount
+
+
+class Process:
+    """What one raw file says."""
+
+    def __init__(self, text):
+        lines = [line.split("\t") for line in text.splitlines()]
+        self.sites = [line for line in lines if line[0] == "site"]
+        self.sections = sum(line[0] == "cubeshim-profile" for line in lines)
+        self.dropped = [sum(int(line[1].split(",")[i]) for line in lines if line[0] == "dropped") for i in range(5)]
+
+    def count(self, kind, column=6, number=0):
+        return sum(int(site[column].split(",")[number]) for site in self.sites if site[2] == kind)
+
+
+class Hosts(unittest.TestCase):
+    def setUp(self):
+        self.data, self.out = (Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-hosts-"))) for _ in range(2))
+        (self.data / "file").write_bytes(bytes(1000))
+        self.name = f"hosts-{os.getpid()}-{self.id().rsplit('.', 1)[-1]}"[:64]
+        self.addCleanup(lambda: Path(f"/dev/shm/cubeshim-{os.geteuid()}-{self.name}").unlink(missing_ok=True))
+
+    def run_host(self, what, **settings):
+        """The processes that have recorded something, by their numbers; the program's own is the first."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
+        env = clean | {"LD_PRELOAD": LIBRARY, "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "64M",
+                       "CUBESHIM_STATS": "off", "CUBESHIM_PROFILE": f"{self.out}/raw.%p", "CUBESHIM_PROFILE_EVERY": "1", **settings}
+        done = subprocess.run([HOST, what, str(self.data / "file")], env=env, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        files = sorted(self.out.iterdir(), key=lambda path: int(path.suffix[1:]))
+        return [Process(file.read_text()) for file in files]
+
+    def test_a_thread_with_a_stack_of_16_kilobytes_lives(self):
+        for observe in "01":
+            (process,) = self.run_host("small_stack", CUBESHIM_OBSERVE=observe)
+            self.assertEqual((process.sections, process.count("open"), process.count("stat")), (2, 4, 1))
+            next(self.out.iterdir()).unlink()
+
+    def test_a_handler_on_a_small_stack_of_its_own_lives(self):
+        (process,) = self.run_host("alternate_stack")
+        self.assertEqual((process.count("open"), process.count("read")), (4, 4))
+
+    def test_a_child_whose_parent_had_the_loaders_lock_goes_on_without_native_stacks(self):
+        (child,) = self.run_host("loader_lock")
+        self.assertEqual((child.count("open"), child.count("read")), (1, 1))
+        self.assertEqual(child.dropped[NO_NATIVE], 3)
+
+    def test_a_call_that_is_no_cancellation_point_stays_none(self):
+        (process,) = self.run_host("cancelled_thread")
+        self.assertEqual(process.count("stat"), 2)
+
+    def test_jumps_out_of_calls_leave_the_recorder_as_it_was(self):
+        parent, child = self.run_host("jumps")
+        self.assertEqual(parent.count("stat", number=ERRORS), 100)
+        self.assertEqual((child.count("open"), child.dropped[NO_NATIVE]), (1, 0))
+
+    def test_a_file_that_is_written_is_not_one_that_nobody_reads(self):
+        (process,) = self.run_host("written_file")
+        self.assertEqual((process.count("open"), process.count("open", 8, UNREAD)), (3, 0))
+
+
+if __name__ == "__main__":
+    unittest.main()
