@@ -31,7 +31,7 @@ int export_close_range(unsigned first, unsigned last, int flags) {
   calls::close_range(first, last, flags);
   const int result = real::close_range(first, last, flags);
   calls::range_is_closed(first);
-  if (result == 0 && (flags & CLOSE_RANGE_CLOEXEC) == 0) shim::profile::note_closed_from(first, last);
+  if (result == 0 && (flags & CLOSE_RANGE_CLOEXEC) == 0) shim::closed_from(first, last);
   return result;
 }
 void export_closefrom(int first) {
@@ -39,7 +39,7 @@ void export_closefrom(int first) {
   calls::close_range(least, ~0U, 0);
   real::closefrom(first);
   calls::range_is_closed(least);
-  shim::profile::note_closed_from(least, ~0U);
+  shim::closed_from(least, ~0U);
 }
 int export_dup(int fd) {
   if (const auto answer = calls::dup(fd); answer) return shim::copied(fd, static_cast<int>(to_c(*answer)));

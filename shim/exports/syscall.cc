@@ -25,6 +25,7 @@
 #include "shim/materialize.h"
 #include "shim/placeholder.h"
 #include "shim/process.h"
+#include "shim/profile/profile.h"
 #include "shim/real_libc.h"
 
 namespace shim = cube::shim;
@@ -340,7 +341,8 @@ long export_syscall(long number, ...) {
         real::is_behind(__builtin_return_address(0)) && number != SYS_mmap && number != SYS_munmap && number != SYS_mremap;
     if (!is_own_way && (forward(number, a, forwarded) || forward_to_names(number, a, forwarded))) return forwarded;
   }
-  const bool concerns_us = shim::process::is_active() || shim::g_fds.served() != 0 || number == SYS_seccomp;
+  const bool concerns_us =
+      shim::process::is_active() || shim::g_fds.served() != 0 || shim::profile::is_on() || number == SYS_seccomp;
   const shim::SyscallRow* const row = concerns_us ? shim::syscall_row_of(number) : nullptr;
   if (row != nullptr && shim::process::owns_table()) before_syscall(*row, a);
   if (row != nullptr && row->kind == shim::SyscallKind::closes) return close_by_syscall(number, a);

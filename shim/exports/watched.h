@@ -35,8 +35,14 @@ inline bool cancel_or_profile() {
 
 // A number that is the same open file as `fd`; -1 where there is none.
 inline int copied(int fd, int copy) {
-  profile::note_dup(fd, copy);
+  if (profile::is_on() && process::owns_table()) [[unlikely]]
+    profile::note_dup(fd, copy);
   return copy;
+}
+// These numbers are closed.
+inline void closed_from(unsigned first, unsigned last) {
+  if (profile::is_on() && process::owns_table()) [[unlikely]]
+    profile::note_closed_from(first, last);
 }
 
 // An answer of libc.

@@ -78,6 +78,26 @@ int alternate_stack() {
   return 0;
 }
 
+// A child with this memory and numbers of its own, which it closes and changes; one starts a program, one fails to.
+int vforked_child() {
+  char text[8];
+  const int fd = open(g_file, O_RDONLY), other = open("/dev/null", O_RDONLY);
+  check(read(fd, text, sizeof text) == sizeof text, "read");
+  const char* const programs[] = {"/nonexistent/program", "/bin/true"};
+  for (const char* const program : programs) {
+    const pid_t child = vfork();
+    if (child == 0) {
+      dup2(other, fd);
+      close_range(3, ~0U, 0);
+      execl(program, "program", nullptr);
+      _exit(7);
+    }
+    wait_for(child);
+    for (int i = 0; i < 10; ++i) check(pread(fd, text, sizeof text, i) == sizeof text, "pread");
+  }
+  return 0;
+}
+
 // Children of a process whose other thread asks the loader for its libraries at the fork.
 int loader_lock() {
   static std::atomic<bool> is_inside{false}, may_go{false};
@@ -170,6 +190,7 @@ int main(int count, char** words) {
   const std::string what = words[1];
   return what == "small_stack"        ? small_stack()
          : what == "alternate_stack"  ? alternate_stack()
+         : what == "vforked_child"    ? vforked_child()
          : what == "loader_lock"      ? loader_lock()
          : what == "cancelled_thread" ? cancelled_thread()
          : what == "jumps"            ? jumps()

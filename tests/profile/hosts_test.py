@@ -1,4 +1,4 @@
-"""Programs to which a profiler could do harm: small stacks, the loader's lock, cancellation, jumps out of handlers.
+"""Programs to which a profiler could do harm: small stacks, vfork, the loader's lock, cancellation, jumps out of handlers.
 CUBESHIM_LIBRARY and PROFILE_HOST name the build's files."""
 import os
 import subprocess
@@ -49,6 +49,12 @@ class Hosts(unittest.TestCase):
     def test_a_handler_on_a_small_stack_of_its_own_lives(self):
         (process,) = self.run_host("alternate_stack")
         self.assertEqual((process.count("open"), process.count("read")), (4, 4))
+
+    def test_a_child_of_vfork_leaves_its_parents_profile_alone(self):
+        for observe in "01":
+            (process,) = self.run_host("vforked_child", CUBESHIM_OBSERVE=observe)
+            self.assertEqual((process.sections, process.count("open"), process.count("read")), (1, 1, 21))
+            next(self.out.iterdir()).unlink()
 
     def test_a_child_whose_parent_had_the_loaders_lock_goes_on_without_native_stacks(self):
         (child,) = self.run_host("loader_lock")
