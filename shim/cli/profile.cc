@@ -1,5 +1,6 @@
 // cubeshim profile: runs a program with the profiler on, and says who calls how.
 #include <dirent.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <memory>
 
 #include "cache/base/error_text.h"
+#include "cache/base/unique_fd.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/profile_page.h"
@@ -45,11 +47,22 @@ bool read_raw(const std::string& path, std::vector<RawFile>& files) {
   return true;
 }
 
+// The directory is the user's, and others' files may have such names.
+bool is_raw_file(const std::string& path) {
+  const auto fd = base::open_fd(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  struct stat st {};
+  char head[shim::profile::k_raw_head.size()];
+  return fd && fstat(fd->get(), &st) == 0 && S_ISREG(st.st_mode) &&
+         read(fd->get(), head, sizeof head) == static_cast<ssize_t>(sizeof head) &&
+         std::string_view(head, sizeof head) == shim::profile::k_raw_head;
+}
+
 std::vector<std::string> raw_files_in(const std::string& directory) {
   std::vector<std::string> files;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(directory.c_str()), &closedir);
   while (const struct dirent* const entry = stream != nullptr ? readdir(stream.get()) : nullptr) {
-    if (std::string_view(entry->d_name).starts_with(k_raw_name)) files.push_back(directory + "/" + entry->d_name);
+    std::string path = directory + "/" + entry->d_name;
+    if (std::string_view(entry->d_name).starts_with(k_raw_name) && is_raw_file(path)) files.push_back(std::move(path));
   }
   return files;
 }
@@ -96,9 +109,11 @@ int profile(ProfileCommand& command) {
   if (!command.raw_files.empty()) return show(command, command.raw_files, writes);
   command.run.needs_prefix = !command.has_all;
   if (const int wrong = check_run(command.run); wrong != 0) return wrong;
-  for (const auto& path : raw_files_in(command.directory)) unlink(path.c_str());
   const std::unique_ptr<char, decltype(&std::free)> absolute(realpath(command.directory.c_str(), nullptr), &std::free);
   if (absolute == nullptr) return complain(1, fmt::format("cannot use {}: {}", command.directory, base::text_of_error(errno)));
+  if (std::string_view(absolute.get()).find("%p") != std::string_view::npos)
+    return complain(2, fmt::format("--out {}: %p in the name of a directory stands for the number of a process", absolute.get()));
+  for (const auto& path : raw_files_in(command.directory)) unlink(path.c_str());
   setenv("CUBESHIM_PROFILE", fmt::format("{}/{}%p", absolute.get(), k_raw_name).c_str(), 1);
   setenv("CUBESHIM_PROFILE_EVERY", std::to_string(command.every).c_str(), 1);
   setenv("CUBESHIM_PROFILE_ALL", command.has_all ? "1" : "0", 1);

@@ -200,6 +200,22 @@ assert len(set(seen)) == 1
         self.assertIn("70 open", done.stdout)
         self.assertFalse((self.out / "cubeshim-profile").exists())
 
+    def test_files_of_others_in_the_directory_stay(self):
+        (self.out / "raw.csv").write_text("precious")
+        (self.out / "raw.1").write_text("cubeshim-profile\t1\t1\t1\t1\t2\t1\t0\nend\n")
+        (self.out / "raw.directory").mkdir()
+        os.mkfifo(self.out / "raw.pipe")
+        found = self.profile("open(data + '/0.txt').read()")
+        self.assertEqual(found["processes"], 1)
+        names = {path.name for path in self.out.glob("raw.*")}
+        self.assertEqual(((self.out / "raw.csv").read_text(), names >= {"raw.directory", "raw.pipe"}, "raw.1" in names), ("precious", True, False))
+
+    def test_directory_with_the_mark_of_a_process_number_is_refused(self):
+        done = subprocess.run([COMMAND, "profile", "-p", str(self.mount.path), "--out", str(self.out / "a%p"), "--library", LIBRARY, "true"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("%p", done.stderr)
+
     def test_nothing_recorded_is_said(self):
         (self.out / "train.py").write_text("")
         done = subprocess.run([COMMAND, "profile", "-p", str(self.mount.path), "--observe", "--out", str(self.out), "--library", LIBRARY, "true"],
