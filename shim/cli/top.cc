@@ -9,6 +9,7 @@
 #include <set>
 
 #include "cache/base/clock.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/settings.h"
@@ -95,6 +96,7 @@ int top(const Top& top) {
   const base::Config& config = parsed.config;
   const char* const name = std::getenv("CUBESHIM_NAME");
   const bool is_named = top.settings.given().contains("CUBESHIM_NAME") || (name != nullptr && *name != '\0');
+  BusGuard::install();
   WatchedCaches watched(config.ram_dir, is_named ? config.name : "");
   const std::string place = is_named ? fmt::format("the cache named {} in {}", config.name, config.ram_dir)
                                      : fmt::format("any cache of this user in {}", config.ram_dir);

@@ -7,6 +7,7 @@
 #include "cache/base/error_text.h"
 #include "cache/region/chunks.h"
 #include "cache/region/process_slots.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/cache_names.h"
 
 namespace cube::cli {
@@ -72,6 +73,7 @@ void WatchedCaches::find_new(std::vector<std::string>& troubles) {
     options.directory = directory_;
     options.name = name;
     std::string why;
+    const BusGuard guard;
     const auto region = cache::Region::look(options, why);
     if (region) {
       watched_.push_back({name, std::unique_ptr<cache::Region>(*region), sample_jobs(**region), base::monotonic_ns()});
@@ -87,6 +89,7 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
   find_new(troubles);
   for (auto& watched : watched_) {
     cache::Region& region = *watched.region;
+    const BusGuard guard;
     // Before the counters: the last of them come before the name goes.
     const bool is_gone = !region.is_named();
     auto now = sample_jobs(region);
@@ -108,9 +111,13 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
                      .servers = servers_of(region),
                      .jobs = all_rises(now, watched.before, seconds)});
     if (!looks.back().jobs.empty()) std::copy_n(looks.back().jobs.front().totals.tiers, base::k_tiers, looks.back().tiers);
+    if (guard.has_missed()) {
+      troubles.push_back(region.path() + " was cut short while it was read");
+      looks.pop_back();
+    }
     watched.before = std::move(now);
     watched.ns = ns;
-    if (is_gone) watched.region.reset();
+    if (is_gone || guard.has_missed()) watched.region.reset();
   }
   return looks;
 }

@@ -1,5 +1,5 @@
 // The figures behind `cubeshim top`: the caches of a user, and for each job the rise of its counters between two looks.
-// Thread safety: one thread.
+// A file that somebody cuts short is left out, if BusGuard is installed. Thread safety: one thread.
 #pragma once
 
 #include <memory>

@@ -123,6 +123,16 @@ class Top(Case):
         job.communicate(b"end\n", timeout=60)
         return worst, cells
 
+    def test_a_cache_that_is_cut_short_meanwhile_is_left_out(self):
+        job = self.start_job()
+        top = self.top("--count", "3")
+        self.assertIn(b"used by", top.stdout.readline())
+        os.truncate(self.region, 8192)
+        _, errors = top.communicate(timeout=60)
+        job.kill()
+        self.assertEqual(top.returncode, 0)
+        self.assertIn(f"{self.region} was cut short while it was read", errors.decode())
+
     def start_large_job(self):
         """When it is told to, it reads 3 MiB twice, a MiB at a time."""
         large = self.data / "large"
