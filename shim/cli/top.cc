@@ -27,6 +27,12 @@ struct Top {
   bool json = false;
 };
 
+// A terminal of no kind, or a dumb one (of an editor, of a CI), prints what should move its cursor.
+bool has_screen() {
+  const char* const kind = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) != 0 && kind != nullptr && *kind != '\0' && std::string_view(kind) != "dumb";
+}
+
 // The text between two looks, on a terminal or elsewhere.
 class TopScreen {
  public:
@@ -63,7 +69,7 @@ class TopScreen {
   }
   std::string waiting_line() const { return fmt::format("waiting for a job ({})\n", place_); }
 
-  const bool is_terminal_ = isatty(STDOUT_FILENO) != 0;
+  const bool is_terminal_ = has_screen();
   const std::string place_;
   bool is_waiting_ = false;
   std::string last_;
@@ -100,7 +106,7 @@ int top(const Top& top) {
   WatchedCaches watched(config.ram_dir, is_named ? config.name : "");
   const std::string place = is_named ? fmt::format("the cache named {} in {}", config.name, config.ram_dir)
                                      : fmt::format("any cache of this user in {}", config.ram_dir);
-  if (!top.json && top.count == 0) {
+  if (!top.json && top.count == 0 && has_screen()) {
     if (const auto terminal = TopTerminal::open()) return show_on(*terminal, watched, TopView(place, top.interval), top.interval);
   }
   TopScreen screen(place);
@@ -116,7 +122,7 @@ int top(const Top& top) {
     } else {
       screen.show(caches, troubles);
     }
-    if (top.json || isatty(STDOUT_FILENO) == 0) tell_of(troubles, told);
+    if (top.json || !has_screen()) tell_of(troubles, told);
     // Nobody reads it any more, or the disk is full; main says so.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return 1;
     if (top.count != 0 && shown + 1 >= top.count) return has_seen ? 0 : 1;

@@ -218,6 +218,17 @@ class Screen(Case):
         top.until(rf"^ +{job.pid} ", is_full=False)
         self.assertNotIn("q end", top.text())
 
+    def test_a_terminal_that_cannot_move_its_cursor_has_lines(self):
+        job = self.job()
+        for term in ("dumb", ""):
+            top = self.top(term=term)
+            seen = b""
+            while seen.count(b"%d" % job.pid) < 2:
+                self.assertTrue(select.select([top.master], [], [], 30)[0], seen)
+                seen += os.read(top.master, 65536)
+            self.assertNotIn(b"\x1b", seen)
+            self.assertRegex(seen.decode(), rf"(?m)^ +{job.pid} ")
+
 
 if __name__ == "__main__":
     unittest.main()
