@@ -87,17 +87,23 @@ void add_counts(Counts& to, const Counts& from) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
 }
 
-// The finest bins that hold the whole of each process.
-std::size_t level_for(const std::vector<RawFile>& files) {
+// The finest bins of which a page can show all from the first process's start to the last one's end.
+std::size_t level_for(const Profile& profile) {
   std::size_t level = 0;
+  while (level + 1 < shim::profile::k_bin_levels &&
+         (profile.end_ns - profile.start_ns) / shim::profile::bin_width(level) + 1 >= shim::profile::k_bins)
+    ++level;
+  return level;
+}
+
+void note_times(Profile& profile, const std::vector<RawFile>& files) {
   for (const auto& file : files) {
     for (const auto& section : file.sections) {
-      while (level + 1 < shim::profile::k_bin_levels &&
-             (section.end_ns - section.start_ns) / shim::profile::bin_width(level) + 1 >= shim::profile::k_bins)
-        ++level;
+      profile.start_ns = profile.processes == 0 ? section.start_ns : std::min(profile.start_ns, section.start_ns);
+      profile.end_ns = std::max(profile.end_ns, section.end_ns);
+      ++profile.processes;
     }
   }
-  return level;
 }
 
 }  // namespace
@@ -113,14 +119,12 @@ Profile make_profile(const std::vector<RawFile>& files) {
   Symbols symbols;
   std::map<std::string, ProfileSite> sites;
   std::map<std::uint64_t, ProfileBin> bins;
-  const std::size_t level = level_for(files);
+  note_times(made, files);
+  const std::size_t level = level_for(made);
   made.bin_width_ns = shim::profile::bin_width(level);
   for (const auto& file : files) {
     made.bad_lines += file.bad_lines;
     for (const auto& section : file.sections) {
-      made.start_ns = made.processes == 0 ? section.start_ns : std::min(made.start_ns, section.start_ns);
-      made.end_ns = std::max(made.end_ns, section.end_ns);
-      ++made.processes;
       made.cut_off += section.is_whole ? 0 : 1;
       made.observes = made.observes || section.observes;
       add_counts(made.dropped, section.dropped);

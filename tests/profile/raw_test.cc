@@ -94,6 +94,25 @@ TEST(RawProfile, StackLongerThanTheProfilerWritesIsRefused) {
   EXPECT_EQ(parse_raw(k_head + site("read", python + ",7")).bad_lines, 1U);
 }
 
+// Many short processes, one after another, would fill a page with the bins of each.
+TEST(RawProfile, TimeLineHoldsAllProcessesInAsManyBinsAsThoseOfOne) {
+  const auto process = [](std::uint64_t begin) {
+    std::string text = "cubeshim-profile\t1\t43\t42\t" + std::to_string(begin) + "\t" + std::to_string(begin + 1000) + "\t1\t0\n";
+    for (std::size_t level = 0; level < profile::k_bin_levels; ++level)
+      text += "bin\t" + std::to_string(level) + "\t" + std::to_string(begin / profile::bin_width(level)) + "\t10\t1\n";
+    return parse_raw(text + site("open", "-") + k_end);
+  };
+  std::vector<RawFile> files;
+  constexpr std::uint64_t k_minute = 60'000'000'000;
+  for (std::uint64_t i = 0; i < 3000; ++i) files.push_back(process(i * k_minute / 10));
+  const Profile made = make_profile(files);
+  EXPECT_LE(made.bins.size(), profile::k_bins);
+  EXPECT_GT(made.bins.size(), profile::k_bins / 8);
+  std::uint64_t calls = 0;
+  for (const auto& bin : made.bins) calls += bin.calls;
+  EXPECT_EQ(calls, 3000U);
+}
+
 TEST(RawProfile, SameFunctionOfTwoProcessesIsOneSite) {
   const std::string other_number = "code\t9\t12\tload\t/job/train.py\n";
   const RawFile one = parse_raw(k_head + k_code + site("open", "7") + k_end);
