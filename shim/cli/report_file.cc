@@ -37,15 +37,19 @@ std::string read_text(const std::string& path, std::string& text) {
   return {};
 }
 
-void flatten(const nlohmann::json& object, const std::string& before, std::map<std::string, double>& values) {
+// Figures are counts, times and shares. False: one is none that a job could have.
+bool flatten(const nlohmann::json& object, const std::string& before, std::map<std::string, double>& values) {
+  constexpr double k_largest = 0x1p64;
   for (const auto& [name, value] : object.items()) {
     if (value.is_object()) {
       // Those of a report are two deep.
-      if (std::count(before.begin(), before.end(), '.') < 3) flatten(value, before + name + ".", values);
+      if (std::count(before.begin(), before.end(), '.') < 3 && !flatten(value, before + name + ".", values)) return false;
     } else if (value.is_number()) {
-      values[before + name] = value.get<double>();
+      const double number = values[before + name] = value.get<double>();
+      if (!(number >= 0 && number <= k_largest)) return false;
     }
   }
+  return true;
 }
 
 // Empty: it is in `values`.
@@ -54,7 +58,7 @@ std::string read_line(std::string_view line, std::map<std::string, double>& valu
   if (line.starts_with("cubeshim: ")) return "a report as text: CUBESHIM_STATS_FORMAT=json writes one that can be compared";
   if (json.is_discarded() && line.starts_with('{')) return "a JSON object without its end: was it cut off?";
   if (!json.is_object()) return "no report of a job: CUBESHIM_STATS and CUBESHIM_STATS_FORMAT=json write one";
-  flatten(json, "", values);
+  if (!flatten(json, "", values)) return "no report of a job: it has a figure that is negative or too large";
   for (const char* const name : k_needed) {
     if (!values.contains(name)) return fmt::format("no report of a job: it has no field {}", name);
   }

@@ -9,6 +9,7 @@
 
 #include "cache/report/figures.h"
 #include "cache/report/report_text.h"
+#include "shim/cli/printable.h"
 #include "shim/cli/settings.h"
 
 namespace cube::cli {
@@ -142,7 +143,7 @@ std::vector<ReportRow> report_rows(const std::vector<JobReport>& jobs) {
 std::string report_table(const std::vector<JobReport>& jobs) {
   std::string text, line;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    text += fmt::format("{}: {}\n", letter_of(i), title_of(jobs[i]));
+    text += fmt::format("{}: {}\n", letter_of(i), printable(title_of(jobs[i])));
     line += fmt::format(" {:>12}{:{}}", letter_of(i), "", i == 0 ? 0 : 8);
   }
   const auto add = [&text](const std::string& name, std::string rest) {

@@ -111,6 +111,10 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
                 ("bytes", "\0\x01\n", ", line 1: no report of a job: CUBESHIM_STATS and CUBESHIM_STATS_FORMAT=json write one"),
                 ("old.json", re.sub(r'"milliseconds": \d+, ', "", whole), ", line 1: a report of another version: it has no field milliseconds"),
                 ("text", "cubeshim: served: 1 file open\n", ", line 1: a report as text: CUBESHIM_STATS_FORMAT=json writes one that can be compared"),
+                ("huge", re.sub(r'"misses": \d+', '"misses": 1e308', whole),
+                 ", line 1: no report of a job: it has a figure that is negative or too large"),
+                ("negative", re.sub(r'"misses": \d+', '"misses": -1', whole),
+                 ", line 1: no report of a job: it has a figure that is negative or too large"),
                 ("deep", '{"a":' * 100000 + "1" + "}" * 100000, ", line 1: no report of a job: it has no field opens"),
                 ("empty", "", ": is empty"), ("lines", "\n\n", ": is empty"),
                 ("none", None, ": No such file or directory"), ("", None, ": is a directory")):
@@ -123,6 +127,9 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         done = self.command("report", good, "/dev/null")
         self.assertEqual(done.stderr, b"cubeshim: /dev/null: is not a regular file\n")
         self.assertEqual(self.command("report").returncode, 2)
+
+    def test_names_of_files_do_not_move_the_cursor(self):
+        self.assertIn("job?[31m?of me.json\n", self.table(self.made("job\x1b[31m\nof me.json", {})))
 
     def page(self, *files):
         target = self.work / "page.html"
