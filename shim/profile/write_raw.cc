@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -145,6 +147,21 @@ void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
   out.flush();
 }
 
+// Containers that share a directory have processes of one number, which may end at one time. 0: it is ours, or nobody can lock
+// there.
+int take_turn(int fd) {
+  constexpr std::uint64_t k_longest_ns = 1'000'000'000;
+  constexpr timespec k_pause{0, 2'000'000};
+  struct ::stat st {};
+  if (sys::failed(sys::fstat(fd, &st)) || !S_ISREG(st.st_mode)) return 0;
+  const std::uint64_t until = base::monotonic_ns() + k_longest_ns;
+  while (sys::raw(SYS_flock, fd, LOCK_EX | LOCK_NB) == -EWOULDBLOCK) {
+    if (base::monotonic_ns() > until) return EWOULDBLOCK;
+    sys::raw(SYS_nanosleep, sys::arg(&k_pause), 0);
+  }
+  return 0;
+}
+
 }  // namespace
 
 void forget_writer() { g_is_writing.store(false, std::memory_order_relaxed); }
@@ -169,8 +186,8 @@ bool write_raw(Tables& tables, const base::Config& config) {
   // Another thread may end the process while this one tries to start a program.
   if (g_is_writing.exchange(true, std::memory_order_acquire)) return false;
   const auto file = cache::open_report_file(g_raw_pattern, static_cast<std::uint32_t>(sys::getpid()), tables.path);
-  int error = file ? 0 : file.error().value;
-  if (file) {
+  int error = file ? take_turn(file->get()) : file.error().value;
+  if (error == 0) {
     RawWriter out(file->get(), tables);
     put_all(out, tables, config);
     error = out.error();

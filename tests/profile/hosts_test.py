@@ -1,5 +1,6 @@
 """Programs to which a profiler could do harm: small stacks, vfork, the loader's lock, cancellation, jumps out of handlers.
 CUBESHIM_LIBRARY and PROFILE_HOST name the build's files."""
+import fcntl
 import os
 import subprocess
 import tempfile
@@ -30,49 +31,65 @@ class Hosts(unittest.TestCase):
         self.name = f"hosts-{os.getpid()}-{self.id().rsplit('.', 1)[-1]}"[:64]
         self.addCleanup(lambda: Path(f"/dev/shm/cubeshim-{os.geteuid()}-{self.name}").unlink(missing_ok=True))
 
-    def run_host(self, what, **settings):
-        """The processes that have recorded something, by their numbers; the program's own is the first."""
+    def run_host(self, what, before=":", **settings):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
-        env = clean | {"LD_PRELOAD": LIBRARY, "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "64M",
+        env = clean | {"CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "64M",
                        "CUBESHIM_STATS": "off", "CUBESHIM_PROFILE": f"{self.out}/raw.%p", "CUBESHIM_PROFILE_EVERY": "1", **settings}
-        done = subprocess.run([HOST, what, str(self.data / "file")], env=env, capture_output=True, text=True, timeout=60)
+        script = f'{before}; LD_PRELOAD={LIBRARY} exec "$@"'
+        return subprocess.run(["sh", "-c", script, "sh", HOST, what, str(self.data / "file")], env=env, capture_output=True, text=True, timeout=60)
+
+    def processes_of(self, what, **settings):
+        """Those that have recorded something, by their numbers; the program's own is the first."""
+        done = self.run_host(what, **settings)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         files = sorted(self.out.iterdir(), key=lambda path: int(path.suffix[1:]))
         return [Process(file.read_text()) for file in files]
 
     def test_a_thread_with_a_stack_of_16_kilobytes_lives(self):
         for observe in "01":
-            (process,) = self.run_host("small_stack", CUBESHIM_OBSERVE=observe)
+            (process,) = self.processes_of("small_stack", CUBESHIM_OBSERVE=observe)
             self.assertEqual((process.sections, process.count("open"), process.count("stat")), (2, 4, 1))
             next(self.out.iterdir()).unlink()
 
     def test_a_handler_on_a_small_stack_of_its_own_lives(self):
-        (process,) = self.run_host("alternate_stack")
+        (process,) = self.processes_of("alternate_stack")
         self.assertEqual((process.count("open"), process.count("read")), (4, 4))
 
     def test_a_child_of_vfork_leaves_its_parents_profile_alone(self):
         for observe in "01":
-            (process,) = self.run_host("vforked_child", CUBESHIM_OBSERVE=observe)
+            (process,) = self.processes_of("vforked_child", CUBESHIM_OBSERVE=observe)
             self.assertEqual((process.sections, process.count("open"), process.count("read")), (1, 1, 21))
             next(self.out.iterdir()).unlink()
 
     def test_a_child_whose_parent_had_the_loaders_lock_goes_on_without_native_stacks(self):
-        (child,) = self.run_host("loader_lock")
+        (child,) = self.processes_of("loader_lock")
         self.assertEqual((child.count("open"), child.count("read")), (1, 1))
         self.assertEqual(child.dropped[NO_NATIVE], 3)
 
     def test_a_call_that_is_no_cancellation_point_stays_none(self):
-        (process,) = self.run_host("cancelled_thread")
+        (process,) = self.processes_of("cancelled_thread")
         self.assertEqual(process.count("stat"), 2)
 
     def test_jumps_out_of_calls_leave_the_recorder_as_it_was(self):
-        parent, child = self.run_host("jumps")
+        parent, child = self.processes_of("jumps")
         self.assertEqual(parent.count("stat", number=ERRORS), 100)
         self.assertEqual((child.count("open"), child.dropped[NO_NATIVE]), (1, 0))
 
     def test_a_file_that_is_written_is_not_one_that_nobody_reads(self):
-        (process,) = self.run_host("written_file")
+        (process,) = self.processes_of("written_file")
         self.assertEqual((process.count("open"), process.count("open", 8, UNREAD)), (3, 0))
+
+    def test_two_processes_of_one_number_do_not_write_at_a_time(self):
+        common = self.data / "common"
+        common.touch()
+        with common.open("a") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            done = self.run_host("written_file", before=f"ln {common} {self.out}/raw.$$")
+            self.assertEqual((done.returncode, common.read_text()), (0, ""))
+            self.assertRegex(done.stderr, r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: Resource temporarily unavailable\n$")
+        for number in 1, 2:
+            self.assertEqual(self.run_host("written_file", before=f"ln {common} {self.out}/raw.$$").stderr, "")
+            self.assertEqual(Process(common.read_text()).sections, number)
 
 
 if __name__ == "__main__":
