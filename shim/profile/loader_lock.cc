@@ -3,10 +3,13 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "cache/base/clock.h"
 #include "cache/base/sys.h"
 
 namespace cube::shim::profile::loader_lock {
@@ -20,7 +23,11 @@ struct Search {
   const pthread_mutex_t* found;
 };
 
-bool is_free(const pthread_mutex_t& lock) { return lock.__data.__lock == 0 && lock.__data.__owner == 0; }
+constinit std::atomic<bool> g_is_kept_long{false};
+
+// Other threads take it meanwhile.
+int now(const int& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); }
+bool is_free(const pthread_mutex_t& lock) { return now(lock.__data.__lock) == 0 && now(lock.__data.__owner) == 0; }
 
 // A mutex that this thread has taken once. The loader's other locks are of the same kind, but nobody loads a library now.
 const pthread_mutex_t* held_one(const Search& search) {
@@ -51,6 +58,22 @@ void find() {
       },
       &search);
   if (search.found != nullptr && is_free(*search.found)) g_lock = search.found;
+}
+
+bool is_free_soon() {
+  if (g_lock == nullptr) return true;
+  const auto is_for_us = [] {
+    return is_free(*g_lock) || now(g_lock->__data.__owner) == static_cast<int>(base::sys::raw(SYS_gettid));
+  };
+  constexpr std::uint64_t k_longest_ns = 10'000'000;
+  for (std::uint64_t until = 0; !is_for_us(); sched_yield()) {
+    if (g_is_kept_long.load(std::memory_order_relaxed)) return false;
+    if (until == 0) until = base::monotonic_ns() + k_longest_ns;
+    if (base::monotonic_ns() > until) g_is_kept_long.store(true, std::memory_order_relaxed);
+  }
+  if (g_is_kept_long.load(std::memory_order_relaxed)) [[unlikely]]
+    g_is_kept_long.store(false, std::memory_order_relaxed);
+  return true;
 }
 
 bool is_held_for_good() { return g_lock != nullptr && !is_free(*g_lock); }

@@ -164,7 +164,7 @@ bool may_walk() {
     note_own_stack();
     t_thread = Thread::ready;
   }
-  return has_room();
+  return has_room() && loader_lock::is_free_soon();
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ int vforked_child() {
   return 0;
 }
 
-// Children of a process whose other thread asks the loader for its libraries at the fork.
+// Another thread asks the loader for its libraries. Meanwhile a child is forked and a file read, for which that thread waits.
 int loader_lock() {
   static std::atomic<bool> is_inside{false}, may_go{false};
   pthread_t thread;
@@ -121,6 +121,8 @@ int loader_lock() {
     _exit(0);
   }
   const int status = wait_for(child);
+  alarm(10);
+  read_file();
   may_go = true;
   pthread_join(thread, nullptr);
   return status;
