@@ -37,19 +37,26 @@ void look_at_opens(const ProfileSite& site, std::vector<Pattern>& found) {
     add("seek storm", o[shim::profile::k_storms], o[shim::profile::k_storm_ns],
         fmt::format("{}, {} reads and {} seeks each", of_files(o[shim::profile::k_storms]), each(shim::profile::k_reads),
                     each(shim::profile::k_seeks)),
-        "serve the directory (--prefix), or read the file whole and decode it from memory: cv2.imdecode(numpy.fromfile(path, "
-        "'uint8'), flags)");
+        "serve the directory (--prefix), or read the file whole and decode it from memory: "
+        "load(io.BytesIO(open(path, 'rb').read())), cv2.imdecode(numpy.fromfile(path, 'uint8'), flags)");
   }
   if (is_many(o[shim::profile::k_tiny_files], closed, 10)) {
     add("tiny reads", o[shim::profile::k_tiny_files], o[shim::profile::k_tiny_ns],
         fmt::format("{}, {} reads of {} bytes each", of_files(o[shim::profile::k_tiny_files]), each(shim::profile::k_reads),
                     o[shim::profile::k_read_bytes] / std::max<std::uint64_t>(o[shim::profile::k_reads], 1)),
-        "serve the directory, or open the file with a larger buffer: open(path, 'rb', buffering=1 << 20)");
+        "serve the directory, open the file with a larger buffer (open(path, 'rb', buffering=1 << 20)), or read it whole and "
+        "decode it from memory (io.BytesIO)");
   }
   if (is_many(o[shim::profile::k_whole_again], closed, 5)) {
     add("whole file read twice", o[shim::profile::k_whole_again], o[shim::profile::k_whole_again_ns],
         of_files(o[shim::profile::k_whole_again]),
         "keep the bytes of the first reading (io.BytesIO), or serve the directory: the second one comes from memory then");
+  }
+  if (is_many(o[shim::profile::k_opened_again], closed, 10)) {
+    add("file opened again", o[shim::profile::k_opened_again], o[shim::profile::k_opened_again_ns],
+        of_files(o[shim::profile::k_opened_again]),
+        "keep the file open, or look at the head of the bytes that are read anyway: cv2.imdecode(numpy.fromfile(path, 'uint8'), "
+        "flags) opens once what cv2.imread opens twice");
   }
   if (is_many(o[shim::profile::k_stat_first], closed, 50)) {
     add("stat before open", o[shim::profile::k_stat_first], o[shim::profile::k_stat_first_us] * 1000,
@@ -80,10 +87,31 @@ void look_at_calls(const ProfileSite& site, std::vector<Pattern>& found) {
                      site.example, again, share(site.counts[shim::profile::k_ns], again, calls)});
   }
   if (kind == "lock" && calls != 0) {
-    found.push_back({k_locks, text_of_site(site), fmt::format("{} locks", calls),
+    found.push_back({k_locks, text_of_site(site), fmt::format("{} lock{}", calls, calls == 1 ? "" : "s"),
                      "open what is only read without locks: HDF5_USE_FILE_LOCKING=FALSE, h5py.File(path, locking=False)",
                      site.example, calls, site.counts[shim::profile::k_ns]});
   }
+}
+
+// The function of the program that waits for the origin most, with its most expensive site.
+struct Waiting {
+  const ProfileSite* most = nullptr;
+  std::uint64_t ns = 0;
+  std::string example;
+};
+Waiting find_waiting(const Profile& profile) {
+  std::map<std::string, Waiting> functions;
+  for (const auto& site : profile.sites) {
+    const ProfileFrame* const own = own_function(site);
+    Waiting& one = functions[own != nullptr ? text_of_frame(*own) : text_of_site(site)];
+    const std::uint64_t ns = site.counts[shim::profile::k_origin_ns];
+    one.ns += ns;
+    if (one.most == nullptr || ns > one.most->counts[shim::profile::k_origin_ns]) one.most = &site;
+    if (one.example.empty()) one.example = site.example;
+  }
+  return std::max_element(functions.begin(), functions.end(),
+                          [](const auto& a, const auto& b) { return a.second.ns < b.second.ns; })
+      ->second;
 }
 
 // Is one call of the origin under way at a time, where there are any?
@@ -93,21 +121,22 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
     busy += bin.busy_ns;
     calls += bin.calls;
   }
-  const std::uint64_t wall = profile.end_ns - profile.start_ns, with_calls = profile.bins.size() * profile.bin_width_ns;
   constexpr std::uint64_t k_worth_it_ns = 50'000'000, k_many_calls = 32;
-  if (busy < k_worth_it_ns || calls < k_many_calls || busy * 5 < wall || with_calls == 0) return;
+  if (busy < k_worth_it_ns || calls < k_many_calls) return;
+  // The imports before the first call, and what follows the last one, are not of the epoch.
+  const std::uint64_t with_calls = profile.bins.size() * profile.bin_width_ns;
+  const std::uint64_t span = profile.bins.back().at_ns - profile.bins.front().at_ns + profile.bin_width_ns;
+  if (busy < span / 10 || span == 0 || with_calls == 0) return;
   const double in_flight = static_cast<double>(busy) / static_cast<double>(with_calls);
   if (in_flight > 1.3) return;
-  const auto most = std::max_element(profile.sites.begin(), profile.sites.end(), [](const auto& a, const auto& b) {
-    return a.counts[shim::profile::k_origin_ns] < b.counts[shim::profile::k_origin_ns];
-  });
+  const Waiting waiting = find_waiting(profile);
   found.push_back(
-      {"serial first epoch", text_of_site(*most),
-       fmt::format("{} calls of the origin, {:.1f} at a time on the average, {:.0f} % of the time", calls, in_flight,
-                   100.0 * static_cast<double>(busy) / static_cast<double>(std::max<std::uint64_t>(wall, 1))),
+      {"serial first epoch", text_of_site(*waiting.most),
+       fmt::format("{} calls of the origin, {:.1f} at a time on the average, {:.0f} % of the time from the first to the last",
+                   calls, in_flight, 100.0 * static_cast<double>(busy) / static_cast<double>(span)),
        "have the files fetched ahead, many at a time: loaders of torch announce them by themselves (--announce 1); else "
        "cubeshim.announce(), or a list (CUBESHIM_PREFETCH_LIST)",
-       most->example, calls, busy});
+       waiting.example, calls, busy});
 }
 
 // A function may call by several ways: a pattern is of all of them.

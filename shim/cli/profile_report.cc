@@ -61,10 +61,11 @@ nlohmann::json json_of(const ProfileSite& site) {
 }  // namespace
 
 std::string profile_as_table(const Profile& profile, const std::vector<Pattern>& patterns) {
-  std::string text = fmt::format("{} calls of {} process{}, {} read; {} in calls, {} of it at the origin; {} by the clock\n",
-                                 profile.total(shim::profile::k_calls), profile.processes, profile.processes == 1 ? "" : "es",
-                                 in_units(profile.total(shim::profile::k_bytes)), in_time(profile.total(shim::profile::k_ns)),
-                                 in_time(profile.total(shim::profile::k_origin_ns)), in_time(profile.end_ns - profile.start_ns));
+  std::string text =
+      fmt::format("{} calls of {} process{}, {} read or mapped; {} in calls, {} of it at the origin; {} by the clock\n",
+                  profile.total(shim::profile::k_calls), profile.processes, profile.processes == 1 ? "" : "es",
+                  in_units(profile.total(shim::profile::k_bytes)), in_time(profile.total(shim::profile::k_ns)),
+                  in_time(profile.total(shim::profile::k_origin_ns)), in_time(profile.end_ns - profile.start_ns));
   std::vector<std::pair<std::string, Row>> rows;
   std::map<std::string, std::size_t> numbers;
   for (const auto& site : profile.sites) {

@@ -1,29 +1,15 @@
 #include "shim/cli/profile_sites.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <map>
-#include <memory>
 
 #include <fmt/core.h>
 
 #include "shim/cli/elf_file.h"
+#include "shim/cli/function_name.h"
 
 namespace cube::cli {
 namespace {
-
-std::string demangled(const std::string& name) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
-                                                         &std::free);
-  if (status != 0 || text == nullptr) return name;
-  // Arguments say little, and are long.
-  std::string plain(text.get());
-  const std::size_t arguments = plain.find('(', plain.starts_with("(anonymous") || plain.starts_with("operator(") ? 10 : 1);
-  return arguments != std::string::npos && plain.find("(anonymous") == std::string::npos ? plain.substr(0, arguments) : plain;
-}
 
 // Names of addresses, by the symbols of the files that were mapped.
 class Symbols {
@@ -37,7 +23,7 @@ class Symbols {
     const ElfSymbols& symbols = of(map->path);
     const std::uint64_t offset = address - map->begin + map->offset;
     const std::string* const name = symbols.name_at(offset);
-    return {name != nullptr ? demangled(*name) : fmt::format("+{:#x}", offset), library, 0};
+    return {name != nullptr ? name_of_symbol(*name) : fmt::format("+{:#x}", offset), library, 0};
   }
 
  private:
@@ -71,8 +57,14 @@ std::vector<ProfileFrame> frames_of(const RawSection& section, const RawSite& si
       break;
     }
   }
-  // A stripped interpreter has no name to stop at, and its frames say nothing.
-  if (!site.python.empty()) frames.erase(std::find_if(frames.begin(), frames.end(), is_in_interpreter), frames.end());
+  const auto is_of_library = [](const ProfileFrame& frame) { return !is_in_interpreter(frame) && !is_of_libc(frame); };
+  if (!site.python.empty()) {
+    // A stripped interpreter has no name to stop at, and its frames say nothing.
+    frames.erase(std::find_if(frames.begin(), frames.end(), is_in_interpreter), frames.end());
+  } else if (const auto library = std::find_if(frames.begin(), frames.end(), is_of_library); library != frames.end()) {
+    // A library's thread that calls Python's files has no function of Python, but the library's.
+    if (std::any_of(frames.begin(), library, is_in_interpreter)) frames.erase(frames.begin(), library);
+  }
   for (const auto number : site.python) {
     const auto code = section.codes.find(number);
     if (code != section.codes.end())
@@ -167,15 +159,31 @@ std::string text_of_frame(const ProfileFrame& frame) {
                      frame.line);
 }
 
+const ProfileFrame* own_function(const ProfileSite& site) {
+  constexpr std::string_view k_libraries[] = {"/site-packages/", "/dist-packages/", "/lib/python3"};
+  const auto is_library = [&](std::string_view file) {
+    return file.starts_with("<frozen ") || std::any_of(std::begin(k_libraries), std::end(k_libraries),
+                                                       [&](auto part) { return file.find(part) != std::string_view::npos; });
+  };
+  const auto own = std::find_if(site.frames.rbegin(), site.frames.rend(),
+                                [&](const auto& frame) { return frame.is_python() && !is_library(frame.file); });
+  return own != site.frames.rend() ? &*own : nullptr;
+}
+
 std::string text_of_site(const ProfileSite& site) {
   const bool has_python = std::any_of(site.frames.begin(), site.frames.end(), [](const auto& f) { return f.is_python(); });
-  std::string text;
-  int count = 0;
-  for (auto frame = site.frames.rbegin(); frame != site.frames.rend() && count < 3; ++frame) {
-    if (has_python ? !frame->is_python() : is_of_libc(*frame)) continue;
-    text += (count++ == 0 ? "" : " < ") + text_of_frame(*frame);
+  std::vector<const ProfileFrame*> shown;
+  for (auto frame = site.frames.rbegin(); frame != site.frames.rend(); ++frame) {
+    if (has_python ? frame->is_python() : !is_of_libc(*frame)) shown.push_back(&*frame);
   }
-  return text.empty() ? "(unknown)" : text;
+  if (shown.empty()) return "(unknown)";
+  constexpr std::size_t k_shown = 3;
+  const auto own = std::find(shown.begin(), shown.end(), own_function(site));
+  const bool is_far = own != shown.end() && own - shown.begin() >= static_cast<std::ptrdiff_t>(k_shown);
+  std::string text = text_of_frame(*shown[0]);
+  for (std::size_t i = 1; i < std::min(shown.size(), is_far ? k_shown - 1 : k_shown); ++i)
+    text += " < " + text_of_frame(*shown[i]);
+  return is_far ? text + " .. " + text_of_frame(**own) : text;
 }
 
 std::string native_leaf(const ProfileSite& site) {
@@ -188,7 +196,8 @@ std::string native_leaf(const ProfileSite& site) {
     leaf = &*frame;
     break;
   }
-  return leaf != nullptr ? text_of_frame(*leaf) : "";
+  if (leaf == nullptr) return "";
+  return leaf->function.starts_with('+') ? leaf->file : text_of_frame(*leaf);
 }
 
 }  // namespace cube::cli

@@ -42,10 +42,12 @@ Profile make_profile(const std::vector<RawFile>& files);
 
 // "read_image (train.py:12)", "cv::imread (libopencv_imgcodecs.so.406)".
 std::string text_of_frame(const ProfileFrame& frame);
+// The innermost function of Python that is no library's; null: there is none.
+const ProfileFrame* own_function(const ProfileSite& site);
 // The innermost function of Python, and those that called it, three at most: "open (PIL/Image.py:3200) < load (train.py:8)".
-// Without Python, native ones.
+// The innermost of the program's own is among them, behind "..", if others are between. Without Python, native ones.
 std::string text_of_site(const ProfileSite& site);
-// The innermost native function that is not libc's; empty: there is none.
+// The innermost native function that is not libc's, or its library, if it has no name; empty: there is none.
 std::string native_leaf(const ProfileSite& site);
 
 }  // namespace cube::cli

@@ -162,13 +162,8 @@ void note_dup(int fd, int copy) {
   if (to == nullptr) return;
   FdRow* const from = row_of_fd(*tables, fd);
   end_open(*tables, *to);
-  const std::uint64_t file = from != nullptr ? from->file.load(std::memory_order_acquire) : 0;
-  if (file == 0) return;
-  // The copy is another open of the file that goes on where the first one is; the first one is read by it.
-  begin_open(*tables, *to, file, from->site.load(k_relaxed), from->flags.load(k_relaxed) & (k_directory | k_other_use));
-  to->position.store(from->position.load(k_relaxed), k_relaxed);
-  to->size.store(from->size.load(k_relaxed), k_relaxed);
-  from->flags.fetch_or(k_mapped, k_relaxed);
+  if (from == nullptr || from->file.load(std::memory_order_acquire) == 0) return;
+  begin_copy(*tables, *from, *to);
 }
 
 void note_closed_from(unsigned first, unsigned last) {
@@ -231,7 +226,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   add(site->counts[k_ns], ns);
   if (bytes != 0) add(site->counts[k_bytes], bytes);
   if (failed) add(site->counts[k_errors], 1);
-  if (subject.kind == Kind::read && bytes != 0 && bytes < k_tiny_read) add(site->counts[k_tiny], 1);
+  if (subject.kind == Kind::read && bytes != 0 && bytes <= k_tiny_read) add(site->counts[k_tiny], 1);
   if (went_out) {
     add(site->counts[k_origin_calls], 1);
     add(site->counts[k_origin_ns], ns);
@@ -242,6 +237,9 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   if (subject.path != nullptr && site->example.load(k_relaxed) == 0) site->example.store(keep_path(*tables, subject), k_relaxed);
   if (subject.path != nullptr) return note_path(*tables, *site, subject, row, failed, ns);
   if (row == nullptr) return;
+  // The path of a number is not kept; what its function opened first stands for it.
+  if (site->example.load(k_relaxed) == 0)
+    site->example.store(tables->sites[row->site.load(k_relaxed)].example.load(k_relaxed), k_relaxed);
   switch (subject.kind) {
     case Kind::read:
       if (!failed) note_read(*row, subject.at, subject.wanted, bytes, ns);
@@ -252,7 +250,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
       break;
     case Kind::stat:
       if (!failed && subject.st != nullptr && S_ISREG(subject.st->st_mode))
-        row->size.store(static_cast<std::uint64_t>(subject.st->st_size), k_relaxed);
+        note_size(*row, static_cast<std::uint64_t>(subject.st->st_size));
       break;
     default: break;
   }
@@ -266,6 +264,7 @@ void Call::note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRo
     const bool is_to_be_read = (subject.flags & (O_ACCMODE | O_PATH)) == O_RDONLY;
     begin_open(tables, *row, path_hash_, number,
                (is_directory ? std::uint32_t{k_directory} : 0U) | (is_to_be_read ? 0U : std::uint32_t{k_other_use}));
+    row->open_ns.store(ns, k_relaxed);
   }
   if (failed) return;
   FileRow* const file =

@@ -2,7 +2,7 @@
 // sections (an exec, a number used again), and a section that is cut off is not lost: each line stands for itself. In texts a
 // backslash, a tab and a newline are \\, \t and \n.
 //
-//   cubeshim-profile  1  PID  PARENT  START_NS  END_NS  EVERY  OBSERVES
+//   cubeshim-profile  2  PID  PARENT  START_NS  END_NS  EVERY  OBSERVES
 //   map     a line of /proc/self/maps that can be executed
 //   code    NUMBER  LINE  FUNCTION  FILE                          a function of Python
 //   site    NUMBER  KIND  EXAMPLE  NATIVE  PYTHON  COUNTS  LATENCY  OPENS
@@ -23,7 +23,7 @@
 namespace cube::shim::profile {
 
 inline constexpr std::string_view k_raw_head = "cubeshim-profile";
-inline constexpr unsigned k_raw_version = 1;
+inline constexpr unsigned k_raw_version = 2;
 
 inline constexpr std::size_t k_most_native = 32, k_most_python = 24, k_latency_buckets = 40;
 inline constexpr std::size_t k_bins = 1024, k_bin_levels = 7;
@@ -39,12 +39,14 @@ enum OpenCount : std::size_t {
   k_unread,          // of them, neither read nor mapped nor listed
   k_whole,           // read to their end, each byte at least once
   k_whole_again,     // of them, shortly after they were read like this before
-  k_whole_again_ns,  // what that cost, as the reads took
+  k_whole_again_ns,  // what that cost: the open and the reads
   k_stat_first,      // opened after a stat by path
   k_stat_first_us,   // what those took
-  k_storms,          // with 4 seeks or more and 8 reads or more
-  k_storm_ns,        // their reads and seeks
-  k_tiny_files,      // with 16 reads or more, most of them tiny
+  k_opened_again,    // shortly after they were opened before, but not read whole both times
+  k_opened_again_ns,
+  k_storms,      // with 4 seeks or more and 8 reads or more; a read elsewhere by pread is a seek, too
+  k_storm_ns,    // their reads and seeks
+  k_tiny_files,  // no storms, with 16 reads or more, most of them tiny
   k_tiny_ns,
   k_large,         // seen to be larger than 16 MiB
   k_large_random,  // of them, read 8 times or more, a third of them elsewhere than on from the last read
@@ -58,6 +60,7 @@ enum OpenCount : std::size_t {
 };
 enum DropCount : std::size_t { k_no_site, k_no_file, k_no_text, k_no_code, k_no_native, k_drop_counts };
 
-inline constexpr std::size_t k_tiny_read = 512;
+// Bytes of a read that is tiny: the buffer of libc's streams, and less.
+inline constexpr std::size_t k_tiny_read = 4096;
 
 }  // namespace cube::shim::profile

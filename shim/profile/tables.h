@@ -39,7 +39,7 @@ struct SiteRow {
 
 struct FileRow {
   std::atomic<std::uint64_t> key;  // the hash of the path
-  std::atomic<std::uint32_t> lists, stats_since_open, stat_us, last_whole;
+  std::atomic<std::uint32_t> lists, stats_since_open, stat_us, last_open, last_whole;
 };
 
 struct CodeRow {
@@ -53,11 +53,20 @@ struct FdRow {
   std::atomic<std::uint64_t> file;  // the hash of its path; 0: not watched
   std::atomic<std::uint32_t> site;  // of its open
   std::atomic<std::uint32_t> flags;
+  std::atomic<std::uint32_t> copy_of;  // a number + 1; 0: no copy
   std::atomic<std::uint32_t> reads, seeks, tiny, jumps;
-  Count bytes, position, last_end, size, ns;
+  Count bytes, position, last_end, size, ns, open_ns;
 };
 // k_other_use: not opened to be read alone.
-enum FdFlag : std::uint32_t { k_saw_end = 1, k_mapped = 2, k_directory = 4, k_other_use = 8 };
+enum FdFlag : std::uint32_t {
+  k_saw_end = 1,
+  k_mapped = 2,
+  k_directory = 4,
+  k_sized = 8,
+  k_was_open = 16,
+  k_has_copy = 32,
+  k_other_use = 64
+};
 
 struct Bin {
   Count busy_ns, calls;

@@ -52,14 +52,73 @@ TEST_F(OpenRows, FileOfWhichAPartWasReadIsNotWhole) {
   EXPECT_EQ(count(k_whole), 0U);
 }
 
+TEST_F(OpenRows, HeadOfAFileOfUnknownSizeIsNotAllOfIt) {
+  open();
+  read(4096, 4096);
+  close();
+  EXPECT_EQ(count(k_whole), 0U);
+  open();
+  note_size(row(), 4096);
+  read(4096, 4096);
+  close();
+  EXPECT_EQ(count(k_whole), 1U);
+}
+
+TEST_F(OpenRows, FileWhoseHeadIsReadFirstIsOpenedAgain) {
+  open();
+  read(4096, 4096);
+  close();
+  open();
+  row().open_ns = 7;
+  read(4096, 4096);
+  read(4096, 10);
+  close();
+  EXPECT_EQ(count(k_opened_again), 1U);
+  EXPECT_EQ(count(k_opened_again_ns), 7U);
+  EXPECT_EQ(count(k_whole_again), 0U);
+  for (std::uint64_t file = 1; file <= 16; ++file) {
+    open(file);
+    close();
+  }
+  open();
+  close();
+  EXPECT_EQ(count(k_opened_again), 1U) << "another epoch";
+}
+
+TEST_F(OpenRows, CopyOfANumberIsTheSameOpenFile) {
+  FdRow& copy = *row_of_fd(all(), 6);
+  open();
+  note_size(row(), 300);
+  read(100, 100);
+  begin_copy(all(), row(), copy);
+  note_read(copy, -1, 200, 200, 10);
+  end_open(all(), copy);
+  EXPECT_EQ(count(k_closed), 0U);
+  close();
+  EXPECT_EQ(count(k_closed), 1U);
+  EXPECT_EQ(count(k_reads), 2U);
+  EXPECT_EQ(count(k_whole), 1U);
+  EXPECT_EQ(count(k_jumps), 0U);
+  // The original goes first.
+  open(8);
+  begin_copy(all(), row(), copy);
+  close();
+  note_read(copy, -1, 200, 200, 10);
+  end_all(all());
+  EXPECT_EQ(count(k_closed), 2U);
+  EXPECT_EQ(count(k_unread), 0U);
+}
+
 TEST_F(OpenRows, FileReadAgainSoonIsReadTwice) {
   for (int i = 0; i < 2; ++i) {
     open();
+    row().open_ns = 7;
     read(100, 50);
     close();
   }
   EXPECT_EQ(count(k_whole_again), 1U);
-  EXPECT_EQ(count(k_whole_again_ns), 10U);
+  EXPECT_EQ(count(k_whole_again_ns), 17U);
+  EXPECT_EQ(count(k_opened_again), 0U) << "one pattern is enough";
 }
 
 TEST_F(OpenRows, FileReadAgainInTheNextEpochIsNotReadTwice) {
@@ -98,9 +157,32 @@ TEST_F(OpenRows, QuestionWhereItIsIsNoSeek) {
   EXPECT_EQ(count(k_jumps), 0U);
 }
 
+TEST_F(OpenRows, ReadsHereAndThereByPreadAreAStormToo) {
+  open();
+  for (int i = 0; i < 10; ++i) note_read(row(), i * 1000, 600, 600, 10);
+  close();
+  EXPECT_EQ(count(k_storms), 1U);
+  EXPECT_EQ(count(k_seeks), 9U);
+  open();
+  for (int i = 0; i < 10; ++i) note_read(row(), i * 600, 600, 600, 10);
+  close();
+  EXPECT_EQ(count(k_storms), 1U) << "in turn";
+}
+
+TEST_F(OpenRows, StormOfTinyReadsHasOneName) {
+  open();
+  for (int i = 0; i < 20; ++i) {
+    seek(i * 1000);
+    read(8, 8);
+  }
+  close();
+  EXPECT_EQ(count(k_storms), 1U);
+  EXPECT_EQ(count(k_tiny_files), 0U);
+}
+
 TEST_F(OpenRows, ManyShortReadsAreTiny) {
   open();
-  for (int i = 0; i < 20; ++i) read(8, 8);
+  for (int i = 0; i < 20; ++i) read(4096, 4096);
   close();
   EXPECT_EQ(count(k_tiny_files), 1U);
   EXPECT_EQ(count(k_storms), 0U);
@@ -113,6 +195,7 @@ TEST_F(OpenRows, LargeFileReadHereAndThereIsRandom) {
   EXPECT_EQ(count(k_large), 1U);
   EXPECT_EQ(count(k_large_random), 1U);
   EXPECT_EQ(count(k_jumps), 9U);
+  EXPECT_EQ(count(k_storms), 0U);
 }
 
 TEST_F(OpenRows, LargeFileReadInTurnIsNotRandom) {

@@ -48,6 +48,8 @@ TEST(Patterns, EachIsNamedFromItsShareOn) {
   EXPECT_EQ(names(with_opens({{profile::k_whole_again, 4}})), Names{});
   EXPECT_EQ(names(with_opens({{profile::k_stat_first, 50}})), Names{"stat before open"});
   EXPECT_EQ(names(with_opens({{profile::k_stat_first, 49}})), Names{});
+  EXPECT_EQ(names(with_opens({{profile::k_opened_again, 10}})), Names{"file opened again"});
+  EXPECT_EQ(names(with_opens({{profile::k_opened_again, 9}})), Names{});
   EXPECT_EQ(names(with_opens({{profile::k_unread, 20}})), Names{"files opened and not read"});
   EXPECT_EQ(names(with_opens({{profile::k_unread, 19}})), Names{});
   EXPECT_EQ(names(with_opens({{profile::k_large_random, 1}})), Names{"large file read at random"});
@@ -97,21 +99,46 @@ TEST(Patterns, ListingsAndLocks) {
   EXPECT_EQ(names(made), Names{});
 }
 
-// Bins of 10 ms, all of them with calls.
-Profile with_bins(std::uint64_t busy_ns_each, std::uint64_t bins, std::uint64_t wall_ns) {
+// Bins of 10 ms, one with calls in so many.
+Profile with_bins(std::uint64_t busy_ns_each, std::uint64_t bins, std::uint64_t one_in = 1) {
   Profile made;
   made.sites = {site_of("read")};
   made.bin_width_ns = 10'000'000;
-  made.end_ns = wall_ns;
-  for (std::uint64_t i = 0; i < bins; ++i) made.bins.push_back({i * made.bin_width_ns, busy_ns_each, 10});
+  for (std::uint64_t i = 0; i < bins; ++i) made.bins.push_back({i * one_in * made.bin_width_ns, busy_ns_each, 10});
   return made;
 }
 
 TEST(Patterns, OneCallAtATimeIsSerial) {
-  EXPECT_EQ(names(with_bins(9'000'000, 50, 1'000'000'000)), Names{"serial first epoch"});
-  EXPECT_EQ(names(with_bins(40'000'000, 50, 1'000'000'000)), Names{}) << "four at a time";
-  EXPECT_EQ(names(with_bins(9'000'000, 50, 10'000'000'000)), Names{}) << "seldom at all";
-  EXPECT_EQ(names(with_bins(9'000'000, 5, 50'000'000)), Names{}) << "not worth it";
+  EXPECT_EQ(names(with_bins(9'000'000, 50)), Names{"serial first epoch"});
+  EXPECT_EQ(names(with_bins(40'000'000, 50)), Names{}) << "four at a time";
+  EXPECT_EQ(names(with_bins(9'000'000, 50, 8)), Names{"serial first epoch"});
+  EXPECT_EQ(names(with_bins(9'000'000, 50, 10)), Names{}) << "seldom at all";
+  EXPECT_EQ(names(with_bins(9'000'000, 5)), Names{}) << "not worth it";
+}
+
+TEST(Patterns, ImportsBeforeTheFirstCallMakeItNoLessSerial) {
+  Profile made = with_bins(9'000'000, 50);
+  made.end_ns = 60'000'000'000;
+  EXPECT_EQ(names(made), Names{"serial first epoch"});
+}
+
+TEST(Patterns, SerialEpochIsOfTheFunctionOfTheProgramThatWaitsMost) {
+  Profile made = with_bins(9'000'000, 50);
+  const auto site = [](std::vector<ProfileFrame> frames, std::uint64_t origin_ns, const char* example) {
+    ProfileSite one;
+    one.frames = std::move(frames);
+    one.counts[profile::k_origin_ns] = origin_ns;
+    one.example = example;
+    return one;
+  };
+  const ProfileFrame main{"main", "/job/train.py", 1}, load{"load", "/job/train.py", 5}, other{"other", "/job/train.py", 9};
+  made.sites = {site({main, other}, 100, "/data/other"),
+                site({main, load, {"imread", "/usr/lib/python3/dist-packages/x.py", 7}}, 60, ""),
+                site({main, load}, 50, "/data/a")};
+  const auto found = find_patterns(made);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].site, "imread (dist-packages/x.py:7) < load (job/train.py:5) < main (job/train.py:1)");
+  EXPECT_EQ(found[0].example, "/data/a");
 }
 
 TEST(Patterns, ForgedCountsDivideByNothing) {

@@ -8,6 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import h5py
 import numpy as np
 from PIL import Image
 
@@ -23,6 +24,9 @@ def make_files(where: Path) -> None:
     for i in range(FILES):
         Image.fromarray(noise).save(where / f"{i}.jpg", quality=90)
         np.save(where / f"{i}.npy", noise)
+        np.savez(where / f"{i}.npz", noise, noise[:10], noise[:20])
+        with h5py.File(where / f"{i}.h5", "w") as f:
+            f.create_dataset("images", data=noise, chunks=(10, 300, 3), compression="gzip")
         (where / f"{i}.txt").write_bytes(b"12345678" * 200)
     (where / "large.bin").write_bytes(bytes(20 << 20))
     (where / "sub").mkdir()
@@ -56,16 +60,20 @@ class Programs(unittest.TestCase):
     def assert_pattern(self, found: dict, name: str, function: str) -> None:
         there = [(p["name"], p["site"]) for p in found["patterns"]]
         self.assertTrue([1 for pattern, site in there if pattern == name and site.split(" (")[0] == function or
-                         pattern == name and f"< {function} (" in site], f"{name} in {function}: {there}")
+                         pattern == name and f" {function} (" in site], f"{name} in {function}: {there}")
         self.assertIn(name + ":", self.text)
 
     def check_loaders(self, *options: str) -> dict:
         found = self.profile("""
-import cv2, numpy as np
+import cv2, h5py, numpy as np
 from PIL import Image
 def read_cv2(i): return cv2.imread(f"{data}/{i}.jpg")
 def read_pil(i): return Image.open(f"{data}/{i}.jpg").tobytes()
 def read_np(i): return np.load(f"{data}/{i}.npy")
+def read_zip(i):
+    with np.load(f"{data}/{i}.npz") as z: return [z[name].sum() for name in z]
+def read_h5(i):
+    with h5py.File(f"{data}/{i}.h5", "r") as f: return f["images"][::50].sum()
 def read_bytes(i):
     with open(f"{data}/{i}.txt", "rb", buffering=0) as f:
         while f.read(8): pass
@@ -86,15 +94,17 @@ def lock(i):
     with open(f"{data}/{i}.txt", "rb") as f: fcntl.flock(f, fcntl.LOCK_SH)
 def list_again():
     for _ in range(4): os.listdir(data)
-for f in (read_cv2, read_pil, read_np, read_bytes, read_twice, look_first, forget, seek_about, lock):
+for f in (read_cv2, read_pil, read_np, read_zip, read_h5, read_bytes, read_twice, look_first, forget, seek_about, lock):
     for i in range(6): f(i)
 read_at_random()
 list_again()
 """, *options)
-        for name, function in {"tiny reads": "read_bytes", "whole file read twice": "read_twice", "stat before open": "look_first",
-                               "files opened and not read": "forget", "seek storm": "seek_about", "locks that make files real": "lock",
-                               "large file read at random": "read_at_random", "tree listed again": "list_again"}.items():
-            self.assert_pattern(found, name, function)
+        for name, *functions in [("tiny reads", "read_bytes", "read_np"), ("whole file read twice", "read_twice"), ("file opened again", "read_cv2"),
+                                 ("stat before open", "look_first"), ("files opened and not read", "forget"),
+                                 ("seek storm", "seek_about", "read_zip", "read_h5"), ("locks that make files real", "lock", "read_h5"),
+                                 ("large file read at random", "read_at_random"), ("tree listed again", "list_again")]:
+            for function in functions:
+                self.assert_pattern(found, name, function)
         by_function = {}
         for site in found["sites"]:
             for frame in site["frames"]:
@@ -106,6 +116,9 @@ list_again()
             self.assertGreaterEqual(read, FILES * jpg, function)
         npy = (self.mount.path / "0.npy").stat().st_size
         self.assertGreaterEqual(sum(site["bytes"] for site in by_function["read_np"]), FILES * npy)
+        # cv2.imread reads the head of a file first, and not all of it.
+        self.assertEqual([p["name"] for p in found["patterns"] if p["name"].startswith("whole") and "read_cv2" in p["site"]], [])
+        self.assertEqual({p["example"] for p in found["patterns"] if p["name"].startswith("large")}, {f"{self.mount.path}/large.bin"})
         self.assertTrue([1 for site in by_function["read_cv2"] for frame in site["frames"] if frame["function"] == "cv::imread"], "native frames")
         self.assertEqual(found["dropped"]["native"], 0)
         folded = (self.out / "stacks.folded").read_text()
@@ -125,15 +138,30 @@ list_again()
 
     def test_time_line_of_a_serial_reader(self):
         found = self.profile("""
-for i in range(6):
-    for suffix in ("txt", "npy", "jpg"):
-        for _ in range(10): open(f"{data}/{i}.{suffix}", "rb", 0).read(100)
+def epoch():
+    for i in range(6):
+        for suffix in ("txt", "npy", "jpg"):
+            for _ in range(10): open(f"{data}/{i}.{suffix}", "rb", 0).read(100)
+epoch()
 """, "--observe")
+        self.assert_pattern(found, "serial first epoch", "epoch")
         in_flight = found["in_flight"]
         busy = sum(one["busy"] for one in in_flight["bins"])
         self.assertEqual(sum(one["calls"] for one in in_flight["bins"]), found["total"]["origin_calls"])
         self.assertLess(abs(busy - found["total"]["origin_time"]), found["total"]["origin_time"] * 0.01 + 1000)
         self.assertGreaterEqual(sum(found["latency"]["open"]), 180)
+
+    def test_reader_with_many_threads_is_not_serial(self):
+        found = self.profile("""
+import threading
+def read(i):
+    for _ in range(30): open(f"{data}/{i % 6}.txt", "rb", 0).read(100)
+threads = [threading.Thread(target=read, args=(i,)) for i in range(16)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+""", "--observe")
+        self.assertGreater(found["total"]["origin_time"], 16 * 30 * 300_000)
+        self.assertNotIn("serial first epoch", [p["name"] for p in found["patterns"]])
 
     def test_threads_and_forked_workers(self):
         found = self.profile("""

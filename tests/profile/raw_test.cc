@@ -1,9 +1,11 @@
 #include "shim/cli/profile_raw.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "shim/cli/function_name.h"
 #include "shim/cli/profile_sites.h"
 
 namespace cube::cli {
@@ -22,7 +24,7 @@ std::string site(const std::string& kind, const std::string& python, const std::
          counts(profile::k_latency_buckets, "3") + "\t" + counts(profile::k_open_counts, "2") + "\n";
 }
 
-const std::string k_head = "cubeshim-profile\t1\t42\t1\t1000\t2000\t1\t0\n";
+const std::string k_head = "cubeshim-profile\t2\t42\t1\t1000\t2000\t1\t0\n";
 const std::string k_code = "code\t7\t12\tload\t/job/train.py\n";
 const std::string k_end = "dropped\t0,0,0,0,1\nend\n";
 
@@ -79,8 +81,8 @@ TEST(RawProfile, LinesThatAreNotOursAreCounted) {
 }
 
 TEST(RawProfile, OtherVersionsAndWrongHeadsAreLeftOutAsAWhole) {
-  for (const char* const head : {"cubeshim-profile\t2\t42\t1\t1000\t2000\t1\t0\n",
-                                 "cubeshim-profile\t1\t42\t1\t3000\t2000\t1\t0\n", "cubeshim-profile\n"}) {
+  for (const char* const head : {"cubeshim-profile\t1\t42\t1\t1000\t2000\t1\t0\n",
+                                 "cubeshim-profile\t2\t42\t1\t3000\t2000\t1\t0\n", "cubeshim-profile\n"}) {
     const RawFile file = parse_raw(head + site("open", "-") + k_end);
     EXPECT_TRUE(file.sections.empty()) << head;
     EXPECT_EQ(file.bad_lines, 4U) << head;
@@ -116,7 +118,7 @@ TEST(RawProfile, TimeLineHoldsAllProcessesInAsManyBinsAsThoseOfOne) {
 TEST(RawProfile, SameFunctionOfTwoProcessesIsOneSite) {
   const std::string other_number = "code\t9\t12\tload\t/job/train.py\n";
   const RawFile one = parse_raw(k_head + k_code + site("open", "7") + k_end);
-  const RawFile other = parse_raw("cubeshim-profile\t1\t43\t42\t1500\t3000\t1\t0\n" + other_number + site("open", "9") + k_end);
+  const RawFile other = parse_raw("cubeshim-profile\t2\t43\t42\t1500\t3000\t1\t0\n" + other_number + site("open", "9") + k_end);
   const Profile made = make_profile({one, other});
   EXPECT_EQ(made.processes, 2U);
   EXPECT_EQ(made.end_ns - made.start_ns, 2000U) << "from the first start to the last end";
@@ -129,6 +131,71 @@ TEST(RawProfile, UnknownFunctionsAndAddressesAreNoError) {
   const Profile made = make_profile({parse_raw(k_head + site("open", "1234") + k_end)});
   ASSERT_EQ(made.sites.size(), 1U);
   EXPECT_EQ(text_of_site(made.sites[0]), "0x1005");
+}
+
+ProfileSite with_frames(std::vector<ProfileFrame> frames) {
+  ProfileSite made;
+  made.frames = std::move(frames);
+  return made;
+}
+
+TEST(ProfileSites, FunctionOfTheProgramIsShownBehindThoseOfALibrary) {
+  const ProfileFrame main{"main", "/job/train.py", 1}, load{"load", "/job/train.py", 5};
+  const ProfileFrame open{"open", "/usr/lib/python3.11/zipfile.py", 7}, read{"read", "/v/lib/python3.12/site-packages/w/r.py", 8};
+  EXPECT_EQ(text_of_site(with_frames({main, load, open, read, read})),
+            "read (w/r.py:8) < read (w/r.py:8) .. load (job/train.py:5)");
+  EXPECT_EQ(text_of_site(with_frames({main, load, open, read})),
+            "read (w/r.py:8) < open (python3.11/zipfile.py:7) < load (job/train.py:5)");
+  EXPECT_EQ(text_of_site(with_frames({open, read, read, read})), "read (w/r.py:8) < read (w/r.py:8) < read (w/r.py:8)");
+}
+
+// The names of functions on the native stack of a site, innermost last, with these Python functions.
+std::string natives_of(const std::string& addresses, const std::string& python) {
+  std::string maps;
+  int page = 1;
+  for (const char* const path : {"/u/python3.11", "/u/libarrow.so", "/u/libc.so.6"}) {
+    maps += fmt::format("map\t{0}000-{0}fff r-xp 00000000 08:01 99   {1}\n", page, path);
+    ++page;
+  }
+  std::string line = site("read", python);
+  line.replace(line.find("1005"), 4, addresses);
+  const Profile made = make_profile({parse_raw(k_head + maps + k_code + line + k_end)});
+  std::string text;
+  for (const auto& frame : made.sites.at(0).frames) text += frame.file + " ";
+  return text;
+}
+
+TEST(ProfileSites, InterpreterIsShownOnlyWhereNothingElseCalled) {
+  EXPECT_EQ(natives_of("3005,1005,2005,3006", "-"), "libc.so.6 libarrow.so ")
+      << "a library's thread that calls a file of Python's";
+  EXPECT_EQ(natives_of("3005,2005,1005,3006", "7"), "/job/train.py libarrow.so libc.so.6 ");
+  EXPECT_EQ(natives_of("3005,1005,3006", "-"), "libc.so.6 python3.11 libc.so.6 ");
+  EXPECT_EQ(natives_of("3005,2005,3006", "-"), "libc.so.6 libarrow.so libc.so.6 ");
+}
+
+TEST(ProfileSites, NativeFunctionWithoutANameIsItsLibrary) {
+  EXPECT_EQ(native_leaf(with_frames({{"load", "train.py", 5}, {"+0x45", "libx.so", 0}, {"read", "libc.so.6", 0}})), "libx.so");
+  EXPECT_EQ(native_leaf(with_frames({{"f", "libx.so", 0}, {"+0x45", "libx.so", 0}})), "f (libx.so)");
+}
+
+TEST(FunctionNames, ArgumentsAndResultsAreLeftOut) {
+  const std::pair<const char*, const char*> names[] = {
+      {"cv::imread(std::string const&, int)", "cv::imread"},
+      {"void a::f<int>(int) const", "a::f<int>"},
+      {"decltype ((fp)()) arrow::py::Call<arrow::py::File::Read(long, void*)::{lambda()#1}>(arrow::py::File&&)",
+       "arrow::py::Call<..>"},
+      {"arrow::internal::FnOnce<void ()>::FnImpl<std::_Bind<name (argument)> >::invoke()",
+       "arrow::internal::FnOnce<void ()>::FnImpl<..>::invoke"},
+      {"a::f(int)::{lambda(int)#1}::operator()(int) const", "a::f::{lambda}::operator()"},
+      {"(anonymous namespace)::f(int) [clone .cold]", "(anonymous namespace)::f"},
+      {"A::operator<<(int)", "A::operator<<"},
+      {"A::operator unsigned long() const", "A::operator unsigned long"},
+      {"my_operator(int)", "my_operator"},
+      {"f<(", "f<("},
+      {"", ""}};
+  for (const auto& [demangled, name] : names) EXPECT_EQ(plain_function(demangled), name);
+  EXPECT_EQ(name_of_symbol("_ZN2cv6imreadEi"), "cv::imread");
+  EXPECT_EQ(name_of_symbol("f"), "f") << "no float";
 }
 
 }  // namespace
