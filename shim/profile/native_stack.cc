@@ -91,9 +91,22 @@ long syscall_of_libunwind(long number, long a, long b, long c, long d, long e, l
   return -1;
 }
 
+// At the end of a thread libunwind gives its memory back, and locks for that. ThreadSanitizer has forgotten the thread by then,
+// and its pthread_mutex_lock would crash.
+void take_locks_of_libc(const struct ::link_map& map) {
+  void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  if (libc == nullptr) return;
+  for (const char* const name : {"pthread_mutex_lock", "pthread_mutex_unlock", "sigprocmask", "mmap", "munmap"}) {
+    const OwnCall call{name, dlsym(libc, name)};
+    if (call.function != nullptr) take_calls(map, &call, 1);
+  }
+  dlclose(libc);
+}
+
 bool make_quiet(void* library) {
   struct ::link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0) return false;
+  take_locks_of_libc(*map);
   const auto address = [](auto* function) { return reinterpret_cast<void*>(function); };
   const OwnCall writes[] = {{"write", address(&write_of_libunwind)}, {"syscall", address(&syscall_of_libunwind)}};
   const OwnCall others[] = {{"pipe", address(&pipe_of_libunwind)},

@@ -50,6 +50,24 @@ class Sanitizers(Job):
     def test_memory_sanitizer_is_told_and_left_alone(self):
         self.check_host("company_clang_msan", hits=False, says="without a cache.*MemorySanitizer.*address, thread")
 
+    def test_profiler_walks_stacks_in_sanitized_hosts(self):
+        # Each call by its native stack, in threads, in a forked child, and in a handler on a stack of its own.
+        steps = ("read:DIR", "threads:DIR:8:262144", "fork:DIR", "vfork:DIR", "held", "signal:DIR:32768")
+        hosts = {"company_clang_asan": (), "company_clang_tsan": (), "company_gcc_tsan": (), "company_gcc_asan_static": (), "company_gcc_asan": None}
+        self.settings |= {"CUBESHIM_PROFILE": str(self.dir / "raw.%p"), "CUBESHIM_PROFILE_EVERY": "1"}
+        for name, before in hosts.items():
+            with self.subTest(name):
+                for old in self.dir.glob("raw.*"):
+                    old.unlink()
+                before = (self.asan_runtime(name),) if before is None else before
+                self.check([program(name), *self.steps(*steps)], preload=[*before, LIBRARY])
+                parent, child = sorted((path.read_text().splitlines() for path in self.dir.glob("raw.*")), key=len, reverse=True)
+                self.assertEqual((parent[-1], child[-1]), ("end", "end"))
+                for lines, least in ((parent, 20 * 10), (child, 20)):
+                    opens = [line.split("\t") for line in lines if line.startswith("site\t") and line.split("\t")[2] == "open"]
+                    self.assertGreaterEqual(sum(int(site[6].split(",")[0]) for site in opens), least)
+                    self.assertEqual([site for site in opens if site[4] == "-"], [], "a native stack each")
+
     def test_a_mistake_of_the_program_is_still_found(self):
         # A read into a buffer that is too small: the interceptor is asked before we are.
         for name, text in (("company_clang_asan", "AddressSanitizer"), ("company_gcc_asan_static", "AddressSanitizer")):
