@@ -100,6 +100,7 @@ bool read_line(const std::vector<std::string_view>& f, RawSection& section) {
   if (f[0] == "end") return section.is_whole = true;
   if (f[0] == "map" && f.size() == 2) return section.maps.size() < k_most_rows && read_map(f[1], section);
   if (f[0] == "dropped" && f.size() == 2) return read_counts(f[1], section.dropped);
+  if (f[0] == "cost" && f.size() == 2) return read_counts(f[1], section.cost);
   if (f[0] == "site" && f.size() == 9) return section.sites.size() < k_most_rows && read_site(f, section);
   if (f[0] == "code" && f.size() == 5) {
     const auto number = number_of(f[1]), line = number_of(f[2]);

@@ -43,6 +43,7 @@ struct RawSection {
   std::vector<RawSite> sites;
   std::vector<RawBin> bins;
   std::array<std::uint64_t, shim::profile::k_drop_counts> dropped{};
+  std::array<std::uint64_t, shim::profile::k_cost_counts> cost{};
 };
 struct RawFile {
   std::vector<RawSection> sections;

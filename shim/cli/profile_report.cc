@@ -19,6 +19,15 @@ std::string in_time(std::uint64_t ns) {
                     : fmt::format("{:.1f} s", us / 1e6);
 }
 
+// What the profiler itself took, of the time by the clock.
+std::string text_of_cost(const Profile& profile) {
+  const ProfileCost& cost = profile.cost;
+  const std::uint64_t wall = std::max<std::uint64_t>(profile.end_ns - profile.start_ns, 1);
+  return fmt::format("the profiler took {}, {:.1f} % of it: {} in calls, {} for {} native stacks, {} at the start and the end",
+                     in_time(cost.total_ns()), 100.0 * static_cast<double>(cost.total_ns()) / static_cast<double>(wall),
+                     in_time(cost.call_ns), in_time(cost.stack_ns), cost.stacks, in_time(cost.start_and_end_ns));
+}
+
 // All kinds of calls of one function.
 struct Row {
   std::map<std::size_t, std::uint64_t> calls_by_kind;
@@ -66,6 +75,7 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
                   profile.total(shim::profile::k_calls), profile.processes, profile.processes == 1 ? "" : "es",
                   in_units(profile.total(shim::profile::k_bytes)), in_time(profile.total(shim::profile::k_ns)),
                   in_time(profile.total(shim::profile::k_origin_ns)), in_time(profile.end_ns - profile.start_ns));
+  text += text_of_cost(profile) + "\n";
   std::vector<std::pair<std::string, Row>> rows;
   std::map<std::string, std::size_t> numbers;
   for (const auto& site : profile.sites) {
@@ -146,6 +156,9 @@ std::string profile_as_json(const Profile& profile, const std::vector<Pattern>& 
                     {"texts", d[shim::profile::k_no_text]},
                     {"codes", d[shim::profile::k_no_code]},
                     {"native", d[shim::profile::k_no_native]}};
+  const ProfileCost& cost = profile.cost;
+  out["cost"] = {{"time", cost.total_ns()},     {"text", text_of_cost(profile)}, {"stacks", cost.stacks},
+                 {"stack_time", cost.stack_ns}, {"call_time", cost.call_ns},     {"start_time", cost.start_and_end_ns}};
   out["sites"] = nlohmann::json::array();
   std::map<std::size_t, std::array<std::uint64_t, shim::profile::k_latency_buckets>> latency;
   for (const auto& site : profile.sites) {

@@ -3,6 +3,7 @@
 // profile.json is one object; times are in ns, of CLOCK_MONOTONIC where they begin with `at`:
 //   version 1, observed, processes, cut_off (sections without an end), bad_lines, wall, total {calls, bytes, time, origin_calls,
 //   origin_time}, dropped {sites, files, texts, codes, native}
+//   cost      {time (of the profiler, in all threads), text, stacks, stack_time, call_time, start_time}
 //   sites     [{kind, name, frames [{function, file, line}] outermost first (line 0: native), example, calls, bytes, time,
 //              origin_calls, origin_time, errors, tiny, again, latency [..]}] most time at the origin first
 //   latency   {kind: [counts of calls of [2^i, 2^(i+1)) ns, i = 0 to 39]}

@@ -79,6 +79,23 @@ void add_counts(Counts& to, const Counts& from) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
 }
 
+void add_cost(ProfileCost& sum, const std::array<std::uint64_t, shim::profile::k_cost_counts>& cost) {
+  const auto of = [&](shim::profile::CostCount which) { return static_cast<double>(cost[which]); };
+  const auto mean = [&](shim::profile::CostCount ns, shim::profile::CostCount timed) {
+    return cost[timed] == 0 ? 0.0 : of(ns) / of(timed);
+  };
+  // Forged counts give a large sum, and no other trouble.
+  constexpr double k_most = 1ULL << 53;
+  const auto whole = [&](double ns) { return static_cast<std::uint64_t>(std::min(ns, k_most)); };
+  const double reading_ns = of(shim::profile::k_clock_ns);
+  const double call_ns = mean(shim::profile::k_sample_ns, shim::profile::k_samples_timed) + reading_ns;
+  const double stack_ns = mean(shim::profile::k_stack_ns, shim::profile::k_stacks_timed) + 2 * reading_ns;
+  sum.call_ns += whole(static_cast<double>(shim::profile::k_cost_sample) * of(shim::profile::k_samples) * call_ns);
+  sum.stacks += cost[shim::profile::k_stacks];
+  sum.stack_ns += whole(of(shim::profile::k_stacks) * stack_ns);
+  sum.start_and_end_ns += cost[shim::profile::k_start_ns] + cost[shim::profile::k_write_ns];
+}
+
 // The finest bins of which a page can show all from the first process's start to the last one's end.
 std::size_t level_for(const Profile& profile) {
   std::size_t level = 0;
@@ -120,6 +137,7 @@ Profile make_profile(const std::vector<RawFile>& files) {
       made.cut_off += section.is_whole ? 0 : 1;
       made.observes = made.observes || section.observes;
       add_counts(made.dropped, section.dropped);
+      add_cost(made.cost, section.cost);
       for (const auto& raw : section.sites) {
         auto frames = frames_of(section, raw, symbols);
         std::string key(shim::profile::k_kind_names[raw.kind]);

@@ -28,9 +28,18 @@ struct ProfileBin {
   std::uint64_t at_ns = 0, busy_ns = 0, calls = 0;
 };
 
+// What the profiler took of all threads, as far as it knows: by the calls that it timed.
+struct ProfileCost {
+  std::uint64_t call_ns = 0;  // in calls, without the walks of stacks
+  std::uint64_t stacks = 0, stack_ns = 0;
+  std::uint64_t start_and_end_ns = 0;  // of processes
+  std::uint64_t total_ns() const { return call_ns + stack_ns + start_and_end_ns; }
+};
+
 struct Profile {
   std::uint64_t start_ns = 0, end_ns = 0, processes = 0, cut_off = 0, bad_lines = 0, bin_width_ns = 0;
   bool observes = false;
+  ProfileCost cost;
   std::vector<ProfileSite> sites;  // most time at the origin first
   std::vector<ProfileBin> bins;    // in order of time; those without calls are left out
   std::array<std::uint64_t, shim::profile::k_drop_counts> dropped{};

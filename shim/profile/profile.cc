@@ -28,6 +28,9 @@ constinit const base::Config* g_profiled = nullptr;
 // The frame of the recorder that runs on this thread, or 0. A jump out of a handler leaves it; a frame further up finds that.
 constinit thread_local std::uintptr_t t_recorder [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] = 0;
+constinit thread_local std::uint32_t t_not_walked [[gnu::tls_model("initial-exec")]] = 0;
+// Of this program's start, until it has been told.
+constinit std::uint64_t g_start_ns = 0;
 
 // The recorder is not entered from itself: libunwind's own calls, and handlers that interrupt it, pass.
 class Recording {
@@ -64,7 +67,7 @@ bool has_read_path(int error) {
 
 // The row of the call site. Its stack is walked, or it is that of the last such call with the same caller and the same Python
 // functions.
-SiteRow* find_site(Tables& tables, Kind kind, const void* caller) {
+SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walked) {
   Stack stack;
   python::walk(tables, stack);
   const auto number = static_cast<std::uint32_t>(kind);
@@ -78,6 +81,7 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller) {
   const bool is_told = caller != nullptr || stack.pythons != 0;
   if (is_told && word != 0 && word >> 32 << 32 == high && ++t_calls % g_profiled->profile_every != 0)
     return &tables.sites[(word & 0xffffffff) - 1];
+  has_walked = true;
   if (!native::walk(stack)) add(tables.dropped[k_no_native], 1);
   SiteRow* const row = site_of(tables, number, stack);
   if (row != nullptr) known.store(high | (static_cast<std::uint64_t>(row - tables.sites.data()) + 1), k_relaxed);
@@ -93,6 +97,26 @@ __attribute__((noinline)) std::uint64_t hash_of_path(const Subject& subject) {
 __attribute__((noinline)) std::uint32_t keep_path(Tables& tables, const Subject& subject) {
   WatchedPath path;
   return path.find(*g_profiled, subject.fd, subject.path) ? keep_text(tables, path.text()) : 0;
+}
+
+// The shortest of some trials: the others were interrupted.
+std::uint64_t time_of_a_clock_reading() {
+  constexpr std::uint64_t k_trials = 8, k_readings = 8;
+  std::uint64_t least_ns = UINT64_MAX;
+  for (std::uint64_t trial = 0; trial < k_trials; ++trial) {
+    const std::uint64_t begin_ns = base::monotonic_ns();
+    std::uint64_t end_ns = begin_ns;
+    for (std::uint64_t i = 0; i < k_readings; ++i) end_ns = base::monotonic_ns();
+    least_ns = std::min(least_ns, (end_ns - begin_ns) / k_readings);
+  }
+  return least_ns;
+}
+
+bool write_all(Tables& tables) {
+  tables.cost[k_clock_ns].store(time_of_a_clock_reading(), k_relaxed);
+  tables.cost[k_start_ns].store(g_start_ns, k_relaxed);
+  g_start_ns = 0;
+  return write_raw(tables, *g_profiled);
 }
 
 bool is_recording() { return t_recorder != 0 && reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < t_recorder; }
@@ -111,12 +135,14 @@ void start(const base::Config& config) {
     base::log(base::LogLevel::warn, "CUBESHIM_PROFILE: no memory for the tables of the profiler");
     return;
   }
+  const std::uint64_t begin_ns = tables->start_ns;
   g_profiled = &config;
   note_raw_file(config);
   g_tables.store(tables, std::memory_order_release);
   const Recording recording;
   python::start();
   native::start();
+  g_start_ns = base::monotonic_ns() - begin_ns;
   g_on.store(true, std::memory_order_release);
 }
 
@@ -125,14 +151,14 @@ void leave() {
   const Recording recording;
   Tables* const tables = tables_in_use();
   end_all(*tables);
-  write_raw(*tables, *g_profiled);
+  write_all(*tables);
 }
 
 void before_exec() {
   if (!is_on()) return;
   const Recording recording;
   Tables* const tables = tables_in_use();
-  if (write_raw(*tables, *g_profiled)) begin_anew(*tables);
+  if (write_all(*tables)) begin_anew(*tables);
 }
 
 void before_fork() {
@@ -145,6 +171,7 @@ void become_child() {
   Tables* const tables = g_tables.load(std::memory_order_acquire);
   if (tables == nullptr) return;
   t_recorder = 0;
+  g_start_ns = 0;
   native::become_child();
   forget_writer();
   begin_anew(*tables);
@@ -195,8 +222,21 @@ void Call::end(const Subject& subject, long result) {
   const std::uint64_t end_ns = base::monotonic_ns();
   const bool went_out = base::t_went_out;
   base::t_went_out = went_out || went_out_before_;
-  if (const Recording recording; recording && is_on()) record(subject, result, {end_ns, saved_errno, went_out});
+  if (const Recording recording; recording && is_on()) record_timed(subject, result, {end_ns, saved_errno, went_out});
   errno = saved_errno;
+}
+
+void Call::record_timed(const Subject& subject, long result, const Ending& ending) {
+  record(subject, result, ending);
+  if (!has_walked_ && ++t_not_walked % k_cost_sample != 0) return;
+  // Longer ones were interrupted, and others worked then.
+  constexpr std::uint64_t k_longest_ns = 20'000, k_longest_walk_ns = 5'000'000;
+  auto& cost = tables_in_use()->cost;
+  const std::uint64_t ns = base::monotonic_ns() - ending.ns;
+  add(cost[has_walked_ ? k_stacks : k_samples], 1);
+  if (ns > (has_walked_ ? k_longest_walk_ns : k_longest_ns)) return;
+  add(cost[has_walked_ ? k_stacks_timed : k_samples_timed], 1);
+  add(cost[has_walked_ ? k_stack_ns : k_sample_ns], ns);
 }
 
 void Call::record(const Subject& subject, long result, const Ending& ending) {
@@ -216,7 +256,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
     row = row_of_fd(*tables, subject.fd);
     if (row->file.load(k_relaxed) != path_hash_) row = nullptr;
   }
-  SiteRow* const site = find_site(*tables, subject.kind, subject.caller);
+  SiteRow* const site = find_site(*tables, subject.kind, subject.caller, has_walked_);
   if (site == nullptr) return;
   const bool moves_bytes = subject.kind == Kind::read || subject.kind == Kind::map;
   const std::size_t bytes = failed || !moves_bytes      ? 0

@@ -67,12 +67,15 @@ class Call {
     int error;
     bool went_out;
   };
+  // Takes the time of the recorder, too.
+  void record_timed(const Subject& subject, long result, const Ending& ending);
   void record(const Subject& subject, long result, const Ending& ending);
   void note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRow* row, bool failed, std::uint64_t ns) const;
 
   std::uint64_t start_ns_ = 0;
   std::uint64_t path_hash_ = 0;
   bool went_out_before_ = false;
+  bool has_walked_ = false;  // a native stack
 };
 
 // `copy` is the same open file as `fd`.

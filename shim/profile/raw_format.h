@@ -10,6 +10,7 @@
 //             that took [2^i, 2^(i+1)) ns; OPENS: OpenCount, of an open alone. Commas between them, "-" for none
 //   bin     LEVEL  NUMBER  BUSY_NS  CALLS                          time that calls of the origin took in the bin
 //   dropped DropCounts
+//   cost    CostCounts
 //   end
 //
 // A bin of a level is bin_width(level) long, and begins at NUMBER times that, of CLOCK_MONOTONIC.
@@ -58,6 +59,20 @@ enum OpenCount : std::size_t {
   k_read_ns,
   k_open_counts
 };
+// What the profiler itself took. One in k_cost_sample of the calls without a walk of a stack has been timed, and each walk.
+enum CostCount : std::size_t {
+  k_samples,        // calls
+  k_samples_timed,  // of them, not interrupted, as their time tells
+  k_sample_ns,      // of those
+  k_stacks,         // native stacks that were walked
+  k_stacks_timed,
+  k_stack_ns,
+  k_clock_ns,  // one reading of the clock: a call takes one more than its time tells, and with a walk two
+  k_start_ns,  // the start of the profiler in this process
+  k_write_ns,  // and the writing of its file
+  k_cost_counts
+};
+inline constexpr std::uint64_t k_cost_sample = 16;
 enum DropCount : std::size_t { k_no_site, k_no_file, k_no_text, k_no_code, k_no_native, k_drop_counts };
 
 // Bytes of a read that is tiny: the buffer of libc's streams, and less.

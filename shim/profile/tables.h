@@ -81,6 +81,7 @@ struct Tables {
   std::atomic<std::uint32_t> opens;  // of watched files, so far
   std::uint64_t start_ns;
   std::array<Count, k_drop_counts> dropped;  // DropCount
+  std::array<Count, k_cost_counts> cost;     // CostCount
   std::array<SiteRow, k_sites> sites;
   std::array<CodeRow, k_codes> codes;
   std::array<std::atomic<std::uint64_t>, k_quick> quick;  // high half: of the key; low half: row of the site + 1

@@ -118,8 +118,9 @@ void put_site(RawWriter& out, const Tables& tables, std::size_t number) {
 }
 
 void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
+  const std::uint64_t begin_ns = base::monotonic_ns();
   out.put("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", k_raw_head, k_raw_version, sys::getpid(), sys::raw(SYS_getppid), tables.start_ns,
-          base::monotonic_ns(), config.profile_every, config.observe ? 1 : 0);
+          begin_ns, config.profile_every, config.observe ? 1 : 0);
   put_maps(out, tables.maps);
   for (std::size_t i = 0; i < Tables::k_codes; ++i) {
     const CodeRow& code = tables.codes[i];
@@ -143,6 +144,10 @@ void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
   }
   out.put("dropped");
   out.put_counts(tables.dropped);
+  out.flush();
+  tables.cost[k_write_ns].store(base::monotonic_ns() - begin_ns, k_relaxed);
+  out.put("\ncost");
+  out.put_counts(tables.cost);
   out.put("\nend\n");
   out.flush();
 }

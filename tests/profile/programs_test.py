@@ -151,6 +151,23 @@ epoch()
         self.assertLess(abs(busy - found["total"]["origin_time"]), found["total"]["origin_time"] * 0.01 + 1000)
         self.assertGreaterEqual(sum(found["latency"]["open"]), 180)
 
+    def test_cost_of_the_profiler_is_said(self):
+        program = "for i in range(640): open(data + '/0.txt', 'rb', 0).read()\nif os.fork() == 0: os._exit(open(data + '/1.txt', 'rb', 0).read(1) != b'1')\n"
+        program += "assert os.wait()[1] == 0\n"
+        each, seldom = self.profile(program, "--every", "1"), self.profile(program, "--every", "64")
+        self.assertIn(seldom["cost"]["text"], self.text)
+        for found in (each, seldom):
+            cost = found["cost"]
+            self.assertEqual(found["processes"], 2)
+            self.assertEqual(cost["time"], cost["stack_time"] + cost["call_time"] + cost["start_time"])
+            self.assertLess(cost["time"], found["wall"])
+            self.assertGreater(cost["start_time"], 0)
+        self.assertEqual(each["cost"]["stacks"], each["total"]["calls"])
+        self.assertGreater(each["cost"]["stack_time"], each["total"]["calls"] * 100)
+        self.assertLess(seldom["cost"]["stacks"], seldom["total"]["calls"] / 16)
+        self.assertGreater(seldom["cost"]["call_time"], seldom["total"]["calls"] * 20)
+        self.assertRegex(self.text, r"the profiler took \S+ \S+, [\d.]+ % of it: ")
+
     def test_reader_with_many_threads_is_not_serial(self):
         found = self.profile("""
 import threading

@@ -133,6 +133,23 @@ TEST(RawProfile, UnknownFunctionsAndAddressesAreNoError) {
   EXPECT_EQ(text_of_site(made.sites[0]), "0x1005");
 }
 
+TEST(RawProfile, CostIsOfAllCallsByThoseThatWereTimed) {
+  // 10 samples, 8 of them timed, of 100 ns each; 3 stacks, 2 timed, of 1,000 ns each; a clock of 20 ns.
+  const std::string cost = "cost\t10,8,800,3,2,2000,20,500,70\n";
+  const Profile one = make_profile({parse_raw(k_head + cost + site("read", "-") + k_end)});
+  EXPECT_EQ(one.cost.call_ns, 16U * 10 * (100 + 20));
+  EXPECT_EQ(one.cost.stacks, 3U);
+  EXPECT_EQ(one.cost.stack_ns, 3U * (1000 + 2 * 20));
+  EXPECT_EQ(one.cost.start_and_end_ns, 570U);
+  EXPECT_EQ(one.cost.total_ns(), one.cost.call_ns + one.cost.stack_ns + 570);
+  const RawFile file = parse_raw(k_head + cost + k_end);
+  EXPECT_EQ(make_profile({file, file}).cost.total_ns(), 2 * one.cost.total_ns()) << "of two processes";
+  const std::string forged =
+      "cost\t9007199254740992,1,9007199254740992,9007199254740992,1,9007199254740992,9007199254740992,0,0\n";
+  EXPECT_EQ(make_profile({parse_raw(k_head + forged + k_end)}).cost.call_ns, 1ULL << 53);
+  EXPECT_EQ(make_profile({parse_raw(k_head + "cost\t1,0,0,1,0,0,0,0,0\n" + k_end)}).cost.total_ns(), 0U);
+}
+
 ProfileSite with_frames(std::vector<ProfileFrame> frames) {
   ProfileSite made;
   made.frames = std::move(frames);
