@@ -80,7 +80,7 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
   std::map<std::string, std::size_t> numbers;
   for (const auto& site : profile.sites) {
     const std::string native = native_leaf(site), name = text_of_site(site);
-    const std::string key = native.empty() || name.starts_with(native) ? name : fmt::format("{}, by {}", name, native);
+    const std::string key = native.empty() ? name : fmt::format("{}, by {}", name, native);
     const auto [known, is_new] = numbers.emplace(key, rows.size());
     if (is_new) rows.emplace_back(key, Row{});
     Row& row = rows[known->second].second;

@@ -180,8 +180,9 @@ std::string text_of_frame(const ProfileFrame& frame) {
 const ProfileFrame* own_function(const ProfileSite& site) {
   constexpr std::string_view k_libraries[] = {"/site-packages/", "/dist-packages/", "/lib/python3"};
   const auto is_library = [&](std::string_view file) {
-    return file.starts_with("<frozen ") || std::any_of(std::begin(k_libraries), std::end(k_libraries),
-                                                       [&](auto part) { return file.find(part) != std::string_view::npos; });
+    return file.starts_with("<frozen ") || file.ends_with("/sitecustomize.py") ||
+           std::any_of(std::begin(k_libraries), std::end(k_libraries),
+                       [&](auto part) { return file.find(part) != std::string_view::npos; });
   };
   const auto own = std::find_if(site.frames.rbegin(), site.frames.rend(),
                                 [&](const auto& frame) { return frame.is_python() && !is_library(frame.file); });
@@ -205,6 +206,8 @@ std::string text_of_site(const ProfileSite& site) {
 }
 
 std::string native_leaf(const ProfileSite& site) {
+  // Without Python the site is told by native functions anyway.
+  if (std::none_of(site.frames.begin(), site.frames.end(), [](const auto& frame) { return frame.is_python(); })) return "";
   const ProfileFrame* leaf = nullptr;
   for (auto frame = site.frames.rbegin(); frame != site.frames.rend() && !frame->is_python(); ++frame) {
     if (is_of_libc(*frame)) continue;

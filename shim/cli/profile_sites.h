@@ -56,7 +56,8 @@ const ProfileFrame* own_function(const ProfileSite& site);
 // The innermost function of Python, and those that called it, three at most: "open (PIL/Image.py:3200) < load (train.py:8)".
 // The innermost of the program's own is among them, behind "..", if others are between. Without Python, native ones.
 std::string text_of_site(const ProfileSite& site);
-// The innermost native function that is not libc's, or its library, if it has no name; empty: there is none.
+// Of a site with Python, the innermost native function that is not libc's, or its library, if it has no name; empty: there is
+// none.
 std::string native_leaf(const ProfileSite& site);
 
 }  // namespace cube::cli

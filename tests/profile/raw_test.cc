@@ -192,7 +192,8 @@ TEST(ProfileSites, InterpreterIsShownOnlyWhereNothingElseCalled) {
 
 TEST(ProfileSites, NativeFunctionWithoutANameIsItsLibrary) {
   EXPECT_EQ(native_leaf(with_frames({{"load", "train.py", 5}, {"+0x45", "libx.so", 0}, {"read", "libc.so.6", 0}})), "libx.so");
-  EXPECT_EQ(native_leaf(with_frames({{"f", "libx.so", 0}, {"+0x45", "libx.so", 0}})), "f (libx.so)");
+  EXPECT_EQ(native_leaf(with_frames({{"load", "train.py", 5}, {"f", "libx.so", 0}, {"+0x45", "libx.so", 0}})), "f (libx.so)");
+  EXPECT_EQ(native_leaf(with_frames({{"main", "grep", 0}, {"+0x45", "grep", 0}})), "") << "the site is called so";
 }
 
 TEST(FunctionNames, ArgumentsAndResultsAreLeftOut) {
