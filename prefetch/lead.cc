@@ -138,24 +138,22 @@ void Lead::adapt_depth(std::uint64_t now) {
 }
 
 void Lead::free_ring(std::uint64_t now) {
-  if (!prefetcher_->is_blocked()) {
-    blocked_since_ns_ = 0;
-    return;
-  }
-  if (blocked_since_ns_ == 0) {
-    blocked_since_ns_ = now;
-    demand_when_blocked_ = demand_;
-  }
-  const std::uint64_t blocked_ns = now - blocked_since_ns_;
-  const bool is_stuck = blocked_ns >= k_stuck_after_ns && demand_.fetches > demand_when_blocked_.fetches;
+  const std::vector<Settled> read = prefetcher_->ring_watch().look();
+  plan_.settle(read);
+  const bool is_blocked = prefetcher_->is_blocked();
+  const PrefetchCounts counts = prefetcher_->counts();
+  if (ring_need_.is_too_small({counts.fetched, counts.demanded, demand_.fetches, is_blocked}) && cache_.ahead().ring().widen())
+    base::log(base::LogLevel::debug, "prefetch: the ring is too small for its readers and gets one segment more");
+  const std::uint64_t stalled_ns = ring_stall_.tick(now, is_blocked, !read.empty(), demand_.fetches);
+  if (!is_blocked) return;
   std::vector<Settled> settled;
   RingWatch& watch = prefetcher_->ring_watch();
-  std::uint32_t wasted = watch.give_up(plan_, is_stuck, settled);
+  std::uint32_t wasted = watch.give_up(plan_, stalled_ns >= k_stuck_after_ns, settled);
   plan_.settle(settled);
-  if (wasted == 0 && is_stuck && blocked_ns >= k_give_up_unknown_after_ns) wasted = watch.give_up_unknown();
+  if (wasted == 0 && stalled_ns >= k_give_up_unknown_after_ns) wasted = watch.give_up_unknown();
   if (wasted == 0) return;
   cache_.stats().count(base::Counter::prefetch_wasted, wasted);
-  blocked_since_ns_ = 0;
+  ring_stall_.end();
 }
 
 void Lead::note_listed() {
@@ -192,7 +190,6 @@ std::uint64_t Lead::turn() {
   if (now >= next_look_ns_) {
     next_look_ns_ = now + k_tick_ns;
     adapt_depth(now);
-    plan_.settle(prefetcher_->ring_watch().look());
     free_ring(now);
   }
   prefetcher_->pump();

@@ -11,6 +11,8 @@
 #include "prefetch/depth_control.h"
 #include "prefetch/plan.h"
 #include "prefetch/prefetcher.h"
+#include "prefetch/ring_need.h"
+#include "prefetch/ring_stall.h"
 #include "prefetch/threads/event_count.h"
 
 namespace cube::prefetch {
@@ -50,14 +52,16 @@ class Lead {
   const base::Config& config_;
   EventCount& events_;
   DepthControl depth_;
+  RingNeed ring_need_;
+  RingStall ring_stall_;
   std::unique_ptr<cache::Origins> origins_;  // opened by this thread; null: all files are on mounts
   std::unique_ptr<Prefetcher> prefetcher_;
   Plan plan_;
   std::mutex socket_mutex_;  // guards which announcements plan_ has
   PlannedFile next_;
   bool has_next_ = false, has_ring_ = false;
-  cache::Demand demand_, demand_when_blocked_;
-  std::uint64_t blocked_since_ns_ = 0, next_look_ns_ = 0;
+  cache::Demand demand_;
+  std::uint64_t next_look_ns_ = 0;
   std::uint64_t round_began_ns_ = 0, next_round_ns_ = 0, fetched_before_ = 0;
 };
 

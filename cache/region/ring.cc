@@ -97,11 +97,24 @@ bool Ring::came_too_late() const {
   return is_made() && !is_in_use() && !can_join();
 }
 
-bool Ring::is_short() const {
-  const std::uint32_t enough = std::min(end_segment() - first_segment(), k_enough);
+// No more are counted than that.
+std::uint32_t Ring::own(std::uint32_t enough) const {
   std::uint32_t own = 0;
   for (std::uint32_t segment = lowest_segment(); segment < end_segment() && own < enough; ++segment) own += owns(segment) ? 1 : 0;
-  return own < enough;
+  return own;
+}
+
+std::uint32_t Ring::enough() const {
+  return std::max(std::min(end_segment() - first_segment(), k_enough), widened_to_.load(std::memory_order_relaxed));
+}
+
+bool Ring::is_short() const { return own(enough()) < enough(); }
+
+bool Ring::widen() {
+  const std::uint32_t most = end_segment() / 4, now = own(most);
+  if (!is_made() || now >= most || now < enough()) return false;
+  widened_to_.store(now + 1, std::memory_order_relaxed);
+  return true;
 }
 
 bool Ring::may_join(std::uint32_t segment) const {

@@ -11,7 +11,8 @@
 // child holds no claim.
 //
 // A region that was full before make() has no segment for the ring. Then resident segments join it, one when the ring has
-// no other to lease, and no more than a small ring needs. The same rules hold for them. One whose records a program has
+// no other to lease, and no more than a small ring needs. They also join where the leader finds the ring too small for its
+// readers (widen). The same rules hold for them. One whose records a program has
 // ever mapped (note_mapped), or that is part of a run, does not join. A segment may join from any place, because those in the
 // ring's own place may be in use for long.
 //
@@ -23,6 +24,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -56,6 +58,9 @@ class Ring {
   void make(std::uint64_t bytes);
   // A segment to fill, OPEN and ours, with memory. ENOSPC: none for now. A resident one may join for that.
   base::Result<std::uint32_t> lease();
+  // lease() lets one more resident segment join from now on. False: the ring has a quarter of the region, or may have one more
+  // already. The leader alone knows of it.
+  bool widen();
   // The segment that programs' fetches go to.
   Filling filling() const;
   // Is it still to be filled? The holder of a claim on it may rely on that.
@@ -129,8 +134,12 @@ class Ring {
   bool clear_bit(const Record& record);
   bool count_down(std::uint32_t segment);
 
+  std::uint32_t own(std::uint32_t enough) const;
+  std::uint32_t enough() const;
+
   Region* region_;
-  std::uint32_t next_ = 0;  // where to look first, so that the oldest comes first
+  std::atomic<std::uint32_t> widened_to_{0};  // segments; 0: nobody has widened it
+  std::uint32_t next_ = 0;                    // where to look first, so that the oldest comes first
 };
 
 }  // namespace cube::cache

@@ -59,6 +59,25 @@ TEST_F(LateRingTest, PassesFilesThroughAsAnyOther) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
+// Workers of a loader have more files open to be read than a small ring holds.
+TEST(LateRings, GrowByOneSegmentWhenTheyAreWidenedAndToAQuarterOfTheRegion) {
+  LateRing late(64 * k_mib, 8 * k_mib);
+  late.fill();
+  ASSERT_EQ(late.joined(), 4U);
+  const std::uint32_t most = late.ring.end_segment() / 4;
+  ASSERT_GT(most, 5U);
+  for (std::uint32_t segments = 5; segments <= most; ++segments) {
+    ASSERT_TRUE(late.ring.widen());
+    EXPECT_FALSE(late.ring.widen()) << "it has not taken the last one yet";
+    EXPECT_EQ(late.ring.room(), 2 * k_mib);
+    late.fill();
+    EXPECT_EQ(late.joined(), segments);
+  }
+  EXPECT_FALSE(late.ring.widen());
+  EXPECT_GE(late.residents_left(), late.resident.size() - most * k_most_of_one);
+  EXPECT_EQ(tests::counters_of(*late.region), "right");
+}
+
 TEST(LateRings, TakeNoMoreThanEight) {
   LateRing late(64 * k_mib, 30 * k_mib);
   ASSERT_GT(late.ring.end_segment() - late.ring.first_segment(), 8U);

@@ -99,7 +99,7 @@ TEST(RawProfile, StackLongerThanTheProfilerWritesIsRefused) {
 // Many short processes, one after another, would fill a page with the bins of each.
 TEST(RawProfile, TimeLineHoldsAllProcessesInAsManyBinsAsThoseOfOne) {
   const auto process = [](std::uint64_t begin) {
-    std::string text = "cubeshim-profile\t1\t43\t42\t" + std::to_string(begin) + "\t" + std::to_string(begin + 1000) + "\t1\t0\n";
+    std::string text = "cubeshim-profile\t2\t43\t42\t" + std::to_string(begin) + "\t" + std::to_string(begin + 1000) + "\t1\t0\n";
     for (std::size_t level = 0; level < profile::k_bin_levels; ++level)
       text += "bin\t" + std::to_string(level) + "\t" + std::to_string(begin / profile::bin_width(level)) + "\t10\t1\n";
     return parse_raw(text + site("open", "-") + k_end);
