@@ -227,7 +227,7 @@ void BlockReader::State::let_go_of(const LargeFile& file) {
   }
 }
 
-// What the kernel has of it. How many bytes were copied.
+// Copies the part of it that the kernel has. Returns how many bytes that were.
 std::uint64_t BlockReader::State::keep(Mapped& row, int region_fd) {
   auto is = Mapped::State::mapped;
   if (!row.state.compare_exchange_strong(is, Mapped::State::being_changed, std::memory_order_acquire)) return 0;

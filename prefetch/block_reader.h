@@ -29,7 +29,7 @@ class BlockReader {
   bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has);
   // A lock of the file is to be made: no mapping of it stays, unless a thread hangs in one for more than a second.
   void let_go_of(cache::LargeFile& file);
-  // The program has these pages no more. What has been read by then is still copied.
+  // The program has these pages no more. Bytes that were read by then are still copied.
   void unmapped(const void* at, std::size_t length);
   void stop(unsigned patience_ms);
   void forget();

@@ -40,7 +40,7 @@ std::optional<KnownStats::Known> Freshness::known_stat(std::string_view key) con
 }
 
 bool Freshness::is_still_right(const Record& record, const char* path, bool& asked) {
-  // What is known of a name proves nothing of what a link leads to.
+  // A stat of a name proves nothing of the file that a link there leads to.
   const auto known = record.is_physical() ? known_stat(record.path()) : std::nullopt;
   if (known && known->stat.is_unchanged_since(record.stat)) {
     ram_->mark_verified(record, known->looked_ns);

@@ -16,8 +16,8 @@ class KnownStats {
     FileStat stat;
     std::uint64_t looked_ns = 0;  // base::boot_ns, before the origin was asked
   };
-  // Of the regular file that has this very name, without a link at its end. The origin was asked no earlier than `since_ns`
-  // (base::boot_ns), and nothing has changed the file through the shim after that.
+  // The stat of the regular file that has this very name, without a link at its end. The origin was asked no earlier than
+  // `since_ns` (base::boot_ns), and nothing has changed the file through the shim after that.
   virtual std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const = 0;
 
  protected:

@@ -166,7 +166,7 @@ class Chunks {
   // The chunk at this place, whatever was offered of it.
   std::optional<Offer> chunk_at(std::uint32_t place) const;
   bool has_offer(std::uint32_t place) const;
-  // All that was whole then has been offered. Those who wait go on.
+  // All that was whole then has been offered. Waiters go on.
   void end_offer(const Offer& offer) const;
   void tell_waiting() const;
   // How often an offer has ended so far.

@@ -9,8 +9,8 @@
 namespace cube::prefetch {
 
 // For the calling thread, as it starts: no real-time policy, not above the main thread's niceness, at least the main thread's
-// processors, the kernel's default timer slack. The kernel may refuse, and a trait then stays. In a sandbox nothing is changed, unless a
-// trial has told that these calls do not kill.
+// processors, the kernel's default timer slack. The kernel may refuse, and a trait then stays. In a sandbox nothing is changed,
+// unless a trial has told that these calls do not kill.
 void leave_traits_of_starter();
 
 // For the calling thread and those that it starts: SCHED_BATCH unless SCHED_IDLE is lower still, so much more niceness, and the

@@ -140,8 +140,8 @@ class CopyReader final : public BufferReader {
   const Arena& arena_;
 };
 
-// What a cache cannot do without: a hash of the path, one slot of a table, a comparison of the path, a copy of the stat and one
-// of the bytes. It has no fds, no claims, no counters and only one process.
+// It does only the work that no cache can leave out: a hash of the path, one slot of a table, a comparison of the path, a copy of
+// the stat and one of the bytes. It has no fds, no claims, no counters and only one process.
 class IdealReader final : public BufferReader {
  public:
   IdealReader(const FileSet& set, const Arena& arena) : BufferReader(set), arena_(arena), slots_(std::bit_ceil(2 * set.count())) {
