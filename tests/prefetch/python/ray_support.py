@@ -21,6 +21,7 @@ import numpy  # noqa: E402
 import ray  # noqa: E402
 import torch  # noqa: E402
 from cubeshim.ray._loader import Crews  # noqa: E402
+from cubeshim.ray._parts import Parts  # noqa: E402
 from ray import cloudpickle  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
@@ -135,6 +136,24 @@ class Items(Dataset):
         return item
 
 
+def node_address():
+    own = ray.get_runtime_context().get_node_id()
+    return next(node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == own)
+
+
+class OnNode(Items):
+    """Whoever fetches one of the later items on this node stops there."""
+
+    def __init__(self, address, *arguments, **more):
+        super().__init__(*arguments, **more)
+        self.address = address
+
+    def __getitem__(self, index):
+        if self.gate and index >= 18 and node_address() == self.address:
+            stop_at(self.gate)
+        return super().__getitem__(index)
+
+
 class Stream(IterableDataset):
     """Each worker has its share; the shares are not equally long. The first of them may stop in the middle."""
 
@@ -229,5 +248,5 @@ class Case(unittest.TestCase):
         self.assertTrue(expected == found, f"not as torch has it:\n{str(found)[:600]}\nbut\n{str(expected)[:600]}")
 
 
-__all__ = ["Case", "DataLoader", "Dataset", "Gate", "Items", "IterableDataset", "Stream", "cubeshim", "flat", "get_worker_info", "numpy",
-           "os", "random", "ray", "torch", "unittest", "until", "without"]
+__all__ = ["FIRST", "SECOND", "Case", "DataLoader", "Dataset", "Gate", "Items", "IterableDataset", "OnNode", "Parts", "Stream", "cubeshim", "flat",
+           "get_worker_info", "node_address", "numpy", "os", "random", "ray", "torch", "unittest", "until", "without"]
