@@ -37,6 +37,7 @@ bool WatchedPath::find(const base::Config& config, int dir, const char* path) {
   if (address < k_first_page || address >> 47 != 0) return false;
   size_ = 0;
   if (*path != '/') {
+    text_[0] = '\0';
     const long n = dir == AT_FDCWD ? sys::getcwd(text_, sizeof text_) - 1
                                    : sys::readlink(base::ProcFdName(dir).c_str(), text_, sizeof text_ - 1);
     if (n <= 0 || text_[0] != '/') return false;

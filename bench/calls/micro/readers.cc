@@ -144,7 +144,7 @@ class CopyReader final : public BufferReader {
 // the stat and one of the bytes. It has no fds, no claims, no counters and only one process.
 class IdealReader final : public BufferReader {
  public:
-  IdealReader(const FileSet& set, const Arena& arena) : BufferReader(set), arena_(arena), slots_(std::bit_ceil(2 * set.count())) {
+  IdealReader(const FileSet& set, const Arena& arena) : BufferReader(set), slots_(std::bit_ceil(2 * set.count())) {
     for (std::uint32_t i = 0; i < set.count(); ++i) {
       Slot* slot = &first_slot(hash_of(set.files()[i].path));
       while (slot->head != nullptr) slot = slot == &slots_.back() ? slots_.data() : slot + 1;
@@ -173,7 +173,6 @@ class IdealReader final : public BufferReader {
   static std::uint64_t hash_of(const std::string& path) { return XXH3_64bits(path.data(), path.size()); }
   Slot& first_slot(std::uint64_t hash) { return slots_[hash & (slots_.size() - 1)]; }
 
-  const Arena& arena_;
   std::vector<Slot> slots_;
   struct stat stat_ {};
 };
