@@ -21,7 +21,6 @@ import numpy  # noqa: E402
 import ray  # noqa: E402
 import torch  # noqa: E402
 from cubeshim.ray._loader import Crews  # noqa: E402
-from cubeshim.ray._parts import Parts  # noqa: E402
 from ray import cloudpickle  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
@@ -248,5 +247,5 @@ class Case(unittest.TestCase):
         self.assertTrue(expected == found, f"not as torch has it:\n{str(found)[:600]}\nbut\n{str(expected)[:600]}")
 
 
-__all__ = ["FIRST", "SECOND", "Case", "DataLoader", "Dataset", "Gate", "Items", "IterableDataset", "OnNode", "Parts", "Stream", "cubeshim", "flat",
+__all__ = ["FIRST", "SECOND", "Case", "DataLoader", "Dataset", "Gate", "Items", "IterableDataset", "OnNode", "Stream", "cubeshim", "flat",
            "get_worker_info", "node_address", "numpy", "os", "random", "ray", "torch", "unittest", "until", "without"]

@@ -1,7 +1,5 @@
 """An actor or a raylet of cubeshim.ray.DataLoader is killed: each batch comes once, in order, and the epoch ends whole."""
-from unittest import mock
-
-from ray_support import FIRST, SECOND, Case, Gate, Items, OnNode, Parts, Stream, node_address, os, ray, unittest, until
+from ray_support import FIRST, SECOND, Case, Gate, Items, OnNode, Stream, node_address, os, ray, unittest, until
 
 
 class Lost(Case):
@@ -37,12 +35,12 @@ class Whole(Lost):
 
 class Split(Lost):
     def test_an_actor(self):
-        """On the node of the program it also puts batches together; one on the other node is waited for by such a one."""
+        """Of each node."""
         for address in (FIRST, SECOND):
             self.killed(lambda kind, gate, address=address: kind(OnNode(address, 60, gate=gate), batch_size=6, num_workers=4), 0)
         self.killed(lambda kind, gate: kind(Items(60, gate=gate, at=gate and 3), batch_size=None, num_workers=4), 0)
 
-    def killed_in_collate(self):
+    def test_the_one_that_joins(self):
         class Stopping:
             def __init__(self, gate):
                 self.gate = gate
@@ -54,16 +52,7 @@ class Split(Lost):
                 return items
         self.killed(lambda kind, gate: kind(Items(60), batch_size=6, num_workers=4, collate_fn=Stopping(gate)), 0)
 
-    def test_the_one_that_joins(self):
-        self.killed_in_collate()
-
-    def test_a_joiner(self):
-        """As if no worker of this node had a part."""
-        with mock.patch.object(Parts, "joining", lambda self, parts: None):
-            self.killed_in_collate()
-
-    def test_nobody_waits_in_a_circle(self):
-        """Both workers of the other node are lost at once: their parts go to workers that wait for parts themselves."""
+    def test_both_workers_of_a_node_at_once(self):
         deaths = Gate(self).path
 
         class Dying(Items):
