@@ -46,10 +46,10 @@ class Case(unittest.TestCase):
     def run_program(self, *words, options=()):
         return self.command("run", "-p", self.data, "--name", self.name, "--ram", "32M", *options, *words)
 
-    def start(self, *words, **streams):
+    def start(self, *words, env=None, **streams):
         """The command at work, and ended with the test at the latest."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
-        child = subprocess.Popen([COMMAND, *map(str, words)], env=clean, **streams)
+        child = subprocess.Popen([COMMAND, *map(str, words)], env=clean | (env or {}), **streams)
         self.addCleanup(lambda: [stream.close() for stream in (child.stdin, child.stdout, child.stderr) if stream])
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)

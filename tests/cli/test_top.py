@@ -291,7 +291,8 @@ class Top(Case):
         self.assertIn(f"job {job.pid} has ended: 101 opens", screen)
 
     def top_on(self, terminal):
-        return self.start("top", "--name", self.name, "--interval", "1", stdin=subprocess.DEVNULL, stdout=terminal, stderr=subprocess.DEVNULL)
+        return self.start("top", "--name", self.name, "--interval", "1", env={"TERM": "xterm"}, stdin=subprocess.DEVNULL, stdout=terminal,
+                          stderr=subprocess.DEVNULL)
 
     def test_it_waits_for_a_job(self):
         top = self.top()

@@ -52,8 +52,11 @@ TEST(ClusterClient, AMissIsAMissAndNoTrouble) {
 TEST(ClusterClient, AServerThatHangsIsLeftAlone) {
   FakeServer server([](const std::string&) { return std::string(); });
   Running running({server.name()}, 5 * k_ms);
-  EXPECT_EQ(running.get("a", 5 * k_ms), Outcome::late);
-  ASSERT_TRUE(running.rests("a"));
+  // A request that a busy machine has not let the thread send in time tells nothing of the server.
+  const std::uint64_t until = base::monotonic_ns() + k_patience;
+  Outcome last = Outcome::late;
+  while (last == Outcome::late && base::monotonic_ns() < until) last = running.get("a", 5 * k_ms);
+  ASSERT_EQ(last, Outcome::skipped);
   const std::uint64_t began = base::monotonic_ns();
   EXPECT_EQ(running.get("a", k_patience), Outcome::skipped);
   EXPECT_LT(base::monotonic_ns() - began, k_patience / 2) << "it is not waited for";
