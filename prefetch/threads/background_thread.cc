@@ -62,13 +62,14 @@ bool is_running(int number) {
 struct Start {
   void (*body)(void*);
   void* argument;
+  bool may_change_traits;
 };
 
 void* run(void* of) {
   const Start start = *static_cast<Start*>(of);
   delete static_cast<Start*>(of);
   base::keep_lines_of_this_thread();
-  leave_traits_of_starter();
+  leave_traits_of_starter(start.may_change_traits);
   // No place: another has ended long since.
   if (enter_thread() == nullptr) {
     for (auto& thread : g_threads) has_gone(thread);
@@ -98,7 +99,7 @@ int create(Start* start, std::size_t stack) {
 }  // namespace
 
 int start_background_thread(void (*body)(void*), void* argument, std::size_t stack) {
-  auto* const start = new (std::nothrow) Start{body, argument};
+  auto* const start = new (std::nothrow) Start{body, argument, may_change_traits()};
   if (start == nullptr) return ENOMEM;
   // Not by a raw call: libc keeps two signals of its own out of the mask, without which setuid() would wait for ever.
   sigset_t all, before;

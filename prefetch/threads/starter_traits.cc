@@ -16,7 +16,8 @@ namespace {
 
 namespace sys = base::sys;
 
-bool may_ask() { return !base::may_be_sandboxed() || are_known_to_be_allowed(ThreadCalls::with_cluster); }
+// Of this thread, as its starter has found.
+thread_local bool t_may_change = false;
 
 // SCHED_RESET_ON_FORK is a bit beside it. Negative: it is not known.
 long policy() {
@@ -70,8 +71,11 @@ void lower_disk_priority() {
 
 }  // namespace
 
-void leave_traits_of_starter() {
-  if (!may_ask()) return;
+bool may_change_traits() { return !base::may_be_sandboxed() || are_known_to_be_allowed(ThreadCalls::with_cluster); }
+
+void leave_traits_of_starter(bool may_change) {
+  t_may_change = may_change;
+  if (!may_change) return;
   leave_real_time();
   give_way_as_main_thread();
   take_processors_of_main_thread();
@@ -81,11 +85,10 @@ void leave_traits_of_starter() {
 
 void lower_priority(int by) {
   if (by <= 0) return;
-  const bool may_ask_more = may_ask();
-  if (!may_ask_more || policy() != SCHED_IDLE) set_policy(SCHED_BATCH);
+  if (!t_may_change || policy() != SCHED_IDLE) set_policy(SCHED_BATCH);
   const long now = sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
   if (!sys::failed(now)) sys::raw(SYS_setpriority, PRIO_PROCESS, 0, 20 - now + by);
-  if (may_ask_more) lower_disk_priority();
+  if (t_may_change) lower_disk_priority();
 }
 
 }  // namespace cube::prefetch

@@ -8,10 +8,15 @@
 
 namespace cube::prefetch {
 
+// Asked by the thread that starts another, for the answer is read from a file: the new thread has the program's fd table still,
+// where a number that is in use for a moment changes the number of the program's next file. False in a sandbox, unless a trial
+// has told that the calls below do not kill.
+bool may_change_traits();
+
 // For the calling thread, as it starts: no real-time policy, not above the main thread's niceness, at least the main thread's
-// processors, the kernel's default timer slack. The kernel may refuse, and a trait then stays. In a sandbox nothing is changed,
-// unless a trial has told that these calls do not kill.
-void leave_traits_of_starter();
+// processors, the kernel's default timer slack. The kernel may refuse, and a trait then stays. `may_change`: as the
+// starter has found.
+void leave_traits_of_starter(bool may_change);
 
 // For the calling thread and those that it starts: SCHED_BATCH unless SCHED_IDLE is lower still, so much more niceness, and the
 // lowest disk priority if somebody has chosen one (ionice).
