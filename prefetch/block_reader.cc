@@ -211,7 +211,7 @@ void BlockReader::State::drop(Mapped& row) {
 void BlockReader::State::give_back(Mapped& row) {
   LargeFile& file = *row.file;
   row.state.store(Mapped::State::mapped, std::memory_order_seq_cst);
-  // Who has locked the file meanwhile found the row in use.
+  // A thread that has locked the file meanwhile found the row in use.
   if (file.is_locked()) let_go_of(file);
 }
 

@@ -144,7 +144,7 @@ void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim, const 
 void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at, bool has_disk) {
   const std::uint64_t begin = at / parts.rules.block * parts.rules.block;
   const PageRun pages = pages_of(begin, std::min(begin + parts.rules.block, stat_.size));
-  // Who brings pages of the block has its turn: nobody else finds it whole at the same time.
+  // The one that brings pages of the block has its turn: nobody else finds it whole at the same time.
   if (!claim.has_all(pages)) return;
   if (LargeNames(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim, has_disk);
   if (parts.remote.is_empty()) return;

@@ -29,7 +29,7 @@ LargeNameRow& LargeNames::row_of(const FileKey& key, std::uint32_t way) const {
 
 bool LargeNames::read(const LargeNameRow& row, const FileKey& key, Content& content) {
   static_assert(sizeof(Content) <= sizeof row.words && sizeof(Content) % sizeof(std::uint64_t) == 0);
-  // Acquire: pairs with the release in note(). What another writes meanwhile does not make the same key.
+  // Acquire: pairs with the release in note(). Another writer does not make the same key meanwhile.
   if (row.tag.load(std::memory_order_acquire) != tag_of(key)) return false;
   auto* const to = reinterpret_cast<std::byte*>(&content);
   for (std::size_t i = 0; i < sizeof content / sizeof(std::uint64_t); ++i) {
