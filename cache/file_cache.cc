@@ -96,8 +96,8 @@ FileCache::FileCache(Region& region, const base::Config& config)
 
 Pin FileCache::find(const OpenRequest& request) {
   Pin pin = parts_.ram.find(request.key, base::hash_path(request.key));
-  bool asked = false;
-  if (pin && !parts_.freshness.is_fresh(*pin, request.path, asked)) pin.release();
+  bool has_waited = false;
+  if (pin && !parts_.freshness.is_fresh(*pin, request.path, has_waited)) pin.release();
   return pin;
 }
 
@@ -110,7 +110,7 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
 
   OpenOutcome outcome;
   outcome.pin = parts_.ram.find(request.key, hash);
-  if (outcome.pin && parts_.freshness.is_fresh(*outcome.pin, request.path, outcome.has_asked_stat)) {
+  if (outcome.pin && parts_.freshness.is_fresh(*outcome.pin, request.path, outcome.has_waited_for_stat)) {
     stats.count(Counter::hits_ram);
     if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
     if (timed) stats.hit_latency.add(base::monotonic_ns() - began);

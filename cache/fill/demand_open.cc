@@ -46,7 +46,7 @@ OpenOutcome DemandOpen::open_in_turn(std::uint64_t hash, bool has_room) {
   // Somebody may have fetched it since we looked, whether we have waited for him or not. His look may be older than this open,
   // or this job: it counts as that of any other record.
   outcome.pin = parts_.ram.find(request_.key, hash);
-  if (outcome.pin && parts_.freshness.is_fresh(*outcome.pin, request_.path, outcome.has_asked_stat)) {
+  if (outcome.pin && parts_.freshness.is_fresh(*outcome.pin, request_.path, outcome.has_waited_for_stat)) {
     parts_.stats().count(Counter::hits_ram);
     if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, waited_for_prefetch);
     return outcome;

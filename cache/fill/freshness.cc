@@ -39,17 +39,17 @@ std::optional<KnownStats::Known> Freshness::known_stat(std::string_view key) con
   return known_->known_stat(key, good_since_ns(base::boot_ns()));
 }
 
-bool Freshness::is_still_right(const Record& record, const char* path, bool& asked) {
+bool Freshness::is_still_right(const Record& record, const char* path, bool& has_waited) {
   // A stat of a name proves nothing of the file that a link there leads to.
   const auto known = record.is_physical() ? known_stat(record.path()) : std::nullopt;
   if (known && known->stat.is_unchanged_since(record.stat)) {
     ram_->mark_verified(record, known->looked_ns);
     return true;
   }
-  asked = true;
   region_->stats().count(base::Counter::origin_stats);
   const std::uint64_t now = base::boot_ns();
   const auto current = origin_of(record.path()).stat(record.path(), path);
+  has_waited = base::boot_ns() - now >= k_long_look_ns;
   if (current && current->is_unchanged_since(record.stat)) {
     if (consistency_.kind != base::ConsistencyKind::open) ram_->mark_verified(record, now);
     return true;

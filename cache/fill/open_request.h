@@ -29,8 +29,8 @@ struct OpenOutcome {
   Pin pin;
   bool used_fd = false;      // of pin: one was open meanwhile, of the origin, the disk or the region, and is free again
   bool was_fetched = false;  // of pin: by this open, from the origin
-  // The origin was asked for the file's stat alone, to prove a record that was there.
-  bool has_asked_stat = false;
+  // The origin was asked for the file's stat alone, to prove a record that was there, and took long to answer.
+  bool has_waited_for_stat = false;
   int kernel_fd = -1;
   bool is_directory = false;  // of kernel_fd
   bool is_filling = false;    // of kernel_fd: it was taken by serve_fill

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "cache/base/clock.h"
 #include "cache/base/copy_bytes.h"
 #include "cache/tier/rights.h"
 
@@ -53,7 +54,9 @@ void TierOpen::ask(const Record& record) {
   is_physical_ = record.is_physical();
   parts_.stats().count(Counter::origin_stats);
   // A path that was no link must not have become one, because lstat is answered from the record.
+  const std::uint64_t began = base::monotonic_ns();
   stat_ = stat_path(AT_FDCWD, request_.path, is_physical_ ? AT_SYMLINK_NOFOLLOW : 0);
+  has_waited_ = base::monotonic_ns() - began >= Freshness::k_long_look_ns;
 }
 
 Tier::Verdict TierOpen::judge_by_stat(const Record& record) {
@@ -99,7 +102,7 @@ bool TierOpen::open(OpenOutcome& outcome) {
     is_remote_ = true;
     is_found = visit(parts_.remote);
   }
-  outcome.has_asked_stat = has_asked_;
+  outcome.has_waited_for_stat = has_waited_;
   if (is_found) {
     outcome.pin = std::move(fill_.pin());
     if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);

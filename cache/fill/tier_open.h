@@ -34,7 +34,7 @@ class TierOpen final : private Tier::Judge {
   Tier* tier_ = nullptr;  // that is asked now
   bool is_remote_ = false;
   RecordFill fill_;
-  bool has_asked_ = false;
+  bool has_asked_ = false, has_waited_ = false;
   bool is_physical_ = false;
   base::Result<FileStat> stat_ = base::fail(ENOENT);
 };

@@ -82,7 +82,7 @@ class MountNames final : public KnownStats {
   // A look that the kernel has to answer. True: many were in one directory, whose stats are worth gathering, and so many in all
   // that threads for that are worth having.
   bool note_miss(std::string_view key);
-  // The same of an open that has asked the origin for the file's stat, to prove a record. Never true in a small region, whose
+  // The same of an open that has waited for the file's stat, to prove a record. Never true in a small region, whose
   // memory is for files.
   bool note_look(std::string_view key) { return most_segments() != 0 && note_miss(key); }
 

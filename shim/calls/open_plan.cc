@@ -137,10 +137,10 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   };
   cache::OpenOutcome outcome = cache.open({path_.key(), path_.c_str(), flags_, expect_new_fd, k_serve, this});
   const std::uint64_t fetched_bytes = outcome.was_fetched && outcome.pin ? outcome.pin->data_size : 0;
-  const bool was_fetched = outcome.was_fetched, has_asked_stat = outcome.has_asked_stat;
+  const bool was_fetched = outcome.was_fetched, has_waited_for_stat = outcome.has_waited_for_stat;
   serve(std::move(outcome));
   if (result_ == -ENOENT && cache.names().note_miss(path_.key())) background::gather_names_near(cache, path_.key());
-  if (has_asked_stat && cache.names().note_look(path_.key())) background::gather_names_around(cache, path_.key());
+  if (has_waited_for_stat && cache.names().note_look(path_.key())) background::gather_names_around(cache, path_.key());
   if (names_ != nullptr && result_ == -EISDIR) open_directory();
   // A file that cannot be opened by its whole path may be by the program's own name, or fails with its own error.
   const bool is_kernels = names_ == nullptr || (result_ == -ENOENT && !served_directory::is_below(dir_, program_path_));
