@@ -3,7 +3,7 @@ from support import DiskCase, crash
 
 MANY = 600
 CHANGED = range(0, MANY, 7)
-LOOK_US = 2000
+LOOK_US = 10_000
 
 
 class KnownStats(DiskCase):
