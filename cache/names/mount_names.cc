@@ -235,10 +235,14 @@ MountNames::Says MountNames::directory_itself(std::string_view key, bool no_foll
   return Says::present;
 }
 
-MountNames::EntryStat MountNames::stat_of(std::string_view key, const Entry& entry) const {
+MountNames::EntryStat MountNames::gathered_stat(std::string_view key, const Entry& entry) const {
   EntryStat known{.table = stats_of(split(key).directory)};
-  if (!known.table) return known;
-  known.entry = StatTable::find(*known.table, StatTable::hash_of_listing(*entry.directory), entry.entry.place);
+  if (known.table) known.entry = StatTable::find(*known.table, StatTable::hash_of_listing(*entry.directory), entry.entry.place);
+  return known;
+}
+
+MountNames::EntryStat MountNames::stat_of(std::string_view key, const Entry& entry) const {
+  EntryStat known = gathered_stat(key, entry);
   if (known.entry != nullptr && !is_current(*known.entry)) known.entry = nullptr;
   return known;
 }
@@ -268,11 +272,14 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
 std::optional<KnownStats::Known> MountNames::known_stat(std::string_view key, std::uint64_t since_ns) const {
   if (!is_on_ || !are_any() || key.size() < 2) return {};
   const auto [parent, name] = split(key);
-  const Pin listing = directory(parent), table = listing ? stats_of(parent) : Pin();
-  const auto data = table ? DirectoryData::of(*listing) : std::nullopt;
+  Entry listed;
+  listed.directory = directory(parent);
+  const auto data = listed.directory ? DirectoryData::of(*listed.directory) : std::nullopt;
   const auto found = data ? data->find(name) : std::nullopt;
-  const StatTable::Entry* const entry =
-      found ? StatTable::find(*table, StatTable::hash_of_listing(*listing), found->place) : nullptr;
+  if (!found) return {};
+  listed.entry = *found;
+  const EntryStat known = gathered_stat(key, listed);
+  const StatTable::Entry* const entry = known.entry;
   const bool is_good = entry != nullptr && entry->looked_ns != 0 && entry->looked_ns >= since_ns && entry->stat.is_regular();
   if (!is_good || !is_untouched(*entry)) return {};
   region_->stats().count(Counter::names_stats);

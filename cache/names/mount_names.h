@@ -132,6 +132,8 @@ class MountNames final : public KnownStats {
     const StatTable::Entry* entry = nullptr;
   };
   EntryStat stat_of(std::string_view key, const Entry& entry) const;
+  // The same, however old it is.
+  EntryStat gathered_stat(std::string_view key, const Entry& entry) const;
   bool is_shown(const StatTable::Entry& stat, const Entry& entry);
   Says go_on(FoundPath& path, Leads leads, bool& is_link);
   Says directory_itself(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);

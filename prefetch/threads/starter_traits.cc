@@ -16,8 +16,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// Of this thread, as its starter has found.
-thread_local bool t_may_change = false;
+// What may_change_traits() told the starter of this thread.
+constinit thread_local bool t_may_change [[gnu::tls_model("initial-exec")]] = false;
 
 // SCHED_RESET_ON_FORK is a bit beside it. Negative: it is not known.
 long policy() {

@@ -19,7 +19,7 @@ std::string in_time(std::uint64_t ns) {
                     : fmt::format("{:.1f} s", us / 1e6);
 }
 
-// What the profiler itself took, of the time by the clock.
+// The profiler's own cost, as a share of the wall time.
 std::string text_of_cost(const Profile& profile) {
   const ProfileCost& cost = profile.cost;
   const std::uint64_t wall = std::max<std::uint64_t>(profile.end_ns - profile.start_ns, 1);

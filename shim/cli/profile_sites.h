@@ -28,7 +28,7 @@ struct ProfileBin {
   std::uint64_t at_ns = 0, busy_ns = 0, calls = 0;
 };
 
-// What the profiler took of all threads, as far as it knows: by the calls that it timed.
+// The profiler's own cost in all threads, estimated from the calls that it timed.
 struct ProfileCost {
   std::uint64_t call_ns = 0;  // in calls, without the walks of stacks
   std::uint64_t stacks = 0, stack_ns = 0;
@@ -56,7 +56,7 @@ const ProfileFrame* own_function(const ProfileSite& site);
 // The innermost function of Python, and those that called it, three at most: "open (PIL/Image.py:3200) < load (train.py:8)".
 // The innermost of the program's own is among them, behind "..", if others are between. Without Python, native ones.
 std::string text_of_site(const ProfileSite& site);
-// Of a site with Python, the innermost native function that is not libc's, or its library, if it has no name; empty: there is
+// For a site with Python: the innermost native function that is not libc's, or its library if it has no name. Empty: there is
 // none.
 std::string native_leaf(const ProfileSite& site);
 

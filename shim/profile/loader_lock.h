@@ -6,7 +6,7 @@
 
 namespace cube::shim::profile::loader_lock {
 
-// Once. Of a loader that keeps its lock in another way nothing is found.
+// Called once. It finds nothing in a loader that keeps its lock in another way.
 void find();
 // Can this thread have it, within 10 ms? A thread that keeps it longer is waited for once.
 bool is_free_soon();

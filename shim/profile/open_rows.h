@@ -12,7 +12,7 @@ inline FdRow* row_of_fd(Tables& tables, int fd) {
 
 // The number is this file from now on. `site`: its row; `flags`: k_directory, k_other_use.
 void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32_t site, std::uint32_t flags);
-// `to` is a copy of the number `from` from now on: the same open file. What it reads counts for `from` when it is closed.
+// The number `to` is a copy of the number `from` from now on: the same open file. Its reads count for `from` when it is closed.
 void begin_copy(Tables& tables, FdRow& from, FdRow& to);
 // `at` is -1 for a read at the file's own offset.
 void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got, std::uint64_t ns);

@@ -29,7 +29,7 @@ constinit const base::Config* g_profiled = nullptr;
 constinit thread_local std::uintptr_t t_recorder [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_not_walked [[gnu::tls_model("initial-exec")]] = 0;
-// Of this program's start, until it has been told.
+// The time that the profiler's start took in this program, until it is written.
 constinit std::uint64_t g_start_ns = 0;
 
 // The recorder is not entered from itself: libunwind's own calls, and handlers that interrupt it, pass.

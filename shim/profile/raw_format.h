@@ -59,7 +59,7 @@ enum OpenCount : std::size_t {
   k_read_ns,
   k_open_counts
 };
-// What the profiler itself took. One in k_cost_sample of the calls without a walk of a stack has been timed, and each walk.
+// The profiler's own cost. It times each walk of a stack, and one in k_cost_sample of the calls without a walk.
 enum CostCount : std::size_t {
   k_samples,        // calls
   k_samples_timed,  // of them, not interrupted, as their time tells
