@@ -1,5 +1,7 @@
 #include "cache/fetch_ahead.h"
 
+#include <algorithm>
+
 #include "cache/region/process_slots.h"
 #include "cache/region/segments.h"
 
@@ -21,6 +23,21 @@ Demand FetchAhead::demand() const {
     demand.ns += slot.demand_ns.load(std::memory_order_relaxed);
   }
   return demand;
+}
+
+void FetchAhead::demand_of_jobs(std::vector<JobDemand>& jobs) const {
+  constexpr auto k_early = static_cast<std::size_t>(base::Counter::prefetch_early);
+  constexpr auto k_late = static_cast<std::size_t>(base::Counter::prefetch_late);
+  jobs.clear();
+  for (std::uint32_t i = 0; i < slots_reached(parts_.region); ++i) {
+    const ProcessSlot& slot = parts_.region.process_slot(i);
+    if (slot.used.load(std::memory_order_relaxed) == 0) continue;
+    auto row = std::ranges::find(jobs, slot.job, &JobDemand::job);
+    if (row == jobs.end()) row = jobs.insert(row, {.job = slot.job});
+    row->fetches += slot.demand_fetches.load(std::memory_order_relaxed);
+    row->ahead += slot.stats.counters[k_early].load(std::memory_order_relaxed);
+    row->ahead += slot.stats.counters[k_late].load(std::memory_order_relaxed);
+  }
 }
 
 bool FetchAhead::prepare_room() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cache/base/hash.h"
 #include "cache/fill/background_fill.h"
@@ -15,6 +16,13 @@ namespace cube::cache {
 struct Demand {
   unsigned waiting = 0;               // operations now
   std::uint64_t fetches = 0, ns = 0;  // so far, of the processes that live
+};
+
+// The same of a job.
+struct JobDemand {
+  std::uint32_t job = 0;
+  std::uint64_t fetches = 0;
+  std::uint64_t ahead = 0;  // opens of files that were fetched ahead, also if they had to wait for that
 };
 
 class FetchAhead {
@@ -38,6 +46,9 @@ class FetchAhead {
   // How much of the job's list has been dealt with, as its leader counts it.
   std::atomic<std::uint64_t>& listed_of_job() { return parts_.region.job_row(parts_.region.own_job()).listed; }
   Demand demand() const;
+  // Each job that has a process, once.
+  void demand_of_jobs(std::vector<JobDemand>& jobs) const;
+  std::uint32_t own_job() const { return parts_.region.own_job(); }
 
   // Both must outlive the fill.
   BackgroundFill fill(std::string_view key, bool use_ring) { return {parts_, key, use_ring}; }

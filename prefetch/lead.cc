@@ -125,6 +125,15 @@ bool Lead::feed() {
   return true;
 }
 
+bool Lead::is_demand_foreign() {
+  cache_.ahead().demand_of_jobs(demand_of_jobs_);
+  jobs_.clear();
+  for (const cache::JobDemand& row : demand_of_jobs_)
+    jobs_.push_back({row.job, row.fetches, row.ahead, plan_.list() != nullptr && row.job == cache_.ahead().own_job()});
+  const PrefetchCounts counts = prefetcher_->counts();
+  return foreign_.is_there(jobs_, counts.demanded + counts.cached);
+}
+
 void Lead::adapt_depth(std::uint64_t now) {
   const cache::Demand demand = cache_.ahead().demand();
   // The counts of a process that has ended are gone with it.
@@ -132,9 +141,14 @@ void Lead::adapt_depth(std::uint64_t now) {
     depth_.demand_took((demand.ns - demand_.ns) / (demand.fetches - demand_.fetches));
   demand_ = demand;
   depth_.demand_waits(demand.waiting);
-  depth_.tick(now, prefetcher_->in_flight());
-  prefetcher_->set_depth(depth_.depth());
-  cache_.ahead().note_depth(depth_.depth());
+  const unsigned in_flight = prefetcher_->in_flight();
+  depth_.tick(now, in_flight);
+  const Prefetcher::Took took = prefetcher_->take_times();
+  bound_.fetches_took(took.ns, took.fetches);
+  bound_.tick(now, in_flight, is_demand_foreign());
+  const unsigned depth = std::min(depth_.depth(), bound_.bound());
+  prefetcher_->set_depth(depth);
+  cache_.ahead().note_depth(depth);
 }
 
 void Lead::free_ring(std::uint64_t now) {

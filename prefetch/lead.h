@@ -5,10 +5,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "cache/base/config.h"
 #include "cache/file_cache.h"
 #include "prefetch/depth_control.h"
+#include "prefetch/flight_bound.h"
+#include "prefetch/foreign_demand.h"
 #include "prefetch/plan.h"
 #include "prefetch/prefetcher.h"
 #include "prefetch/ring_need.h"
@@ -20,7 +23,12 @@ namespace cube::prefetch {
 class Lead {
  public:
   Lead(cache::FileCache& cache, const base::Config& config, EventCount& events)
-      : cache_(cache), config_(config), events_(events), depth_({.most = most_in_flight(config.prefetch_depth)}), plan_(cache) {}
+      : cache_(cache),
+        config_(config),
+        events_(events),
+        depth_({.most = most_in_flight(config.prefetch_depth)}),
+        bound_({.most = most_in_flight(config.prefetch_depth)}),
+        plan_(cache) {}
 
   // False: nothing can be prefetched here; the log says why.
   bool begin();
@@ -45,6 +53,7 @@ class Lead {
   std::string socket_path() const { return cache_.ahead().socket_path(); }
   bool feed();
   void adapt_depth(std::uint64_t now);
+  bool is_demand_foreign();
   void free_ring(std::uint64_t now);
   void prepare_room();
 
@@ -52,6 +61,8 @@ class Lead {
   const base::Config& config_;
   EventCount& events_;
   DepthControl depth_;
+  ForeignDemand foreign_;
+  FlightBound bound_;
   RingNeed ring_need_;
   RingStall ring_stall_;
   std::unique_ptr<cache::Origins> origins_;  // opened by this thread; null: all files are on mounts
@@ -61,6 +72,8 @@ class Lead {
   PlannedFile next_;
   bool has_next_ = false, has_ring_ = false;
   cache::Demand demand_;
+  std::vector<cache::JobDemand> demand_of_jobs_;
+  std::vector<ForeignDemand::Job> jobs_;
   std::uint64_t next_look_ns_ = 0;
   std::uint64_t round_began_ns_ = 0, next_round_ns_ = 0, fetched_before_ = 0;
 };

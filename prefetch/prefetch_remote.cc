@@ -1,4 +1,5 @@
 // How a file comes from another node, or goes on to the origin (prefetcher.h).
+#include "cache/base/clock.h"
 #include "prefetch/decline_reason.h"
 #include "prefetch/prefetcher.h"
 
@@ -30,12 +31,14 @@ FetchClient::First Prefetcher::before_open(Fetch& of, const base::Result<cache::
 void Prefetcher::submit(std::unique_ptr<PlannedFetch> flight) {
   IoEngine& engine = remote_engine_ != nullptr && flight->fetch.may_be_remote() ? *remote_engine_ : engine_for(flight->file.path);
   flight->asks_first = &engine == remote_engine_.get();
+  flight->began_ns = base::monotonic_ns();
   engine.submit(*flight.release());
 }
 
 void Prefetcher::ask_origin(std::unique_ptr<PlannedFetch> flight) {
   flight->asks_first = false;
   IoEngine& engine = engine_for(flight->file.path);
+  flight->began_ns = base::monotonic_ns();
   engine.submit(*flight.release());
 }
 

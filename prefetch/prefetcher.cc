@@ -296,6 +296,8 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   if (has_no_name && hand_on_range(flight, is_wrong)) return;
   switch (result.ending) {
     case Ending::whole:
+      took_ns_.fetch_add(base::monotonic_ns() - flight->began_ns, std::memory_order_relaxed);
+      took_fetches_.fetch_add(1, std::memory_order_relaxed);
       if (flight->fetch.publish()) {
         published(*flight, result.bytes);
         is_over = false;

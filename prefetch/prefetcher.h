@@ -75,6 +75,13 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // It is the ring that keeps the next file waiting.
   bool is_blocked();
   PrefetchCounts counts() const;
+  // Of files that were fetched from the origin whole, since the last call.
+  struct Took {
+    std::uint64_t ns = 0, fetches = 0;
+  };
+  Took take_times() {
+    return {took_ns_.exchange(0, std::memory_order_relaxed), took_fetches_.exchange(0, std::memory_order_relaxed)};
+  }
   std::vector<RefusedFile> take_refused();
   std::vector<Settled> take_settled();
   // See event_count.h for how to wait for it.
@@ -100,6 +107,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
     cache::BackgroundFill fetch;
     bool is_placed = false;  // it has asked for its room
     std::uint64_t bytes = 0;
+    std::uint64_t began_ns = 0;  // at the origin
   };
 
   Prefetcher(cache::FileCache& cache, Options options);
@@ -150,6 +158,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   EventCount own_progress_;
   EventCount* const progress_;
   std::atomic<unsigned> in_flight_{0}, unended_{0}, unplaced_{0};
+  std::atomic<std::uint64_t> took_ns_{0}, took_fetches_{0};
   std::atomic<std::uint64_t> fetched_{0}, fetched_bytes_{0}, cached_{0}, demanded_{0}, refused_count_{0}, large_count_{0};
 
   EventCount stop_over_;

@@ -88,6 +88,25 @@ TEST_F(PrefetcherTest, WhatItIsOfferedIsThere) {
   EXPECT_EQ(settled, 200U);
 }
 
+// The leader gives way by these (foreign_demand.h, flight_bound.h).
+TEST_F(PrefetcherTest, AJobsOwnFetchesAreToldFromWhatWasFetchedAheadForIt) {
+  make(false);
+  for (int i = 0; i < 10; ++i) offer(files.paths[i]);
+  wait_until_idle();
+  SmallCache::Counts counts;
+  for (int i = 0; i < 12; ++i) files.open(cache, files.paths[i], counts);
+  std::vector<cache::JobDemand> jobs;
+  cache.ahead().demand_of_jobs(jobs);
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(jobs[0].job, cache.ahead().own_job());
+  EXPECT_EQ(jobs[0].ahead, 10U);
+  EXPECT_EQ(jobs[0].fetches, 2U);
+  const Prefetcher::Took took = prefetcher->take_times();
+  EXPECT_EQ(took.fetches, 10U);
+  EXPECT_GT(took.ns, 0U);
+  EXPECT_EQ(prefetcher->take_times().fetches, 0U);
+}
+
 TEST_F(PrefetcherTest, WhatIsNotFetchedComesBackWithTheReason) {
   make(false);
   const std::string directory = files.dir / "directory", pipe = files.dir / "pipe", large = files.dir / "large";

@@ -1,0 +1,69 @@
+#include "prefetch/flight_bound.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cube::prefetch {
+
+void FlightBound::fetches_took(std::uint64_t ns, std::uint64_t fetches) {
+  sum_ns_ += static_cast<double>(ns);
+  fetches_ += fetches;
+}
+
+void FlightBound::measure_anew(std::uint64_t now_ns) {
+  bound_ = 1;
+  least_ns_ = 0;
+  measured_ns_ = now_ns;
+  is_draining_ = true;
+  was_set_back_ = false;
+}
+
+void FlightBound::tick(std::uint64_t now_ns, unsigned in_flight, bool demand_waits) {
+  if (demand_waits) waited_ns_ = now_ns;
+  if (!demand_waits && (!is_on_ || now_ns - waited_ns_ >= options_.hold_ns)) {
+    is_on_ = false;
+    bound_ = options_.most;
+    fetches_ = 0;
+    sum_ns_ = 0;
+    return;
+  }
+  // A clock that was set back measures anew, too.
+  const bool is_old = fetches_ != 0 && now_ns - measured_ns_ >= options_.anew_ns;
+  if (!std::exchange(is_on_, true) || is_old) measure_anew(now_ns);
+  if (is_draining_) {
+    is_draining_ = in_flight > bound_;
+    period_began_ns_ = now_ns;
+    most_in_flight_ = 0;
+    fetches_ = 0;
+    sum_ns_ = 0;
+    return;
+  }
+  most_in_flight_ = std::max(most_in_flight_, in_flight);
+  const std::uint64_t took_ns = now_ns - period_began_ns_;
+  if (took_ns < options_.period_ns || (fetches_ < options_.fetches_of_period && took_ns < options_.longest_period_ns)) return;
+  end_period();
+  period_began_ns_ = now_ns;
+  most_in_flight_ = 0;
+  fetches_ = 0;
+  sum_ns_ = 0;
+}
+
+void FlightBound::end_period() {
+  // Nothing comes that could be measured: blocks of large files do.
+  if (fetches_ == 0) {
+    bound_ = options_.most;
+    return;
+  }
+  const double mean = sum_ns_ / static_cast<double>(fetches_);
+  if (least_ns_ == 0 || mean < least_ns_) least_ns_ = mean;
+  const double most_ns = options_.tolerance * least_ns_;
+  if (mean > most_ns) {
+    const auto share = static_cast<unsigned>(bound_ * most_ns / mean);
+    bound_ = std::max(1U, std::min(share, bound_ - 1));
+    was_set_back_ = is_draining_ = true;
+  } else if (most_in_flight_ >= bound_) {
+    bound_ = std::min(was_set_back_ ? bound_ + 1 : 2 * bound_, options_.most);
+  }
+}
+
+}  // namespace cube::prefetch
