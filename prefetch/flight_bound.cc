@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace cube::prefetch {
+namespace {
+
+// Below it the bound doubles each period, then it grows by a quarter. An overshoot costs the program a period of slow fetches.
+constexpr unsigned k_few = 4;
+
+}  // namespace
 
 void FlightBound::fetches_took(std::uint64_t ns, std::uint64_t fetches) {
   sum_ns_ += static_cast<double>(ns);
@@ -62,7 +68,8 @@ void FlightBound::end_period() {
     bound_ = std::max(1U, std::min(share, bound_ - 1));
     was_set_back_ = is_draining_ = true;
   } else if (most_in_flight_ >= bound_) {
-    bound_ = std::min(was_set_back_ ? bound_ + 1 : 2 * bound_, options_.most);
+    const unsigned step = was_set_back_ ? 1 : bound_ < k_few ? bound_ : bound_ / k_few;
+    bound_ = std::min(bound_ + step, options_.most);
   }
 }
 

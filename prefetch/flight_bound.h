@@ -1,11 +1,11 @@
 // How many fetches may be in flight while a program waits for files that nobody has told of (foreign_demand.h): so many that they
 // do not queue at the origin, because the program's own request would stand behind them.
 //
-// A queue shows in the latency of the fetches. It is measured with one in flight first. Then more are let through, twice as many
-// each period, as long as a fetch takes hardly longer than that. When it does, the number falls by as much, and grows by one
-// each period afterwards. From time to time it is all measured anew: an origin's own speed changes, and so do the sizes of files.
-// Without such a program there is no bound.
-// Pure: time and latencies are told to it. Thread safety: one thread.
+// A queue shows in the latency of the fetches. It is measured with one in flight first. Then more are let through each period,
+// twice as many first and a quarter more later, as long as a fetch takes hardly longer than that. When it does, the number falls
+// by as much, and grows by one each period afterwards. From time to time it is all measured anew: an origin's own speed changes,
+// and so do the sizes of files. Without such a program there is no bound. Pure: time and latencies are told to it. Thread safety:
+// one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace cube::prefetch {
 
 struct FlightBoundOptions {
   unsigned most = 64;
-  double tolerance = 1.25;  // times the latency of few in flight
+  double tolerance = 1.1;  // times the latency of few in flight
   std::uint64_t period_ns = 20'000'000, longest_period_ns = 500'000'000;
   unsigned fetches_of_period = 16;
   std::uint64_t hold_ns = 500'000'000;     // after the program was seen last

@@ -49,6 +49,18 @@ TEST_F(FlightBoundTest, BeginsWithOneAndSettlesWhereTheOriginHasNoQueue) {
   EXPECT_LE(most, servers + 2) << "one more than the tolerance is a trial";
 }
 
+// Each fetch above what the origin serves is a delay that the program sees.
+TEST_F(FlightBoundTest, HardlyOvershootsOnItsWayUp) {
+  servers = 10;
+  unsigned most = 0;
+  for (int i = 0; i < 200; ++i) {
+    run(1, true);
+    most = std::max(most, bound.bound());
+  }
+  EXPECT_GE(most, servers);
+  EXPECT_LE(most, servers + servers / 3);
+}
+
 TEST_F(FlightBoundTest, ComesToTheMostWhereAnOriginIsFarAndHasNoQueue) {
   service_ms = 40;
   servers = 1000;
