@@ -4,8 +4,10 @@
 // A queue shows in the latency of the fetches. It is measured with one in flight first. Then more are let through each period,
 // twice as many first and a quarter more later, as long as a fetch takes hardly longer than that. When it does, the number falls
 // by as much, and grows by one each period afterwards. From time to time it is all measured anew: an origin's own speed changes,
-// and so do the sizes of files. Without such a program there is no bound. Pure: time and latencies are told to it. Thread safety:
-// one thread.
+// and so do the sizes of files.
+//
+// Without such a program there is no bound.
+// Pure: time and latencies are told to it. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
