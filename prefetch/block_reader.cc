@@ -337,10 +337,11 @@ BlockReader* BlockReader::start(cache::FileCache& cache, NumberOf number_of) {
       own.threads.fetch_sub(1, std::memory_order_release);
       own.over.notify();
     };
+    const bool may_change = may_change_traits();
     for (std::size_t i = 0; i < k_threads; ++i) {
       state->threads.fetch_add(1, std::memory_order_relaxed);
       state->with_programs_numbers.fetch_add(1, std::memory_order_relaxed);
-      const int error = start_background_thread(body, state.get(), k_reader_stack);
+      const int error = start_background_thread(body, state.get(), k_reader_stack, may_change);
       if (error == 0) continue;
       state->with_programs_numbers.fetch_sub(1, std::memory_order_relaxed);
       base::log(base::LogLevel::info, "large files are not read ahead: no thread: {}", base::text_of_error(error));

@@ -244,9 +244,10 @@ NamesScout* NamesScout::start(cache::FileCache& cache) {
       own.threads.fetch_sub(1, std::memory_order_release);
       own.over.notify();
     };
+    const bool may_change = may_change_traits();
     for (std::size_t i = 0; i < k_scout_threads; ++i) {
       state->threads.fetch_add(1, std::memory_order_relaxed);
-      const int error = start_background_thread(body, state.get(), k_scout_stack);
+      const int error = start_background_thread(body, state.get(), k_scout_stack, may_change);
       if (error == 0) continue;
       base::log(base::LogLevel::info, "names are gathered by {} threads: {}", i, base::text_of_error(error));
       if (state->threads.fetch_sub(1, std::memory_order_relaxed) == 1 && i == 0) return nullptr;

@@ -98,8 +98,8 @@ int create(Start* start, std::size_t stack) {
 
 }  // namespace
 
-int start_background_thread(void (*body)(void*), void* argument, std::size_t stack) {
-  auto* const start = new (std::nothrow) Start{body, argument, may_change_traits()};
+int start_background_thread(void (*body)(void*), void* argument, std::size_t stack, bool may_change) {
+  auto* const start = new (std::nothrow) Start{body, argument, may_change};
   if (start == nullptr) return ENOMEM;
   // Not by a raw call: libc keeps two signals of its own out of the mask, without which setuid() would wait for ever.
   sigset_t all, before;

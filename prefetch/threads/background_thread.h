@@ -6,12 +6,13 @@
 #include <cstddef>
 
 #include "cache/base/result.h"
+#include "prefetch/threads/starter_traits.h"
 
 namespace cube::prefetch {
 
 // Starts a detached thread. `stack` is a wish: where libc needs more for thread-local storage, it gets more.
-// 0 or an errno.
-int start_background_thread(void (*body)(void*), void* argument, std::size_t stack);
+// 0 or an errno. Who starts many asks about their traits once.
+int start_background_thread(void (*body)(void*), void* argument, std::size_t stack, bool may_change = may_change_traits());
 
 // Until all threads that were started so are gone, to the kernel too: some calls (unshare, setns) want a process to have one
 // thread only. False: it took longer than this, and longer than 10 s where they need nothing but a processor.

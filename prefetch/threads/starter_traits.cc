@@ -16,8 +16,9 @@ namespace {
 
 namespace sys = base::sys;
 
-// What may_change_traits() told the starter of this thread.
-constinit thread_local bool t_may_change [[gnu::tls_model("initial-exec")]] = false;
+// Of a thread of the library: what may_change_traits() told its starter.
+enum class Told : unsigned char { nothing, no, yes };
+constinit thread_local Told t_may_change [[gnu::tls_model("initial-exec")]] = Told::nothing;
 
 // SCHED_RESET_ON_FORK is a bit beside it. Negative: it is not known.
 long policy() {
@@ -71,10 +72,13 @@ void lower_disk_priority() {
 
 }  // namespace
 
-bool may_change_traits() { return !base::may_be_sandboxed() || are_known_to_be_allowed(ThreadCalls::with_cluster); }
+bool may_change_traits() {
+  if (t_may_change != Told::nothing) return t_may_change == Told::yes;
+  return !base::may_be_sandboxed() || are_known_to_be_allowed(ThreadCalls::with_cluster);
+}
 
 void leave_traits_of_starter(bool may_change) {
-  t_may_change = may_change;
+  t_may_change = may_change ? Told::yes : Told::no;
   if (!may_change) return;
   leave_real_time();
   give_way_as_main_thread();
@@ -85,10 +89,10 @@ void leave_traits_of_starter(bool may_change) {
 
 void lower_priority(int by) {
   if (by <= 0) return;
-  if (!t_may_change || policy() != SCHED_IDLE) set_policy(SCHED_BATCH);
+  if (t_may_change != Told::yes || policy() != SCHED_IDLE) set_policy(SCHED_BATCH);
   const long now = sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
   if (!sys::failed(now)) sys::raw(SYS_setpriority, PRIO_PROCESS, 0, 20 - now + by);
-  if (t_may_change) lower_disk_priority();
+  if (t_may_change == Told::yes) lower_disk_priority();
 }
 
 }  // namespace cube::prefetch

@@ -10,7 +10,8 @@ namespace cube::prefetch {
 
 // Asked by the thread that starts another, for the answer is read from a file: the new thread has the program's fd table still,
 // where a number that is in use for a moment changes the number of the program's next file. False in a sandbox, unless a trial
-// has told that the calls below do not kill.
+// has told that the calls below do not kill. A thread of the library has the answer from its own start: a sandbox that is put
+// on the process later ends these threads first (shim/exports/identity).
 bool may_change_traits();
 
 // For the calling thread, as it starts: no real-time policy, not above the main thread's niceness, at least the main thread's

@@ -114,6 +114,35 @@ TEST(StarterTraits, WhatTheMainThreadHasIsAWish) {
             0);
 }
 
+// The answer is read from a file. A thread of ours has it from its starter, and starts many others.
+TEST(StarterTraits, ThreadsOfOursReadNoFileForIt) {
+  EXPECT_EQ(tests::run_in_child([] {
+              struct Answers {
+                bool before = false, after = false;
+                tests::Gate asked, go_on, done;
+              } answers;
+              const auto body = [](void* of) {
+                auto& mine = *static_cast<Answers*>(of);
+                mine.before = may_change_traits();
+                mine.asked.give();
+                mine.go_on.take();
+                mine.after = may_change_traits();
+                mine.done.give();
+              };
+              CHILD_CHECK(start_background_thread(body, &answers, 128 << 10) == 0);
+              answers.asked.take();
+              if (!may_change_traits()) return 0;  // the test itself is in a sandbox
+              const rlimit none{1, 1};             // poll() waits for one fd
+              CHILD_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+              CHILD_CHECK(!may_change_traits());
+              answers.go_on.give();
+              answers.done.take();
+              CHILD_CHECK(answers.after && answers.before);
+              return 0;
+            }),
+            0);
+}
+
 // `chrt -i 0` and `ionice -c 3` give way to all others; a thread of lower priority must not be above that.
 TEST(StarterTraits, LowerIsNeverHigher) {
   EXPECT_EQ(tests::run_in_child([] {
