@@ -3,6 +3,7 @@ import bisect
 import os
 import sys
 
+from cubeshim._guesses import of_guesses
 from cubeshim._lists import is_absolute, is_list, is_path, of_lists, own, resolve_below
 
 MOST_NESTED = 8
@@ -110,4 +111,5 @@ def resolver(dataset, depth=MOST_NESTED):
     length = len(dataset)
     if type(dataset) in (list, tuple):
         return resolve_below([dataset], "") if is_list(dataset, length) else None
-    return of_method(dataset, length) or of_lists(dataset, length) or of_coco(dataset) or of_wrapped(dataset, length, depth - 1)
+    return (of_method(dataset, length) or of_lists(dataset, length) or of_coco(dataset) or of_wrapped(dataset, length, depth - 1)
+            or of_guesses(dataset, length))

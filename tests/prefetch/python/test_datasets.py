@@ -1,4 +1,5 @@
 """Data sets of which it is known what they read: those of torchvision, timm and Hugging Face, and common attributes."""
+import contextlib
 import os
 import pathlib
 import sys
@@ -179,6 +180,61 @@ class Attributes(Heard):
         for value in (list(range(4)), [None] * 4, ["/data/a"] * 3, "/abc", {0: "/data/a"}, numpy.zeros((4, 2)), numpy.array("x"), [], [()] * 4,
                       torch.zeros(4), None, 4):
             self.assertIsNone(resolver(self.of(files=value)), value)
+
+    def test_lists_by_what_is_in_them(self):
+        masks = [f"/mask/{i}.png" for i in range(4)]
+        resolve = resolver(self.of(x=self.NAMES, cats=["a cat"] * 4, y=numpy.array(masks), z=["/data/z"] * 3))
+        self.assertEqual([resolve(i) for i in range(4)], [[image, mask] for image, mask in zip(self.NAMES, masks)])
+        # Each probe has to be a path; a known name goes before.
+        self.assertIsNone(resolver(self.of(x=["/data/0.jpg", "/data/1.jpg", "a dog", "/data/3.jpg"])))
+        self.assertIsNone(resolver(self.of(x=["/data/0.jpg", None, "/data/2.jpg", None])))
+        self.assertEqual(resolver(self.of(x=masks, files=self.NAMES))(0), self.NAMES[:1])
+
+    def test_names_below_a_directory_that_is_there(self):
+        for i in range(4):
+            (self.dir / f"{i}.jpg").write_bytes(PICTURE)
+        names = [f"{i}.jpg" for i in range(4)]
+        here = [[str(self.dir / name)] for name in names]
+        for directory in (str(self.dir), self.dir):
+            resolve = resolver(self.of(main_dir=directory, nowhere="/nowhere", cats=["a cat"] * 4, total_imgs=names))
+            self.assertEqual([resolve(i) for i in range(4)], here)
+        self.assertIsNone(resolver(self.of(main_dir="/nowhere", total_imgs=names)))
+        self.assertIsNone(resolver(self.of(main_dir=str(self.dir), total_imgs=["4.jpg"] + names[1:])), "the first is not there")
+        # A table, as in torch's tutorial of data sets.
+        with self.tables() as (frame, series):
+            labels = frame({"file": names, "label": [0, 1, 2, 3], "cat": ["a", "b", "c", "d"]})
+            resolve = resolver(self.of(img_labels=labels, img_dir=str(self.dir)))
+            self.assertEqual([resolve(i) for i in range(4)], here)
+            self.assertEqual(resolver(self.of(x=frame({"a": self.NAMES, "b": self.NAMES[::-1]})))(0), ["/data/0.jpg", "/data/3.jpg"])
+            self.assertEqual(resolver(self.of(x=series(self.NAMES)))(3), ["/data/3.jpg"])
+            self.assertIsNone(resolver(self.of(3, img_labels=labels, img_dir=str(self.dir))), "one of another length")
+
+    @contextlib.contextmanager
+    def tables(self):
+        """Of pandas, as far as they are looked at."""
+        class Series:
+            def __init__(self, values):
+                self.array = values
+
+        class DataFrame:
+            def __init__(self, columns):
+                self.columns = list(columns.values())
+                self.shape = len(self.columns[0]), len(self.columns)
+
+                self.iloc = self
+
+            def __getitem__(self, rows_and_column):
+                return Series(self.columns[rows_and_column[1]])
+        made = types.ModuleType("pandas")
+        made.Series, made.DataFrame = Series, DataFrame
+        before = sys.modules.get("pandas")
+        sys.modules["pandas"] = made
+        try:
+            yield DataFrame, Series
+        finally:
+            sys.modules.pop("pandas")
+            if before is not None:
+                sys.modules["pandas"] = before
 
     def test_code_of_the_program_does_not_run(self):
         class Odd(Plain):

@@ -1,0 +1,64 @@
+"""What a data set reads whose attributes have names of their own: lists of absolute paths; or names, in a list or a table of pandas,
+that lie below a directory which is an attribute, too. Names are believed if the first of them is there.
+
+No code of the program runs, as in _lists.py; pandas' own may.
+"""
+import os
+import sys
+
+from cubeshim._lists import is_absolute, is_path, is_sequence, own, paths_of, resolve_below, under
+
+MOST_DIRECTORIES = 8  # each is asked for a file
+
+
+class Column:
+    """A column of a table, as a list."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        return self.values[index]
+
+
+def columns(value):
+    """Those of a table of pandas, or the one of its Series."""
+    pandas = sys.modules.get("pandas")
+    if type(value) is getattr(pandas, "Series", None):
+        return [Column(value.array)]
+    if type(value) is getattr(pandas, "DataFrame", None):
+        return [Column(value.iloc[:, number].array) for number in range(value.shape[1])]
+    return []
+
+
+def lists_of(owner, length):
+    found = [part for value in own(owner).values() for part in ([value] if is_sequence(value) else columns(value))]
+    return [entries for entries in found if len(entries) == length > 0]
+
+
+def firsts(entries):
+    """The first path of the first, the middle and the last entry; none if one of these has none."""
+    found = [paths_of(entries[index])[:1] for index in (0, len(entries) // 2, len(entries) - 1)]
+    return [os.fsdecode(path) for paths in found for path in paths] if all(found) else []
+
+
+def is_of_names(entries):
+    """A label is a text, too, but has no suffix."""
+    return bool(firsts(entries)) and all(os.path.splitext(name)[1] and not os.path.isabs(name) for name in firsts(entries))
+
+
+def of_guesses(owner, length):
+    """A function from an index to paths, or None."""
+    lists = lists_of(owner, length)
+    absolute = [entries for entries in lists if firsts(entries) and all(map(is_absolute, firsts(entries)))]
+    if absolute:
+        return resolve_below(absolute, "")
+    directories = [os.fsdecode(value) for value in own(owner).values() if is_path(value) and is_absolute(value)]
+    for entries in filter(is_of_names, lists):
+        for directory in directories[:MOST_DIRECTORIES]:
+            if os.path.exists(under(directory, firsts(entries)[0])):
+                return resolve_below([entries], directory)
+    return None
