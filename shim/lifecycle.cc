@@ -158,7 +158,7 @@ __attribute__((constructor)) void load() {
       complain(*parsed, about_origins, looks);
       make_list_absolute(parsed->config);
     }
-    if (parsed->config.mode != base::Mode::off && parsed->config.prefetch && parsed->config.announce) python_site::start();
+    if (parsed->config.mode != base::Mode::off && parsed->config.prefetch && parsed->config.announce) python_site::start(leader);
     if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off")
       spelling::start(parsed->config, std::move(looks));
     process::start(parsed->config, job, leader);

@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "cache/base/log.h"
 #include "cache/base/proc_fd_name.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
@@ -101,13 +102,18 @@ void add(const std::string& site) {
   if (value.size() <= k_longest) setenv(k_python_path, value.c_str(), 1);
 }
 
-void start() {
+void start(bool says_why) {
   const std::string program = link_target("/proc/self/exe");
   if (!is_interpreter(std::string_view(program).substr(program.rfind('/') + 1))) return;
   Dl_info library{};
   if (dladdr(reinterpret_cast<const void*>(&start), &library) == 0 || library.dli_fname == nullptr) return;
   const std::string site = find_beside(library.dli_fname);
-  if (!site.empty()) add(site);
+  if (!site.empty()) return add(site);
+  if (says_why)
+    base::log(base::LogLevel::info,
+              "Python's data loaders announce nothing: the directory site of the package cubeshim is not beside {}, or others may"
+              " have put it there",
+              library.dli_fname);
 }
 
 }  // namespace cube::shim::python_site

@@ -19,7 +19,8 @@ bool is_interpreter(std::string_view name);
 // then.
 void add(const std::string& site);
 
-// Before main, in the library: if this program is a Python and the package lies beside the library, add().
-void start();
+// Before main, in the library: if this program is a Python and the package lies beside the library, add(). `says_why`: the log
+// tells (info) where it does not.
+void start(bool says_why);
 
 }  // namespace cube::shim::python_site

@@ -6,7 +6,9 @@
 #include "prefetch/engine/uring_engine.h"
 #include "prefetch/order/path_list.h"
 #include "shim/cli/checks.h"
+#include "shim/cli/library.h"
 #include "shim/cli/settings.h"
+#include "shim/python_site.h"
 
 namespace cube::cli {
 namespace {
@@ -41,6 +43,19 @@ void check_engine(const base::Config& config, Findings& findings) {
       "CUBESHIM_IO_ENGINE=uring: {}", no_ring);
 }
 
+void check_announcements(const base::Config& config, Findings& findings) {
+  const std::string library = find_library();
+  if (!config.announce || library.empty()) return;
+  if (!shim::python_site::find_beside(library.c_str()).empty())
+    return say(findings, Health::well, "", "data loaders of Python announce what they will read");
+  say(findings, Health::slow,
+      "install the Python package with the library (share/cubeshim/python), or copy it beside the library as its directory site",
+      "data loaders of Python announce nothing: {} has no directory site of the package cubeshim beside it, or others may have "
+      "put it"
+      " there",
+      library);
+}
+
 void check_limit(Findings& findings, __rlimit_resource resource, std::uint64_t needed, const char* what, const char* option) {
   const std::uint64_t limit = limit_of(resource);
   if (limit >= needed) return;
@@ -54,6 +69,7 @@ void check_prefetch(const base::Config& config, Findings& findings) {
   if (!config.prefetch)
     return say(findings, Health::slow, "unset it, or set it to 1", "CUBESHIM_PREFETCH=0: nothing is fetched ahead");
   check_engine(config, findings);
+  check_announcements(config, findings);
   // The job has threads and files of its own.
   constexpr std::uint64_t k_for_the_job = 256;
   const std::uint64_t needed = config.prefetch_depth + k_for_the_job;

@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -124,6 +125,20 @@ class Doctor(Case):
         ):
             status, findings = self.doctor("-p", self.data, *words, preexec_fn=(lambda: refuse(IO_URING_SETUP)) if refuses else None)
             self.assertEqual((status, self.finding(findings, text)[0]), (0, health), (words, refuses, findings))
+
+    def test_it_says_whether_data_loaders_announce(self):
+        _, findings = self.doctor("-p", self.data)
+        self.assertEqual(self.finding(findings, "data loaders of Python announce what they will read")[0], "ok")
+        # A copy of the library alone.
+        place = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for name in ("cubeshim", "libcubeshim.so"):
+            shutil.copy(Path(COMMAND).with_name(name), place / name)
+        for words, health in (([], "warn"), (["--announce", "0"], None)):
+            done = subprocess.run([place / "cubeshim", "doctor", "--json", "-p", self.data, *words], capture_output=True, text=True,
+                                  timeout=60)
+            found = [f for f in json.loads(done.stdout) if "data loaders of Python announce nothing" in f["what"]]
+            self.assertEqual([f["health"] for f in found], [health] if health else [], done.stdout)
+            self.assertTrue(all("copy it beside the library as its directory site" in f["advice"] for f in found))
 
     def test_limits_that_are_too_low_for_it_are_told(self):
         for limit, text in ((resource.RLIMIT_NOFILE, "open files of a process"), (resource.RLIMIT_NPROC, "threads and processes")):

@@ -226,6 +226,17 @@ class Run(Case):
         package = to / "share" / "cubeshim" / "python"
         self.assertEqual(self.run_command(self.PRINT).stdout, f"{package}/site True\n")
 
+    def test_a_library_without_the_package_says_so(self):
+        library = self.dir / "libcubeshim.so"
+        shutil.copy(Path(os.environ["CUBESHIM_BUILD"], "libcubeshim.so"), library)
+        for level, lines in (("info", 1), ("warn", 0)):
+            # Its worker is of the same job, and says nothing.
+            done = self.python("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])",
+                               env={"LD_PRELOAD": str(library), "CUBESHIM_PREFIXES": str(self.dir), "CUBESHIM_LOG": level,
+                                    "CUBESHIM_STATS": "off", "CUBESHIM_NAME": f"python-{os.getpid()}", "CUBESHIM_RAM_DIR": "/dev/shm"})
+            self.assertEqual(done.stderr.count(f"announce nothing: the directory site of the package cubeshim is not beside {library}"),
+                             lines, done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
