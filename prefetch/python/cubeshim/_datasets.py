@@ -1,10 +1,11 @@
 """Which files a data set reads for an index: a function, or None where that is not known."""
 import bisect
 import os
+import pickle
 import sys
 
 from cubeshim._guesses import of_guesses
-from cubeshim._lists import is_absolute, is_list, is_path, of_lists, own, resolve_below
+from cubeshim._lists import is_absolute, is_list, is_path, of_lists, own, paths_of, resolve_below
 
 MOST_NESTED = 8
 
@@ -64,6 +65,21 @@ def of_hugging_face(dataset):
     return resolve
 
 
+def of_mmengine(dataset, length):
+    """OpenMMLab keeps its entries pickled, one behind the other, and unpickles one for each item."""
+    if not is_of(dataset, "mmengine.dataset", "BaseDataset"):
+        return None
+    entries, ends = (own(dataset).get(name) for name in ("data_bytes", "data_address"))
+    if entries is None or ends is None or len(ends) != length:
+        return None
+
+    def resolve(index):
+        index = range(length)[index]
+        begin = int(ends[index - 1]) if index else 0
+        return [path for path in paths_of(pickle.loads(memoryview(entries[begin:int(ends[index])]))) if is_absolute(path)]
+    return resolve
+
+
 def of_parts(dataset, kind, depth):
     """Subset and ConcatDataset of torch or paddle."""
     if kind == "Subset":
@@ -111,5 +127,5 @@ def resolver(dataset, depth=MOST_NESTED):
     length = len(dataset)
     if type(dataset) in (list, tuple):
         return resolve_below([dataset], "") if is_list(dataset, length) else None
-    return (of_method(dataset, length) or of_lists(dataset, length) or of_coco(dataset) or of_wrapped(dataset, length, depth - 1)
-            or of_guesses(dataset, length))
+    return (of_method(dataset, length) or of_lists(dataset, length) or of_coco(dataset) or of_mmengine(dataset, length)
+            or of_wrapped(dataset, length, depth - 1) or of_guesses(dataset, length))

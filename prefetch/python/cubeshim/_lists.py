@@ -52,14 +52,13 @@ def is_sequence(value):
 
 
 def paths_of(entry):
-    """A path; or the first of a tuple and what else there looks like one; or what looks like one in a dictionary."""
+    """A path; or the first of a tuple and what else there looks like one; or what looks like one in a dictionary or an object."""
     if is_path(entry):
         return [entry]
     if isinstance(entry, (list, tuple)) and is_sequence(entry) and entry:
         return ([entry[0]] if is_path(entry[0]) else []) + [value for value in entry[1:] if is_file_name(value)]
-    if type(entry) is dict:
-        return [value for value in entry.values() if is_file_name(value)]
-    return []
+    values = entry if type(entry) is dict else own(entry)
+    return [value for value in values.values() if is_file_name(value)]
 
 
 def is_list(value, length):

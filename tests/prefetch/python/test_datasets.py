@@ -2,6 +2,7 @@
 import contextlib
 import os
 import pathlib
+import pickle
 import sys
 import types
 import unittest
@@ -185,6 +186,9 @@ class Attributes(Heard):
         masks = [f"/mask/{i}.png" for i in range(4)]
         resolve = resolver(self.of(x=self.NAMES, cats=["a cat"] * 4, y=numpy.array(masks), z=["/data/z"] * 3))
         self.assertEqual([resolve(i) for i in range(4)], [[image, mask] for image, mask in zip(self.NAMES, masks)])
+        entries = [types.SimpleNamespace(image=path, text="a cat", box=[1, 2]) for path in self.NAMES]
+        for name in ("records", "x"):
+            self.assertEqual(resolver(self.of(**{name: entries}))(2), ["/data/2.jpg"])
         # Each probe has to be a path; a known name goes before.
         self.assertIsNone(resolver(self.of(x=["/data/0.jpg", "/data/1.jpg", "a dog", "/data/3.jpg"])))
         self.assertIsNone(resolver(self.of(x=["/data/0.jpg", None, "/data/2.jpg", None])))
@@ -262,6 +266,23 @@ class Attributes(Heard):
         self.assertEqual(resolver(self.of(dataset=dataset, num_splits=2))(1), ["rel/a/1.jpg"])
         # One that is of another length does something else with its indices.
         self.assertIsNone(resolver(self.of(5, dataset=dataset)))
+
+    def test_mmengine(self):
+        """Its BaseDataset has pickled entries one behind the other, and where each ends."""
+        module = types.ModuleType("mmengine.dataset")
+        module.BaseDataset = type("BaseDataset", (Plain,), {})
+        sys.modules["mmengine.dataset"] = module
+        self.addCleanup(sys.modules.pop, "mmengine.dataset")
+        entries = [pickle.dumps({"img_path": path, "seg_map_path": f"/seg{path}", "text": "a/b", "label": 1}, protocol=4)
+                   for path in self.NAMES]
+        dataset = module.BaseDataset(4)
+        vars(dataset).update(data_bytes=numpy.concatenate([numpy.frombuffer(entry, dtype=numpy.uint8) for entry in entries]),
+                             data_address=numpy.cumsum([len(entry) for entry in entries]), data_list=[])
+        resolve = resolver(dataset)
+        self.assertEqual([resolve(i) for i in (0, 3, -1)], [[self.NAMES[i], f"/seg{self.NAMES[i]}"] for i in (0, 3, 3)])
+        # Not read yet; and the same attributes in a class of the program.
+        self.assertIsNone(resolver(module.BaseDataset(4)))
+        self.assertIsNone(resolver(self.of(**vars(dataset))))
 
     def test_one_that_holds_itself_ends(self):
         dataset = self.of()
