@@ -258,7 +258,8 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
 }
 
 base::Result<base::Mapping> Region::window(std::uint64_t at, std::size_t bytes) const {
-  auto window = base::Mapping::duplicate(writable_.data() + at, bytes, PROT_READ | PROT_WRITE);
+  const auto duplicate = bytes < base::Mapping::k_huge_page ? base::Mapping::duplicate : base::Mapping::duplicate_for_huge_pages;
+  auto window = duplicate(writable_.data() + at, bytes, PROT_READ | PROT_WRITE);
   if (window) return window;
   // valgrind and some sandboxes do not know this mremap.
   const auto fd = reopen(O_RDWR);

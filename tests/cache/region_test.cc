@@ -197,6 +197,28 @@ TEST(Region, DataCannotBeMadeWritable) {
   EXPECT_NE(status, 0) << "a stray store went through";
 }
 
+// Otherwise who fills a segment has a page fault for each 4 KiB of it.
+TEST(Region, WindowsOfSegmentsAreMappedByHugePages) {
+  const TestRegion region;
+  const std::uint64_t bytes = region->layout().segment_bytes;
+  const auto first = region->window(0, bytes);
+  const auto second = region->window(bytes, bytes);
+  const auto later = region->window(bytes + k_page, bytes);
+  ASSERT_TRUE(first && second && later);
+  const auto place = [](const base::Mapping& window) {
+    return reinterpret_cast<std::uintptr_t>(window.data()) % base::Mapping::k_huge_page;
+  };
+  EXPECT_EQ(place(*first), 0U);
+  EXPECT_EQ(place(*second), 0U);
+  EXPECT_EQ(place(*later), k_page);
+  ASSERT_TRUE(region->reserve_segments(0, 2));
+  std::memset(first->data(), 'a', bytes);
+  std::memset(second->data(), 'b', bytes);
+  EXPECT_EQ(region->segment(0)[bytes - 1], std::byte{'a'});
+  EXPECT_EQ(region->segment(1)[0], std::byte{'b'});
+  EXPECT_EQ(later->data()[0], std::byte{'b'});
+}
+
 TEST(Region, KeepsNoFdOpen) {
   const auto count = [] {
     int n = 0;
