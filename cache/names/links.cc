@@ -75,7 +75,7 @@ MountNames::Says MountNames::read_link(std::string_view key, FoundPath& target) 
     if (known.entry == nullptr) return Says::unknown;
     const std::string_view text = StatTable::target_of(*known.table, *known.entry);
     const bool is_known = !is_link_mode(known.entry->stat.mode) || (!text.empty() && text.size() < PATH_MAX);
-    if (!is_known || !is_shown(*known.entry, entry)) return Says::unknown;
+    if (!is_known || !is_shown(known, entry)) return Says::unknown;
     if (is_link_mode(known.entry->stat.mode)) {
       std::memcpy(target.text, text.data(), text.size());
       target.length = text.size();
@@ -102,7 +102,7 @@ MountNames::Says MountNames::go_on(FoundPath& path, Leads leads, bool& is_link) 
   is_link = may_be_link && is_link_mode(known.entry->stat.mode);
   if (!is_link) return leads == Leads::by_link || holds(*entry.directory, /*again=*/false) ? Says::present : Says::unknown;
   const std::string_view target = StatTable::target_of(*known.table, *known.entry);
-  if (target.empty() || !is_shown(*known.entry, entry)) return Says::unknown;
+  if (target.empty() || !is_shown(known, entry)) return Says::unknown;
   // To read it is allowed, and that is what realpath does.
   if (leads == Leads::by_link && may_be_refused(known.entry->stat, entry.directory->stat)) return Says::unknown;
   return go_by(path, target) ? Says::present : Says::unknown;

@@ -247,9 +247,13 @@ MountNames::EntryStat MountNames::stat_of(std::string_view key, const Entry& ent
   return known;
 }
 
+std::uint64_t MountNames::looked_ns(const EntryStat& known) {
+  return std::min(known.entry->looked_ns, known.table->verified_ns.load(std::memory_order_relaxed));
+}
+
 // A look at the directory tells.
-bool MountNames::is_shown(const StatTable::Entry& stat, const Entry& entry) {
-  return is_within(stat.looked_ns, k_second_ns) || holds(*entry.directory, /*again=*/false);
+bool MountNames::is_shown(const EntryStat& stat, const Entry& entry) {
+  return is_within(looked_ns(stat), k_second_ns) || holds(*entry.directory, /*again=*/false);
 }
 
 MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat) {
@@ -263,7 +267,7 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
   const EntryStat known = stat_of(key, entry);
   if (known.entry == nullptr || (with_mount && !known.table->has_one_view())) return Says::unknown;
   const bool is_link = (known.entry->stat.mode & S_IFMT) == S_IFLNK;
-  if ((is_link && !no_follow) || !is_shown(*known.entry, entry)) return Says::unknown;
+  if ((is_link && !no_follow) || !is_shown(known, entry)) return Says::unknown;
   stat = known.entry->stat;
   region_->stats().count(Counter::names_stats);
   return Says::present;
@@ -280,10 +284,11 @@ std::optional<KnownStats::Known> MountNames::known_stat(std::string_view key, st
   listed.entry = *found;
   const EntryStat known = gathered_stat(key, listed);
   const StatTable::Entry* const entry = known.entry;
-  const bool is_good = entry != nullptr && entry->looked_ns != 0 && entry->looked_ns >= since_ns && entry->stat.is_regular();
-  if (!is_good || !is_untouched(*entry)) return {};
+  if (entry == nullptr || entry->looked_ns == 0 || !entry->stat.is_regular()) return {};
+  const std::uint64_t looked = looked_ns(known);
+  if (looked < since_ns || !is_untouched(*entry)) return {};
   region_->stats().count(Counter::names_stats);
-  return Known{entry->stat, entry->looked_ns};
+  return Known{entry->stat, looked};
 }
 
 bool MountNames::has_listing_beside(std::string_view key) const { return static_cast<bool>(directory(split(key).directory)); }

@@ -134,7 +134,10 @@ class MountNames final : public KnownStats {
   EntryStat stat_of(std::string_view key, const Entry& entry) const;
   // The same, however old it is.
   EntryStat gathered_stat(std::string_view key, const Entry& entry) const;
-  bool is_shown(const StatTable::Entry& stat, const Entry& entry);
+  // When the origin was asked for what the path of the entry leads to. Those who gather stats open the directory first, and a
+  // directory that is replaced then is asked on: what they find holds for the path as it was when the first one began.
+  static std::uint64_t looked_ns(const EntryStat& known);
+  bool is_shown(const EntryStat& stat, const Entry& entry);
   Says go_on(FoundPath& path, Leads leads, bool& is_link);
   Says directory_itself(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
   // The listing, from the origin. Nothing: it is not kept, and the fd, if there is one, stands at the begin.

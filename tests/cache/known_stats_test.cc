@@ -65,10 +65,28 @@ TEST_F(KnownStatsTest, TellsWhatWasGatheredSince) {
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->stat.is_unchanged_since(*stat_path(AT_FDCWD, (dir / "one").c_str(), 0)));
   EXPECT_GE(found->looked_ns, before);
+  EXPECT_TRUE(known("one", found->looked_ns));
   EXPECT_FALSE(known("one", found->looked_ns + 1)) << "the look is older";
   EXPECT_FALSE(known("link")) << "a link says nothing of what it leads to";
   EXPECT_FALSE(known("three"));
   EXPECT_FALSE(known("one/two"));
+}
+
+// A thread that gathers goes on in the directory that it has opened.
+TEST_F(KnownStatsTest, AreAsOldAsTheGatheringForTheDirectoryMayBeReplacedMeanwhile) {
+  const std::string moved = dir.path() + ".moved";
+  const auto work = StatGather::begin(cache->names(), dir.path(), {});
+  ASSERT_NE(work, nullptr);
+  const base::UniqueFd own = work->open();
+  ASSERT_EQ(rename(dir.path().c_str(), moved.c_str()), 0);
+  ASSERT_EQ(mkdir(dir.path().c_str(), 0755), 0);
+  const std::uint64_t replaced = base::boot_ns();
+  while (work->step(own.get())) {
+  }
+  EXPECT_TRUE(known("one"));
+  EXPECT_FALSE(known("one", replaced)) << "a job that began then would be shown the file of the former directory";
+  ASSERT_EQ(rmdir(dir.path().c_str()), 0);
+  ASSERT_EQ(rename(moved.c_str(), dir.path().c_str()), 0);
 }
 
 TEST_F(KnownStatsTest, TellsNothingOfWhatAProgramChanges) {
