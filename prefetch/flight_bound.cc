@@ -22,6 +22,7 @@ void FlightBound::measure_anew(std::uint64_t now_ns) {
   measured_ns_ = now_ns;
   is_draining_ = true;
   was_set_back_ = false;
+  begin_period(now_ns);
 }
 
 void FlightBound::tick(std::uint64_t now_ns, unsigned in_flight, bool demand_waits) {
@@ -36,22 +37,27 @@ void FlightBound::tick(std::uint64_t now_ns, unsigned in_flight, bool demand_wai
   // A clock that was set back measures anew, too.
   const bool is_old = fetches_ != 0 && now_ns - measured_ns_ >= options_.anew_ns;
   if (!std::exchange(is_on_, true) || is_old) measure_anew(now_ns);
-  if (is_draining_) {
-    is_draining_ = in_flight > bound_;
-    period_began_ns_ = now_ns;
-    most_in_flight_ = 0;
-    fetches_ = 0;
-    sum_ns_ = 0;
-    return;
-  }
+  if (is_draining_) return drain(now_ns, in_flight);
   most_in_flight_ = std::max(most_in_flight_, in_flight);
   const std::uint64_t took_ns = now_ns - period_began_ns_;
   if (took_ns < options_.period_ns || (fetches_ < options_.fetches_of_period && took_ns < options_.longest_period_ns)) return;
   end_period();
+  begin_period(now_ns);
+}
+
+void FlightBound::begin_period(std::uint64_t now_ns) {
   period_began_ns_ = now_ns;
   most_in_flight_ = 0;
   fetches_ = 0;
   sum_ns_ = 0;
+}
+
+void FlightBound::drain(std::uint64_t now_ns, unsigned in_flight) {
+  // What is in flight for so long hangs, or is a large file: nothing is known of when it ends.
+  const bool is_over = in_flight <= bound_, is_stuck = fetches_ == 0 && now_ns - period_began_ns_ >= options_.longest_period_ns;
+  if (is_stuck && !is_over) bound_ = options_.most;
+  is_draining_ = !is_over && !is_stuck;
+  if (fetches_ != 0 || !is_draining_) begin_period(now_ns);
 }
 
 void FlightBound::end_period() {

@@ -35,6 +35,9 @@ class FlightBound {
 
  private:
   void measure_anew(std::uint64_t now_ns);
+  void begin_period(std::uint64_t now_ns);
+  // Lets as many end as are too many.
+  void drain(std::uint64_t now_ns, unsigned in_flight);
   void end_period();
 
   const FlightBoundOptions options_;

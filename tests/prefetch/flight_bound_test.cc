@@ -106,5 +106,29 @@ TEST_F(FlightBoundTest, DoesNotBindWhatItCannotMeasure) {
   EXPECT_EQ(bound.bound(), 64U);
 }
 
+// Large files that take minutes, or fetches that hang: they are in flight for longer than the program waits.
+TEST_F(FlightBoundTest, DoesNotBindForFetchesThatDoNotEnd) {
+  for (int i = 0; i < 30; ++i) {
+    now += 10 * k_ms;
+    bound.tick(now, 8, true);
+    EXPECT_EQ(bound.bound(), 1U);
+  }
+  for (int i = 0; i < 30; ++i) {
+    now += 10 * k_ms;
+    bound.tick(now, 8, true);
+  }
+  EXPECT_EQ(bound.bound(), 64U);
+  // Small files go on beside them, but for half a second of each measurement.
+  int bound_ticks = 0;
+  for (int i = 0; i < 3000; ++i) {
+    now += 10 * k_ms;
+    const unsigned small = bound.bound() - std::min(bound.bound(), 8U);
+    bound.fetches_took(small * 2 * k_ms, small);
+    bound.tick(now, 8 + small, true);
+    bound_ticks += bound.bound() <= 8 ? 1 : 0;
+  }
+  EXPECT_LE(bound_ticks, 3 * 60);
+}
+
 }  // namespace
 }  // namespace cube::prefetch
