@@ -9,6 +9,7 @@
 #include "cache/base/hash.h"
 #include "cache/base/held.h"
 #include "cache/base/log.h"
+#include "cache/base/lowest_closed.h"
 #include "cache/base/signal_frame.h"
 #include "cache/fill/demand_open.h"
 #include "cache/fill/partial_fill.h"
@@ -124,8 +125,9 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
   }
   // A signal handler that opens a file must neither wait nor fetch.
   if (FetchScope::is_open()) return DemandOpen(parts_, request).open_uncached(Counter::bypassed_busy);
+  const base::LowestClosed closed;
   outcome = DemandOpen(parts_, request).open(hash);
-  outcome.used_fd = static_cast<bool>(outcome.pin);
+  if (outcome.pin) outcome.freed_fd = closed.fd();
   return outcome;
 }
 

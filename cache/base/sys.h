@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <ctime>
 
+#include "cache/base/lowest_closed.h"
 #include "cache/base/result.h"
 
 namespace cube::base::sys {
@@ -58,7 +59,10 @@ inline long openat(int dir, const char* path, int flags, mode_t mode = 0) {
   return raw(SYS_openat, dir, arg(path), flags, static_cast<long>(mode));
 }
 inline long open(const char* path, int flags, mode_t mode = 0) { return openat(AT_FDCWD, path, flags, mode); }
-inline long close(int fd) { return raw(SYS_close, fd); }
+inline long close(int fd) {
+  note_closed(fd);
+  return raw(SYS_close, fd);
+}
 inline long read(int fd, void* to, std::size_t n) { return raw(SYS_read, fd, arg(to), static_cast<long>(n)); }
 inline long write(int fd, const void* from, std::size_t n) { return raw(SYS_write, fd, arg(from), static_cast<long>(n)); }
 inline long pread(int fd, void* to, std::size_t n, std::int64_t at) {

@@ -27,7 +27,8 @@ struct OpenRequest {
 // Exactly one of pin, kernel_fd and error is set.
 struct OpenOutcome {
   Pin pin;
-  bool used_fd = false;      // of pin: one was open meanwhile, of the origin, the disk or the region, and is free again
+  // Of pin: the lowest number that was open meanwhile, of the origin, the disk or the region, and is free again. -1: none.
+  int freed_fd = -1;
   bool was_fetched = false;  // of pin: by this open, from the origin
   // The origin was asked for the file's stat alone, to prove a record that was there, and took long to answer.
   bool has_waited_for_stat = false;

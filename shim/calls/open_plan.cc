@@ -230,7 +230,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     return;
   }
   // A signal handler or another thread may have parked a number above the one that was used meanwhile, and is free again.
-  if (outcome.used_fd) placeholder::number_was_freed(0);
+  if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
   const bool real = process::config().mode == base::Mode::real_files;
   if (real) expect_new_fd();

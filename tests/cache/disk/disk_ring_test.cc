@@ -1,6 +1,7 @@
 // Data larger than memory, with a disk: what passes through the ring gets there, whoever is killed on the way.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <random>
@@ -103,7 +104,9 @@ TEST_F(DiskRingTest, AnOpenSaysThatItHasUsedAnFdMeanwhile) {
     const std::uint64_t before = count(Counter::hits_disk);
     const OpenOutcome outcome = cache->open(request_for(path));
     ASSERT_TRUE(outcome.pin);
-    EXPECT_EQ(outcome.used_fd, count(Counter::hits_disk) != before);
+    const int free_fd = dup(STDIN_FILENO);
+    close(free_fd);
+    EXPECT_EQ(outcome.freed_fd, count(Counter::hits_disk) != before ? free_fd : -1);
     EXPECT_FALSE(outcome.was_fetched);
   }
   EXPECT_GT(count(Counter::hits_disk), 0U);
