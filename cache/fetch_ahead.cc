@@ -40,11 +40,9 @@ void FetchAhead::demand_of_jobs(std::vector<JobDemand>& jobs) const {
   }
 }
 
-bool FetchAhead::prepare_room() {
-  // One is filled in by each process that fetches; the prefetcher alone fills some of them in a turn.
-  constexpr std::uint32_t k_ahead = 3;
+bool FetchAhead::prepare_room(std::uint32_t segments) {
   if (parts_.ram.is_full()) return false;
-  const auto made = prepare_segment(parts_.region, k_ahead);
+  const auto made = prepare_segment(parts_.region, segments);
   return made && *made;
 }
 

@@ -67,8 +67,9 @@ class FetchAhead {
   bool is_here(std::string_view path) const { return static_cast<bool>(parts_.ram.find(path, base::hash_path(path))); }
   // Is there no room for what is to stay?
   bool is_full() const { return parts_.ram.is_full(); }
-  // Makes room that the next records find ready. False: there is enough, or none to be had.
-  bool prepare_room();
+  // Gets memory for one of the next `segments` free segments, which the next records find ready. False: all of them have it, or
+  // there is none to be had.
+  bool prepare_room(std::uint32_t segments);
   Ring& ring() { return parts_.ram.ring(); }
   // No-op if there is one.
   void make_ring(const base::RamSize& size);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
@@ -25,8 +26,9 @@ constexpr std::size_t k_flusher_stack = 256 << 10;
 
 // Shared by the thread and who stops it, and left behind where the thread hangs in the disk.
 struct DiskFlusher::State {
-  explicit State(cache::FileCache& cache) : writer(cache.tier_writer()) {}
+  explicit State(cache::FileCache& cache) : ahead(cache.ahead()), writer(cache.tier_writer()) {}
 
+  cache::FetchAhead& ahead;
   cache::TierWriter writer;
   EventCount events, over;
   std::atomic<std::uint64_t> until_ns{0};  // 0: it is not to stop
@@ -43,10 +45,16 @@ struct DiskFlusher::State {
 
 void DiskFlusher::State::write() {
   std::uint64_t next_reap_ns = 0;
+  std::optional<std::uint32_t> prepared;
   while (true) {
     const std::uint32_t seen = events.now();
     const std::uint32_t news = writer.news();
     const bool is_last = stopping();
+    // At the begin, and after a segment was filled: the program finds the memory of the next one cleared.
+    if (!is_last && prepared != news) {
+      prepared = news;
+      ahead.prepare_room(1);
+    }
     if (const std::uint64_t now = base::monotonic_ns(); !is_last && now >= next_reap_ns) {
       writer.free_claims();
       next_reap_ns = now + k_between_reaps_ns;

@@ -214,7 +214,9 @@ std::uint64_t Lead::turn() {
 // Here, where nobody waits for it: not in the fetch that happens to need the next segment.
 void Lead::prepare_room() {
   constexpr int k_most = 2;
-  for (int i = 0; i < k_most && cache_.ahead().prepare_room(); ++i) {
+  // One is filled in by each process that fetches; the prefetcher alone fills some of them in a turn.
+  constexpr std::uint32_t k_ahead = 3;
+  for (int i = 0; i < k_most && cache_.ahead().prepare_room(k_ahead); ++i) {
   }
 }
 

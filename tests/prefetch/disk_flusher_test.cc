@@ -12,6 +12,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/signal_frame.h"
 #include "cache/region/robust_lock.h"
+#include "cache/region/segments.h"
 #include "tests/support/child.h"
 #include "tests/support/ring_files.h"
 #include "tests/support/survivor.h"
@@ -84,6 +85,29 @@ TEST_F(DiskFlusherTest, IsWantedAsSoonAsTheWriterIsKilled) {
   cache->region().header().disk_alive_ns.store(until);
   while (!is_wanted && base::monotonic_ns() < until) is_wanted = DiskFlusher::is_wanted(*cache);
   EXPECT_TRUE(is_wanted);
+}
+
+// The process that leases it finds its memory cleared.
+TEST_F(DiskFlusherTest, MakesTheNextSegmentReady) {
+  open_a_file();
+  const auto are_ready = [&] {
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i < cache->region().layout().segment_count; ++i) {
+      const cache::SegmentRow& row = cache->region().segment_row(i);
+      const bool is_free = cache::word_of(row).state == cache::SegmentState::free;
+      if (is_free && row.has_memory.load(std::memory_order_acquire) != 0) ++count;
+    }
+    return count;
+  };
+  ASSERT_EQ(are_ready(), 0);
+  DiskFlusher* const flusher = DiskFlusher::start(*cache);
+  ASSERT_NE(flusher, nullptr);
+  const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
+  while (are_ready() == 0 && base::monotonic_ns() < until) {
+  }
+  EXPECT_EQ(are_ready(), 1);
+  flusher->ask_to_stop(until);
+  flusher->wait(until);
 }
 
 TEST_F(DiskFlusherTest, WritesAtTheEndWhatAKilledWriterHasLeft) {
