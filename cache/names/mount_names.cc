@@ -25,6 +25,8 @@ constexpr std::uint32_t k_worth_threads = 48;
 constexpr std::uint32_t k_worth_listing_ahead = 8;
 // Bytes of entries: a program may want the first ones alone.
 constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
+// A region of so many segments gives one of them to names where opens wait for stats.
+constexpr std::uint32_t k_spares_one = 8;
 // A record of names that nobody has looked at for so long may go.
 constexpr std::uint64_t k_unused_ns = 600 * k_second_ns;
 // Between two looks for a segment whose records may go.
@@ -81,7 +83,8 @@ MountNames::MountNames(Region& region, RamTier& ram, const Tiers& tiers, const T
 
 std::uint32_t MountNames::most_segments() const {
   const std::uint64_t others = region_->header().names_bytes.load(std::memory_order_relaxed);
-  return static_cast<std::uint32_t>((most_bytes_ - std::min(others, most_bytes_)) / region_->layout().segment_bytes);
+  const auto most = static_cast<std::uint32_t>((most_bytes_ - std::min(others, most_bytes_)) / region_->layout().segment_bytes);
+  return most == 0 && opens_wait_.load(std::memory_order_relaxed) ? 1 : most;
 }
 
 bool MountNames::has_room_for(std::uint64_t bytes) const {
@@ -315,6 +318,14 @@ bool MountNames::note_miss(std::string_view key) {
   // A storm that goes on is told of again: what was gathered may be too old by now.
   row.store((hash & ~0xffffULL) | (are_many ? 0 : count), std::memory_order_relaxed);
   return are_many;
+}
+
+bool MountNames::note_look(std::string_view key) {
+  const bool is_small = most_segments() == 0;
+  if (is_small && (most_bytes_ == 0 || region_->layout().segment_count < k_spares_one)) return false;
+  if (!note_miss(key)) return false;
+  if (is_small) opens_wait_.store(true, std::memory_order_relaxed);
+  return true;
 }
 
 bool MountNames::is_first_in_directory(std::string_view key) {

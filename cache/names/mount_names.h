@@ -82,9 +82,8 @@ class MountNames final : public KnownStats {
   // A look that the kernel has to answer. True: many were in one directory, whose stats are worth gathering, and so many in all
   // that threads for that are worth having.
   bool note_miss(std::string_view key);
-  // The same of an open that has waited for the file's stat, to prove a record. Never true in a small region, whose
-  // memory is for files.
-  bool note_look(std::string_view key) { return most_segments() != 0 && note_miss(key); }
+  // The same of an open that has waited for the file's stat, to prove a record. Never true in a region that is too small.
+  bool note_look(std::string_view key);
 
   // A look that was answered. True: it is the first one of this process in this directory, as far as it remembers.
   bool is_first_in_directory(std::string_view key);
@@ -153,7 +152,8 @@ class MountNames final : public KnownStats {
 
   // `beside_files`: the bytes of it that lie beside the files, where it stays.
   base::Result<RamTier::Reservation> reserve(std::size_t path_length, std::uint64_t bytes, std::uint64_t& beside_files);
-  // Records of names have segments of their own, which are used anew; small regions have none to spare.
+  // Records of names have segments of their own, which are used anew. A small region has one to spare only where its opens wait
+  // for stats.
   std::uint32_t most_segments() const;
 
   static constexpr std::uint64_t k_least_room = 4096;
@@ -175,6 +175,7 @@ class MountNames final : public KnownStats {
   std::atomic<std::uint64_t> entered_[k_asked] = {};  // hashes of directories
   std::atomic<std::uint64_t> last_entered_{0};
   std::atomic<std::uint32_t> misses_{0}, lists_read_{0};
+  std::atomic<bool> opens_wait_{false};                 // note_look has said so
   std::atomic<std::uint64_t> missed_[k_missed] = {};    // hash of a directory:48 | looks that missed:16
   std::atomic<std::uint64_t> no_room_[k_no_room] = {};  // hashes of directories with more entries than all names may take
 };

@@ -11,6 +11,7 @@
 #include "cache/base/clock.h"
 #include "cache/file_cache.h"
 #include "cache/names/stat_gather.h"
+#include "cache/region/names_room.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -143,6 +144,41 @@ TEST_F(KnownStatsTest, AreNotAskedWhereEachOpenAsksTheOrigin) {
   base::Config config = cache.config;
   config.consistency.kind = base::ConsistencyKind::open;
   EXPECT_EQ(open_as_next_job(config, path, "one", [&](FileCache& next) { gather(next, directory); }), 101);
+}
+
+// Opens that wait, in one directory. True: one of them was a reason to gather its stats.
+bool note_looks(FileCache& cache, const std::string& path) {
+  constexpr int k_many = 48 + 4;
+  int reasons = 0;
+  for (int i = 0; i < k_many; ++i) reasons += cache.names().note_look(path) ? 1 : 0;
+  return reasons > 0;
+}
+
+std::uint32_t names_segments(FileCache& cache) { return NamesRoom(cache.region()).count(); }
+
+struct KnownStatsInSmallMemory : KnownStatsTest {
+  tests::TestCache small{24 * tests::k_mib};
+};
+
+TEST_F(KnownStatsInSmallMemory, HaveASegmentWhereOpensWait) {
+  ASSERT_GT(small.cache->region().layout().segment_bytes, 24 * tests::k_mib / 100 * 6) << "no share of names holds one";
+  ASSERT_TRUE(note_looks(*small.cache, dir / "one"));
+  ASSERT_TRUE(gather(*small.cache, dir.path()));
+  EXPECT_EQ(names_segments(*small.cache), 1);
+  EXPECT_TRUE(small->names().known_stat(dir / "one", 0));
+}
+
+TEST_F(KnownStatsInSmallMemory, LieBesideFilesWhereNoOpenWaits) {
+  ASSERT_TRUE(gather(*small.cache, dir.path()));
+  EXPECT_EQ(names_segments(*small.cache), 0);
+  EXPECT_TRUE(small->names().known_stat(dir / "one", 0));
+}
+
+TEST_F(KnownStatsTest, AreNotGatheredWhereMemoryHasNoSegmentToSpare) {
+  tests::TestCache tiny(12 * tests::k_mib);
+  EXPECT_FALSE(note_looks(*tiny.cache, dir / "one"));
+  tests::TestCache none(24 * tests::k_mib, [](base::Config& config) { config.names_ram = {.is_percent = false, .value = 0}; });
+  EXPECT_FALSE(note_looks(*none.cache, dir / "one"));
 }
 
 }  // namespace
