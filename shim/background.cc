@@ -194,9 +194,9 @@ void offer_to_read_ahead(cache::FileCache& cache) {
 
 static prefetch::NamesScout* scout(cache::FileCache& cache) {
   if (auto* const running = g_scout.load(std::memory_order_acquire); running != nullptr) return running;
+  if (g_scout_is_tried.load(std::memory_order_relaxed) || !process::config().prefetch) return nullptr;
   const BlockSignals block;
-  if (g_scout_is_tried.load(std::memory_order_relaxed) || base::may_be_in_handler() || !process::config().prefetch)
-    return nullptr;
+  if (base::may_be_in_handler()) return nullptr;
   if (g_state.load(std::memory_order_acquire) == State::over) return nullptr;
   if (g_scout_is_tried.exchange(true, std::memory_order_acq_rel)) return nullptr;
   const KeepErrno keep;
