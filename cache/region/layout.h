@@ -124,7 +124,7 @@ struct RegionHeader {
   // The tiers (tier_writer.h). Their writer holds the mutex, and says now and then that it writes.
   pthread_mutex_t disk_writer;
   std::atomic<std::uint64_t> disk_alive_ns;  // monotonic clock, coarse; 0: nothing is written
-  std::atomic<std::uint32_t> disk_news;      // futex: a segment has got its last record
+  std::atomic<std::uint32_t> disk_news;      // futex: a segment has got its last record, or a process another one
   std::atomic<std::uint32_t> disk_sleeps;    // the writer waits for that
   // The cluster (cluster_tier.h). The one process of the node that shares what it has holds the mutex.
   pthread_mutex_t cluster_writer;

@@ -126,6 +126,8 @@ base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
     return base::fail(window.error().value);
   }
   window_of(pool) = std::move(*window);
+  // It makes the one after this ready.
+  if (pool == Pool::resident) tell_tier_writer(region_->header());
   return {};
 }
 

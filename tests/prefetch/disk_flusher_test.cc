@@ -12,7 +12,6 @@
 #include "cache/base/clock.h"
 #include "cache/base/signal_frame.h"
 #include "cache/region/robust_lock.h"
-#include "cache/region/segments.h"
 #include "tests/support/child.h"
 #include "tests/support/ring_files.h"
 #include "tests/support/survivor.h"
@@ -65,8 +64,8 @@ struct DiskFlusherTest : testing::Test {
       return tests::wait_for_death();
     });
   }
-  void open_a_file() {
-    const std::string path = origin.write("f", std::string(5000, 'x'));
+  void open_a_file(const std::string& name = "f", std::size_t bytes = 5000) {
+    const std::string path = origin.write(name, std::string(bytes, 'x'));
     const timespec old[2] = {{1'600'000'000, 0}, {1'600'000'000, 0}};
     utimensat(AT_FDCWD, path.c_str(), old, 0);
     ASSERT_TRUE(cache->open(tests::request_for(path)).pin);
@@ -89,23 +88,28 @@ TEST_F(DiskFlusherTest, IsWantedAsSoonAsTheWriterIsKilled) {
 
 // The process that leases it finds its memory cleared.
 TEST_F(DiskFlusherTest, MakesTheNextSegmentReady) {
-  open_a_file();
-  const auto are_ready = [&] {
+  const auto with_memory = [&] {
     std::uint32_t count = 0;
-    for (std::uint32_t i = 0; i < cache->region().layout().segment_count; ++i) {
-      const cache::SegmentRow& row = cache->region().segment_row(i);
-      const bool is_free = cache::word_of(row).state == cache::SegmentState::free;
-      if (is_free && row.has_memory.load(std::memory_order_acquire) != 0) ++count;
-    }
+    for (std::uint32_t i = 0; i < cache->region().layout().segment_count; ++i)
+      count += cache->region().segment_row(i).has_memory.load(std::memory_order_acquire);
     return count;
   };
-  ASSERT_EQ(are_ready(), 0);
+  const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
+  const auto become = [&](std::uint32_t count) {
+    while (with_memory() < count && base::monotonic_ns() < until) {
+    }
+    return with_memory() == count;
+  };
+  ASSERT_NO_FATAL_FAILURE(open_a_file("small", 5000));
+  ASSERT_EQ(with_memory(), 1);
   DiskFlusher* const flusher = DiskFlusher::start(*cache);
   ASSERT_NE(flusher, nullptr);
-  const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
-  while (are_ready() == 0 && base::monotonic_ns() < until) {
-  }
-  EXPECT_EQ(are_ready(), 1);
+  EXPECT_TRUE(become(2));
+  // The first segment is left with room for smaller files.
+  const std::uint64_t bytes = cache->region().layout().segment_bytes / 4 * 3;
+  ASSERT_NO_FATAL_FAILURE(open_a_file("one", bytes));
+  ASSERT_NO_FATAL_FAILURE(open_a_file("two", bytes));
+  EXPECT_TRUE(become(3));
   flusher->ask_to_stop(until);
   flusher->wait(until);
 }
