@@ -53,7 +53,7 @@ void FlightBound::begin_period(std::uint64_t now_ns) {
 }
 
 void FlightBound::drain(std::uint64_t now_ns, unsigned in_flight) {
-  // What is in flight for so long hangs, or is a large file: nothing is known of when it ends.
+  // A fetch that is in flight for so long hangs, or is a large file: nobody knows when it ends.
   const bool is_over = in_flight <= bound_, is_stuck = fetches_ == 0 && now_ns - period_began_ns_ >= options_.longest_period_ns;
   if (is_stuck && !is_over) bound_ = options_.most;
   is_draining_ = !is_over && !is_stuck;

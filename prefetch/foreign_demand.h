@@ -26,7 +26,7 @@ class ForeignDemand {
   bool is_there(std::span<const Job> jobs, std::uint64_t overtaken);
 
  private:
-  // Of the last ticks.
+  // Counts of the last ticks.
   struct Recent {
     std::uint64_t fetches = 0, ahead = 0;  // as told last
     double sum_fetches = 0, sum_ahead = 0;

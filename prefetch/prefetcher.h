@@ -75,7 +75,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // It is the ring that keeps the next file waiting.
   bool is_blocked();
   PrefetchCounts counts() const;
-  // Of files that were fetched from the origin whole, since the last call.
+  // Fetches of whole files from the origin, since the last call.
   struct Took {
     std::uint64_t ns = 0, fetches = 0;
   };

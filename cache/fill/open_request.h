@@ -27,7 +27,7 @@ struct OpenRequest {
 // Exactly one of pin, kernel_fd and error is set.
 struct OpenOutcome {
   Pin pin;
-  // Of pin: the lowest number that was open meanwhile, of the origin, the disk or the region, and is free again. -1: none.
+  // The lowest number that a hit has opened, of the origin, the disk or the region, and is free again. -1: none.
   int freed_fd = -1;
   bool was_fetched = false;  // of pin: by this open, from the origin
   // The origin was asked for the file's stat alone, to prove a record that was there, and took long to answer.

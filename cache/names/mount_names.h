@@ -133,8 +133,8 @@ class MountNames final : public KnownStats {
   EntryStat stat_of(std::string_view key, const Entry& entry) const;
   // The same, however old it is.
   EntryStat gathered_stat(std::string_view key, const Entry& entry) const;
-  // When the origin was asked for what the path of the entry leads to. Those who gather stats open the directory first, and a
-  // directory that is replaced then is asked on: what they find holds for the path as it was when the first one began.
+  // When the origin was asked for what the path of the entry leads to. Threads that gather stats open the directory first, and
+  // go on in it if it is replaced: a stat of theirs holds for the path as it was when the first thread began.
   static std::uint64_t looked_ns(const EntryStat& known);
   bool is_shown(const EntryStat& stat, const Entry& entry);
   Says go_on(FoundPath& path, Leads leads, bool& is_link);

@@ -14,7 +14,7 @@ namespace cube::cache {
 // `bits`: S_IROTH, S_IXOTH or both.
 inline bool may_be_used(const FileStat& stat, std::uint32_t bits) {
   const std::uint32_t of_owner = bits << 6, of_all_others = bits << 3 | bits, of_all = of_owner | of_all_others;
-  // Whoever it is: most data sets are so.
+  // Most data sets are so. The user is not asked for then.
   if ((stat.mode & of_all) == of_all) return true;
   const auto user = static_cast<std::uint32_t>(base::sys::raw(SYS_geteuid));
   return stat.user == user ? (stat.mode & of_owner) == of_owner : (stat.mode & of_all_others) == of_all_others;

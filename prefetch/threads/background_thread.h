@@ -11,7 +11,7 @@
 namespace cube::prefetch {
 
 // Starts a detached thread. `stack` is a wish: where libc needs more for thread-local storage, it gets more.
-// 0 or an errno. Who starts many asks about their traits once.
+// 0 or an errno. A caller that starts many asks about their traits once.
 int start_background_thread(void (*body)(void*), void* argument, std::size_t stack, bool may_change = may_change_traits());
 
 // Until all threads that were started so are gone, to the kernel too: some calls (unshare, setns) want a process to have one

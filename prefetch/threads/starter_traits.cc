@@ -16,7 +16,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// Of a thread of the library: what may_change_traits() told its starter.
+// The answer that the starter of this thread had from may_change_traits(); nothing in a thread of the program.
 enum class Told : unsigned char { nothing, no, yes };
 constinit thread_local Told t_may_change [[gnu::tls_model("initial-exec")]] = Told::nothing;
 
