@@ -8,6 +8,7 @@
 #include "cache/base/hash.h"
 #include "cache/fill/background_fill.h"
 #include "cache/fill/cache_parts.h"
+#include "cache/fill/recent_misses.h"
 #include "cache/region/listings.h"
 
 namespace cube::cache {
@@ -50,6 +51,8 @@ class FetchAhead {
   void demand_of_jobs(std::vector<JobDemand>& jobs) const;
   std::uint32_t own_job() const { return parts_.region.own_job(); }
 
+  // A program has just read it from the origin: begin() of its fill says demanded.
+  bool is_just_missed(std::string_view key) const { return cube::cache::is_just_missed(parts_.region, base::hash_path(key)); }
   // Both must outlive the fill.
   BackgroundFill fill(std::string_view key, bool use_ring) { return {parts_, key, use_ring}; }
   // May other nodes have files?

@@ -14,7 +14,8 @@ namespace {
 constexpr std::uint64_t k_tick_ns = 10 * base::k_ns_per_ms, k_idle_tick_ns = 250 * base::k_ns_per_ms,
                         k_blocked_tick_ns = 50 * base::k_ns_per_ms;
 constexpr std::uint64_t k_least_rest_ns = 1000 * base::k_ns_per_ms, k_rest = 10;  // between rounds; times what the round took
-constexpr std::uint64_t k_stuck_after_ns = 200 * base::k_ns_per_ms, k_give_up_unknown_after_ns = 2000 * base::k_ns_per_ms;
+constexpr std::uint64_t k_stuck_after_ns = 200 * base::k_ns_per_ms, k_starved_after_ns = 1000 * base::k_ns_per_ms,
+                        k_give_up_unknown_after_ns = 2000 * base::k_ns_per_ms;
 
 // JobRow::listed: which list:16 | how many entries:48.
 constexpr std::uint64_t k_most_listed = (1ULL << 48) - 1;
@@ -109,12 +110,17 @@ bool Lead::begin() {
   return true;
 }
 
+bool Lead::wants_more_of_next() {
+  const auto reader = plan_.next_reader();
+  return reader && prefetcher_->wants_more_of(*reader);
+}
+
 // False: the plan has nothing now.
 bool Lead::feed() {
   // No more than this at a time: there is other work.
   for (int i = 0; i < 1024; ++i) {
     if (!has_next_) {
-      if (!prefetcher_->wants_more()) return true;
+      if (!prefetcher_->wants_more() && !wants_more_of_next()) return true;
       if (plan_.next(next_) != PathSource::Next::file) return false;
       has_next_ = true;
       make_ring();
@@ -151,9 +157,14 @@ void Lead::adapt_depth(std::uint64_t now) {
   cache_.ahead().note_depth(depth);
 }
 
+void Lead::settle(const std::vector<Settled>& rows) {
+  plan_.settle(rows);
+  prefetcher_->note_settled(rows);
+}
+
 void Lead::free_ring(std::uint64_t now) {
   const std::vector<Settled> read = prefetcher_->ring_watch().look();
-  plan_.settle(read);
+  settle(read);
   const bool is_blocked = prefetcher_->is_blocked();
   const PrefetchCounts counts = prefetcher_->counts();
   if (ring_need_.is_too_small({counts.fetched, counts.demanded, demand_.fetches, is_blocked}) && cache_.ahead().ring().widen())
@@ -163,7 +174,8 @@ void Lead::free_ring(std::uint64_t now) {
   std::vector<Settled> settled;
   RingWatch& watch = prefetcher_->ring_watch();
   std::uint32_t wasted = watch.give_up(plan_, stalled_ns >= k_stuck_after_ns, settled);
-  plan_.settle(settled);
+  if (wasted == 0 && stalled_ns >= k_starved_after_ns && prefetcher_->take_starved()) wasted = watch.give_up_furthest(settled);
+  settle(settled);
   if (wasted == 0 && stalled_ns >= k_give_up_unknown_after_ns) wasted = watch.give_up_unknown();
   if (wasted == 0) return;
   cache_.stats().count(base::Counter::prefetch_wasted, wasted);

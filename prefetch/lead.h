@@ -52,6 +52,8 @@ class Lead {
   void listen();
   std::string socket_path() const { return cache_.ahead().socket_path(); }
   bool feed();
+  bool wants_more_of_next();
+  void settle(const std::vector<Settled>& rows);
   void adapt_depth(std::uint64_t now);
   bool is_demand_foreign();
   void free_ring(std::uint64_t now);

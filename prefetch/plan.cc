@@ -7,6 +7,11 @@ bool is_announced(std::uint32_t reader) { return reader != ListSource::k_reader 
 
 }  // namespace
 
+std::optional<std::uint32_t> Plan::next_reader() {
+  const auto announced = announcements_ != nullptr ? announcements_->next_reader() : std::nullopt;
+  return announced || list_ == nullptr ? announced : ListSource::k_reader;
+}
+
 PathSource::Next Plan::next(PlannedFile& file) {
   // A source sets what it knows of; the bound of the last file is none of the next one's.
   file = {};

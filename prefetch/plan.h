@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "prefetch/order/announcements.h"
@@ -24,6 +25,8 @@ class Plan final : public PathSource {
   Announcements* announcements() { return announcements_.get(); }
   ListSource* list() { return list_.get(); }
 
+  // The reader whose file next() gives, if it gives one.
+  std::optional<std::uint32_t> next_reader();
   Next next(PlannedFile& file) override;
   void settled(std::uint32_t reader, std::uint32_t files) override;
   std::uint64_t passed(std::uint32_t reader) override;

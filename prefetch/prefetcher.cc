@@ -16,8 +16,6 @@ namespace {
 using base::Counter;
 using Begin = cache::BackgroundFill::Begin;
 
-constexpr unsigned k_waiting = 256;  // files that are offered ahead of those under way
-
 // Until what found no room is tried again though there is no more of it than before: memory may be short, not the ring.
 constexpr std::uint64_t k_first_pause_ns = 1'000'000, k_longest_pause_ns = 500'000'000;
 
@@ -72,14 +70,23 @@ Prefetcher::~Prefetcher() { stop(50); }
 
 bool Prefetcher::wants_more() {
   const std::lock_guard lock(mutex_);
-  return waiting_.size() < k_waiting && !is_stopped_;
+  return !waiting_.is_full() && !is_stopped_;
+}
+
+bool Prefetcher::wants_more_of(std::uint32_t reader) {
+  const std::lock_guard lock(mutex_);
+  return takes(reader);
+}
+
+bool Prefetcher::takes(std::uint32_t reader) const {
+  return !is_stopped_ && (!waiting_.is_full() || (is_blocked_ && waiting_.takes_beyond(reader)));
 }
 
 bool Prefetcher::offer(PlannedFile& file) {
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_.size() >= k_waiting || is_stopped_) return false;
-    waiting_.push_back(std::move(file));
+    if (!takes(file.reader)) return false;
+    waiting_.add(file);
     unended_.fetch_add(1, std::memory_order_relaxed);
   }
   pump();
@@ -99,9 +106,12 @@ void Prefetcher::set_depth(unsigned depth) {
   pump();
 }
 
+// Under the lock.
+bool Prefetcher::is_for_ring_alone() const { return cache_.ahead().is_full() || is_resident_full_; }
+
 // Under the lock. The resident pool needs no accounts: when it is full, the next fetch goes to the ring.
 bool Prefetcher::has_room(const PlannedFile& file) {
-  if (!may_use_ring(file) || (!cache_.ahead().is_full() && !is_resident_full_)) return true;
+  if (!may_use_ring(file) || !is_for_ring_alone()) return true;
   if (credit_ < average_) {
     const std::uint64_t promised = unplaced_.load(std::memory_order_relaxed) * average_;
     const std::uint64_t room = cache_.ahead().ring_room();
@@ -116,21 +126,27 @@ bool Prefetcher::has_room(const PlannedFile& file) {
 std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight() {
   const std::lock_guard lock(mutex_);
   is_blocked_ = false;
-  if (is_stopped_ || waiting_.empty() || in_flight_.load(std::memory_order_relaxed) >= depth_) return nullptr;
-  if (!has_room(waiting_.front())) {
+  if (is_stopped_ || waiting_.is_empty() || in_flight_.load(std::memory_order_relaxed) >= depth_) return nullptr;
+  const bool is_for_ring = may_use_ring(waiting_.at(0)) && is_for_ring_alone();
+  const std::size_t place = is_for_ring ? waiting_.first_of_least_ahead() : 0;
+  PlannedFile& next = waiting_.at(place);
+  if (!has_room(next)) {
     is_blocked_ = true;
-    return nullptr;
+    // It needs no room, and those behind it may be wanted still.
+    if (!cache_.ahead().is_just_missed(next.path)) return nullptr;
+    is_overtaken_ = is_overtaken_ || waiting_.is_far_behind(next.reader);
+  } else if (is_for_ring) {
+    is_overtaken_ = false;
   }
-  PlannedFile& front = waiting_.front();
-  const bool use_ring = may_use_ring(front);
-  std::unique_ptr<PlannedFetch> flight(new (std::nothrow) PlannedFetch(cache_, std::move(front), use_ring));
+  const bool use_ring = may_use_ring(next);
+  std::unique_ptr<PlannedFetch> flight(new (std::nothrow) PlannedFetch(cache_, std::move(next), use_ring));
   if (flight == nullptr) return nullptr;
   // The queue gives it up when it is noted elsewhere, so that it is always to be seen.
   if (!try_to([&] { under_way_.add(flight->file.reader, flight->file.sequence); })) {
-    front = std::move(flight->file);
+    next = std::move(flight->file);
     return nullptr;
   }
-  waiting_.pop_front();
+  waiting_.take(place, flight->file.reader);
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   unplaced_.fetch_add(1, std::memory_order_relaxed);
   return flight;
@@ -229,14 +245,9 @@ void Prefetcher::published(const PlannedFetch& flight, std::uint64_t bytes) {
 bool Prefetcher::put_back(PlannedFetch& flight) {
   flight.fetch.give_up();
   const std::lock_guard lock(mutex_);
-  // In front, but behind those that came back before and are wanted sooner: they would be missed.
-  const auto is_sooner = [&](const PlannedFile& file) {
-    return file.reader == flight.file.reader && file.sequence < flight.file.sequence;
-  };
-  const auto at = std::find_if_not(waiting_.begin(), waiting_.end(), is_sooner);
   const std::uint32_t reader = flight.file.reader;
   const std::uint64_t sequence = flight.file.sequence;
-  if (is_stopped_ || !try_to([&] { waiting_.insert(at, std::move(flight.file)); })) return false;
+  if (is_stopped_ || !try_to([&] { waiting_.put_back(flight.file); })) return false;
   under_way_.leave(reader, sequence);
   credit_ = 0;
   is_blocked_ = true;
@@ -262,7 +273,18 @@ void Prefetcher::refuse(const PlannedFile& file, Refused why, int error, std::ui
 
 void Prefetcher::settle(std::uint32_t reader) {
   const std::lock_guard lock(mutex_);
+  waiting_.note_over(reader, 1);
   try_to([&] { add_settled(settled_, reader, 1); });
+}
+
+void Prefetcher::note_settled(const std::vector<Settled>& rows) {
+  const std::lock_guard lock(mutex_);
+  for (const Settled& row : rows) waiting_.note_over(row.reader, row.files);
+}
+
+bool Prefetcher::take_starved() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(is_overtaken_, false) && is_blocked_;
 }
 
 void Prefetcher::declined(PlannedFetch& flight, int reason, bool& waits) {
@@ -342,9 +364,8 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
 std::optional<std::uint64_t> Prefetcher::first_unended(std::uint32_t reader) {
   const std::lock_guard lock(mutex_);
   const std::optional<std::uint64_t> first = under_way_.first_of(reader);
-  const auto next =
-      std::find_if(waiting_.begin(), waiting_.end(), [&](const PlannedFile& file) { return file.reader == reader; });
-  return next == waiting_.end() ? first : std::min(first.value_or(next->sequence), next->sequence);
+  const std::optional<std::uint64_t> next = waiting_.first_of(reader);
+  return next ? std::min(first.value_or(*next), *next) : first;
 }
 
 void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence) {
@@ -360,7 +381,7 @@ void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence) {
 
 bool Prefetcher::is_running_low() {
   const std::lock_guard lock(mutex_);
-  return waiting_.size() < k_waiting / 2;
+  return waiting_.is_running_low();
 }
 
 PrefetchCounts Prefetcher::counts() const {

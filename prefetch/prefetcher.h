@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +21,7 @@
 #include "prefetch/ring_watch.h"
 #include "prefetch/threads/event_count.h"
 #include "prefetch/under_way.h"
+#include "prefetch/waiting_files.h"
 
 namespace cube::prefetch {
 
@@ -63,6 +63,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // False: enough is waiting; `file` is as it was.
   bool offer(PlannedFile& file);
   bool wants_more();
+  // The same of a file of this reader: some are taken beyond that where nothing can begin for want of room.
+  bool wants_more_of(std::uint32_t reader);
   // Begins what may begin; called where room may have come about otherwise than by an end.
   void pump();
   void set_depth(unsigned depth);
@@ -74,6 +76,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   unsigned in_flight() { return std::max(in_flight_.load(std::memory_order_relaxed), large_.in_flight()); }
   // It is the ring that keeps the next file waiting.
   bool is_blocked();
+  // And a reader who has fetched files for himself that waited has few in it, while others have many. Since the last call.
+  bool take_starved();
   PrefetchCounts counts() const;
   // Fetches of whole files from the origin, since the last call.
   struct Took {
@@ -84,6 +88,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   }
   std::vector<RefusedFile> take_refused();
   std::vector<Settled> take_settled();
+  // Answers of ring_watch().
+  void note_settled(const std::vector<Settled>& rows);
   // See event_count.h for how to wait for it.
   EventCount& progress() { return *progress_; }
   RingWatch& ring_watch() { return watch_; }
@@ -113,6 +119,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   Prefetcher(cache::FileCache& cache, Options options);
   // The next to begin, counted as in flight; null where none may.
   std::unique_ptr<PlannedFetch> next_flight();
+  bool takes(std::uint32_t reader) const;
+  bool is_for_ring_alone() const;
   bool has_room(const PlannedFile& file);
   bool may_use_ring(const PlannedFile& file) const { return options_.use_ring && !file.must_stay; }
   std::uint32_t origin_of(const std::string& path) const;
@@ -163,13 +171,13 @@ class Prefetcher final : public FetchClient, public LargeClient {
 
   EventCount stop_over_;
   std::atomic<bool> is_stop_over_{false};
-  std::mutex mutex_;                 // guards the rest
-  std::deque<PlannedFile> waiting_;  // each reader's in its order
+  std::mutex mutex_;  // guards the rest
+  WaitingFiles waiting_;
   UnderWay under_way_;
   std::vector<RefusedFile> refused_;
   std::vector<Settled> settled_;
   unsigned depth_;
-  bool is_stopped_ = false, is_blocked_ = false;
+  bool is_stopped_ = false, is_blocked_ = false, is_overtaken_ = false;
   bool is_resident_full_ = false;  // what came back last had found no room there
   std::uint64_t pause_ns_, not_before_ns_ = 0, room_when_put_back_ = 0;
   std::uint64_t credit_ = 0;          // bytes of the ring that may be promised

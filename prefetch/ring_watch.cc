@@ -100,11 +100,34 @@ std::uint32_t RingWatch::give_up(PathSource& order, bool is_stuck, std::vector<S
   const double displacement = is_stuck ? most_displacement() : 0;
   for (auto& [number, segment] : segments_) {
     if (ring_.is_being_filled(number) || !may_give_up(segment, order, is_stuck, displacement)) continue;
-    for (const UnreadRecord& entry : segment.unread) add_settled(settled, entry.reader, 1);
-    segment.unread.clear();
-    return ring_.give_up(number);
+    return drop(number, segment, settled);
   }
   return 0;
+}
+
+std::uint32_t RingWatch::drop(std::uint32_t number, Segment& segment, std::vector<Settled>& settled) {
+  for (const UnreadRecord& entry : segment.unread) add_settled(settled, entry.reader, 1);
+  segment.unread.clear();
+  return ring_.give_up(number);
+}
+
+std::uint32_t RingWatch::give_up_furthest(std::vector<Settled>& settled) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t furthest = 0;
+  auto last = segments_.end();
+  for (auto at = segments_.begin(); at != segments_.end(); ++at) {
+    const Segment& segment = at->second;
+    if (segment.unread.empty() || ring_.is_being_filled(at->first)) continue;
+    std::uint64_t ahead = UINT64_MAX;  // of its reader, the file that comes first
+    for (const UnreadRecord& entry : segment.unread) {
+      const std::uint64_t read = readers_[entry.reader].furthest;
+      ahead = std::min(ahead, entry.sequence - std::min(entry.sequence, read));
+    }
+    if (last != segments_.end() && ahead <= furthest) continue;
+    furthest = ahead;
+    last = at;
+  }
+  return last != segments_.end() ? drop(last->first, last->second, settled) : 0;
 }
 
 std::uint32_t RingWatch::give_up_unknown() {

@@ -4,7 +4,8 @@
 //  - if its readers no longer want any of its unread records (PathSource::passed), or
 //  - if prefetching is stuck for room, programs fetch for themselves, and (a) or (b) holds. (a) Its readers follow the order
 //    and are past its unread records. (b) 97 % of its files were read. If the readers do not follow the order, only (b)
-//    counts.
+//    counts, or
+//  - if its readers have stood still for long while another one, of whom the ring has nothing, fetches for himself.
 // Thread safety: add() by any thread, the rest by one.
 #pragma once
 
@@ -38,6 +39,8 @@ class RingWatch {
   std::vector<Settled> look();
   // The files given up with the first such segment; 0: there is none. `is_stuck`: see above.
   std::uint32_t give_up(PathSource& order, bool is_stuck, std::vector<Settled>& settled);
+  // The same, where another reader has nothing in the ring: what its readers come to last.
+  std::uint32_t give_up_furthest(std::vector<Settled>& settled);
   // The same of segments that a former leader has filled; one.
   std::uint32_t give_up_unknown();
 
@@ -58,6 +61,7 @@ class RingWatch {
   void note_opened(const UnreadRecord& entry, std::vector<Settled>& settled);
   bool look_at(std::uint32_t number, Segment& segment);
   double most_displacement() const;
+  std::uint32_t drop(std::uint32_t number, Segment& segment, std::vector<Settled>& settled);
   bool may_give_up(const Segment& segment, PathSource& order, bool is_stuck, double displacement);
 
   cache::Ring& ring_;

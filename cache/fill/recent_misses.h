@@ -37,12 +37,17 @@ inline bool is_noted_miss(Region& region, std::uint64_t hash) {
   return name_of(region.recent_miss(hash).load(std::memory_order_relaxed)) == name_of(hash);
 }
 
+// Will the prefetch of this file be left out?
+inline bool is_just_missed(Region& region, std::uint64_t hash) {
+  using namespace recent_misses;
+  return name_of(hash) != 0 && region.recent_miss(hash).load(std::memory_order_relaxed) == name_of(hash);
+}
+
 // Shall the prefetch of this file be left out? Says yes once for each miss.
 inline bool was_just_missed(Region& region, std::uint64_t hash) {
   using namespace recent_misses;
-  std::atomic<std::uint64_t>& row = region.recent_miss(hash);
-  if (row.load(std::memory_order_relaxed) != name_of(hash) || name_of(hash) == 0) return false;
-  row.store(name_of(hash) | this_second(), std::memory_order_relaxed);
+  if (!is_just_missed(region, hash)) return false;
+  region.recent_miss(hash).store(name_of(hash) | this_second(), std::memory_order_relaxed);
   return true;
 }
 

@@ -70,18 +70,29 @@ bool AnnouncedOrders::next(PlannedFile& file) {
   return false;
 }
 
-AnnouncedOrders::Client* AnnouncedOrders::least_ahead() {
-  Client* best = nullptr;
+std::optional<std::size_t> AnnouncedOrders::slot_of_least_ahead() const {
+  std::optional<std::size_t> best;
   const std::size_t after = last_ + 1;
   for (std::size_t i = 0; i < k_clients; ++i) {
     const std::size_t slot = (after + i) % k_clients;
-    Client* const client = clients_[slot].get();
+    const Client* const client = clients_[slot].get();
     if (client == nullptr || client->order.is_empty()) continue;
-    if (best != nullptr && client->ahead >= best->ahead) continue;
-    best = client;
-    last_ = slot;
+    if (!best || client->ahead < clients_[*best]->ahead) best = slot;
   }
   return best;
+}
+
+AnnouncedOrders::Client* AnnouncedOrders::least_ahead() {
+  const auto best = slot_of_least_ahead();
+  if (!best) return nullptr;
+  last_ = *best;
+  return clients_[last_].get();
+}
+
+std::optional<std::uint32_t> AnnouncedOrders::next_reader() const {
+  const std::lock_guard lock(mutex_);
+  const auto best = slot_of_least_ahead();
+  return best ? std::optional(clients_[*best]->reader) : std::nullopt;
 }
 
 bool AnnouncedOrders::accept(Client& client, PlannedFile& file) {

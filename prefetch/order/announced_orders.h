@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ class AnnouncedOrders {
 
   // The side of the fetching.
   bool next(PlannedFile& file);
+  // The reader of that file.
+  std::optional<std::uint32_t> next_reader() const;
   void settled(std::uint32_t reader, std::uint32_t files);
   // Paths that a client has left behind with an epoch are not wanted any more, nor are those of a client that was killed.
   std::uint64_t passed(std::uint32_t reader) const;
@@ -54,6 +57,7 @@ class AnnouncedOrders {
     bool has_gone = false;
   };
 
+  std::optional<std::size_t> slot_of_least_ahead() const;
   Client* least_ahead();
   bool accept(Client& client, PlannedFile& file);
 

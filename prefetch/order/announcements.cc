@@ -96,6 +96,7 @@ void Announcements::settled(std::uint32_t reader, std::uint32_t files) { server_
 
 void Announcements::refuse(Refusal reason, const std::string& path) { server_->orders.refuse(reason, path); }
 
+std::optional<std::uint32_t> Announcements::next_reader() const { return server_->orders.next_reader(); }
 std::uint64_t Announcements::passed(std::uint32_t reader) { return server_->orders.passed(reader); }
 
 }  // namespace cube::prefetch

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ class Announcements final : public PathSource {
   // The socket goes, and the thread that listens is told to end. By any thread, also twice.
   void stop_listening();
 
+  // The reader whose file next() gives, if it gives one.
+  std::optional<std::uint32_t> next_reader() const;
   // A reader is a client, never 0; the number does not come back soon. Never `end`.
   Next next(PlannedFile& file) override;
   void settled(std::uint32_t reader, std::uint32_t files) override;

@@ -263,6 +263,42 @@ TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsThere) {
   }
 }
 
+// A reader stands still, and the ring is full of his files.
+TEST_F(PrefetcherTest, FullRingHoldsUpNoOtherReader) {
+  make(true);
+  std::size_t n = fill();
+  const auto more_of = [&](std::uint32_t reader) {
+    PlannedFile file = planned(files.paths[n], reader);
+    const bool is_taken = prefetcher->wants_more_of(reader) && prefetcher->offer(file);
+    n += is_taken ? 1 : 0;
+    return is_taken;
+  };
+  while (prefetcher->wants_more()) ASSERT_TRUE(more_of(3));
+  EXPECT_FALSE(more_of(3));
+  const std::size_t first = n;
+  ASSERT_TRUE(more_of(4));
+  ASSERT_TRUE(more_of(4));
+  EXPECT_FALSE(prefetcher->take_starved()) << "he may not have come to them";
+  // A program reads the first by itself: it is not in the way of the second.
+  SmallCache::Counts counts;
+  files.open(cache, files.paths[first], counts);
+  prefetcher->pump();
+  wait_until_nothing_is_under_way();
+  EXPECT_EQ(prefetcher->first_unended(4), sequence - 1);
+  EXPECT_TRUE(prefetcher->take_starved());
+  EXPECT_FALSE(prefetcher->take_starved());
+  std::vector<Settled> settled;
+  ASSERT_GT(prefetcher->ring_watch().give_up_furthest(settled), 0U);
+  prefetcher->note_settled(settled);
+  constexpr std::uint64_t k_patience_ns = 30'000'000'000;
+  const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
+  while (!cache.find(tests::request_for(files.paths[first + 1]))) {
+    ASSERT_LT(base::monotonic_ns(), until);
+    prefetcher->pump();
+    std::this_thread::yield();
+  }
+}
+
 TEST_F(PrefetcherTest, WhatIsReadAgainFromTheRingIsWatchedAgain) {
   make(true);
   std::size_t offered = 0;

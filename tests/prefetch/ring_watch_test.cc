@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "tests/support/ring_files.h"
@@ -109,6 +110,19 @@ TEST_F(RingWatchTest, WhatIsNotWantedAnyMoreIsGivenUpAtOnce) {
   EXPECT_EQ(settled[0].files, in_first);
   EXPECT_EQ(ring.room(), 2 * k_mib);
   EXPECT_EQ(give_up(false), 0U);
+  EXPECT_EQ(look(), 0U) << "settled twice";
+}
+
+TEST_F(RingWatchTest, WhatIsWantedLastGoesFirstWhereAnotherReaderHasNothing) {
+  fill();
+  // The last one is being filled.
+  const auto is_other = [&](std::uint32_t segment) { return segment != segments.back(); };
+  const std::uint32_t last = *std::find_if(segments.rbegin(), segments.rend(), is_other);
+  EXPECT_EQ(watch.give_up_furthest(settled), std::count(segments.begin(), segments.end(), last));
+  EXPECT_EQ(ring.unread(last), 0U);
+  EXPECT_NE(ring.unread(segments.front()), 0U);
+  EXPECT_GE(ring.room(), 2 * k_mib);
+  ASSERT_EQ(settled.size(), 1U);
   EXPECT_EQ(look(), 0U) << "settled twice";
 }
 
