@@ -83,6 +83,10 @@ bool Prefetcher::takes(std::uint32_t reader) const {
 }
 
 bool Prefetcher::offer(PlannedFile& file) {
+  if (whole_file_engine_ != nullptr) {
+    if (!wants_more_of(file.reader)) return false;
+    file.place = cache_.ahead().origin_of(file.path).place_of(file.path);
+  }
   {
     const std::lock_guard lock(mutex_);
     if (!takes(file.reader)) return false;
@@ -111,7 +115,7 @@ bool Prefetcher::is_for_ring_alone() const { return cache_.ahead().is_full() || 
 
 // Under the lock. The resident pool needs no accounts: when it is full, the next fetch goes to the ring.
 bool Prefetcher::has_room(const PlannedFile& file) {
-  if (!may_use_ring(file) || !is_for_ring_alone()) return true;
+  if (!is_for_ring(file)) return true;
   if (credit_ < average_) {
     const std::uint64_t promised = unplaced_.load(std::memory_order_relaxed) * average_;
     const std::uint64_t room = cache_.ahead().ring_room();
@@ -123,19 +127,15 @@ bool Prefetcher::has_room(const PlannedFile& file) {
   return true;
 }
 
-std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight() {
-  const std::lock_guard lock(mutex_);
-  is_blocked_ = false;
-  if (is_stopped_ || waiting_.is_empty() || in_flight_.load(std::memory_order_relaxed) >= depth_) return nullptr;
-  const bool is_for_ring = may_use_ring(waiting_.at(0)) && is_for_ring_alone();
-  const std::size_t place = is_for_ring ? waiting_.first_of_least_ahead() : 0;
+// Under the lock.
+std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight(std::size_t place) {
   PlannedFile& next = waiting_.at(place);
-  if (!has_room(next)) {
-    is_blocked_ = true;
+  is_blocked_ = !has_room(next);
+  if (is_blocked_) {
     // It needs no room, and those behind it may be wanted still.
     if (!cache_.ahead().is_just_missed(next.path)) return nullptr;
     is_overtaken_ = is_overtaken_ || waiting_.is_far_behind(next.reader);
-  } else if (is_for_ring) {
+  } else if (is_for_ring(next)) {
     is_overtaken_ = false;
   }
   const bool use_ring = may_use_ring(next);
@@ -147,9 +147,23 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight() {
     return nullptr;
   }
   waiting_.take(place, flight->file.reader);
-  in_flight_.fetch_add(1, std::memory_order_relaxed);
   unplaced_.fetch_add(1, std::memory_order_relaxed);
   return flight;
+}
+
+Prefetcher::Flights Prefetcher::next_flights() {
+  const std::lock_guard lock(mutex_);
+  is_blocked_ = false;
+  Flights flights;
+  if (is_stopped_ || waiting_.is_empty() || in_flight_.load(std::memory_order_relaxed) >= depth_) return flights;
+  const std::size_t place = is_for_ring(waiting_.at(0)) ? waiting_.first_of_least_ahead() : 0;
+  for (std::size_t n = place == 0 ? count_together() : 1; n != 0; --n) {
+    auto flight = next_flight(place);
+    if (flight == nullptr) break;
+    flights.add(std::move(flight));
+  }
+  if (!flights.is_empty()) in_flight_.fetch_add(1, std::memory_order_relaxed);
+  return flights;
 }
 
 bool Prefetcher::is_blocked() {
@@ -170,32 +184,41 @@ IoEngine& Prefetcher::engine_for(const std::string& path) const {
 }
 
 void Prefetcher::pump() {
-  while (auto flight = next_flight()) begin(std::move(flight));
+  for (;;) {
+    Flights flights = next_flights();
+    if (flights.is_empty()) return;
+    begin_all(std::move(flights));
+  }
 }
 
 void Prefetcher::begin(std::unique_ptr<PlannedFetch> flight) {
-  const bool is_hopeless = !may_use_ring(flight->file) && cache_.ahead().is_full() && !cache_.large().may_have_room();
-  const Begin what = flight->fetch.begin();
+  if (needs_fetch(*flight)) return submit(std::move(flight));
+  one_has_ended(flight->file.reader, flight->file.sequence);
+}
+
+bool Prefetcher::needs_fetch(PlannedFetch& flight) {
+  const bool is_hopeless = !may_use_ring(flight.file) && cache_.ahead().is_full() && !cache_.large().may_have_room();
+  const Begin what = flight.fetch.begin();
   if (what == Begin::fetch && !is_hopeless) {
-    flight->origin = origin_of(flight->file.path);
-    return submit(std::move(flight));
+    flight.origin = origin_of(flight.file.path);
+    return true;
   }
-  note_placed(*flight);
-  account(flight->file, 0, /*was_asked=*/false);
+  note_placed(flight);
+  account(flight.file, 0, /*was_asked=*/false);
   if (what == Begin::cached) {
     cached_.fetch_add(1, std::memory_order_relaxed);
-    if (flight->fetch.is_wanted_again()) {
-      watch(*flight);
-      return one_has_ended(flight->file.reader, flight->file.sequence);
+    if (flight.fetch.is_wanted_again()) {
+      watch(flight);
+      return false;
     }
   } else if (what == Begin::demanded) {
     demanded_.fetch_add(1, std::memory_order_relaxed);
     cache_.stats().count(Counter::prefetch_late);
   } else {
-    refuse(*flight, Refused::no_room);
+    refuse(flight, Refused::no_room);
   }
-  settle(flight->file.reader);
-  one_has_ended(flight->file.reader, flight->file.sequence);
+  settle(flight.file.reader);
+  return false;
 }
 
 Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
@@ -313,13 +336,19 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   if (is_declined && result.reason == k_ask_origin) return ask_origin(std::move(flight));
   const bool is_remote = is_declined && result.reason == k_published;
   bool is_over = true, waits = false, is_wrong = false;
-  if (is_declined && result.reason == k_large && hand_on(flight)) return;
-  const bool has_no_name = result.ending == Ending::failed && (result.error == ENOENT || result.error == ENAMETOOLONG);
+  // One of several cannot go on alone: it is not counted.
+  const bool is_alone = flight->is_first && flight->is_last;
+  if (is_alone && is_declined && result.reason == k_large && hand_on(flight)) return;
+  const bool has_no_name =
+      is_alone && result.ending == Ending::failed && (result.error == ENOENT || result.error == ENAMETOOLONG);
   if (has_no_name && hand_on_range(flight, is_wrong)) return;
   switch (result.ending) {
     case Ending::whole:
-      took_ns_.fetch_add(base::monotonic_ns() - flight->began_ns, std::memory_order_relaxed);
-      took_fetches_.fetch_add(1, std::memory_order_relaxed);
+      if (flight->is_first) {
+        took_ns_.fetch_add(base::monotonic_ns() - flight->began_ns, std::memory_order_relaxed);
+        took_fetches_.fetch_add(1, std::memory_order_relaxed);
+      }
+      if (result.data_hash) flight->fetch.note_hash(*result.data_hash);
       if (flight->fetch.publish()) {
         published(*flight, result.bytes);
         is_over = false;
@@ -346,9 +375,10 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   }
   if (flight->fetch.was_fetched_twice()) stats.count(Counter::prefetch_duplicate);
   note_placed(*flight);
+  const bool is_last = flight->is_last;
   if (waits && put_back(*flight)) {
     flight.reset();
-    in_flight_.fetch_sub(1, std::memory_order_relaxed);
+    if (is_last) in_flight_.fetch_sub(1, std::memory_order_relaxed);
     return;
   }
   const std::uint64_t bytes = result.ending == Ending::whole ? result.bytes : is_remote ? flight->bytes : 0;
@@ -357,8 +387,8 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   const std::uint64_t sequence = flight->file.sequence;
   if (is_over) settle(reader);
   flight.reset();
-  one_has_ended(reader, sequence);
-  pump();
+  one_has_ended(reader, sequence, is_last);
+  if (is_last) pump();
 }
 
 std::optional<std::uint64_t> Prefetcher::first_unended(std::uint32_t reader) {
@@ -368,20 +398,17 @@ std::optional<std::uint64_t> Prefetcher::first_unended(std::uint32_t reader) {
   return next ? std::min(first.value_or(*next), *next) : first;
 }
 
-void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence) {
+void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence, bool is_last) {
+  bool is_running_low = false;
   {
     const std::lock_guard lock(mutex_);
     under_way_.leave(reader, sequence);
+    is_running_low = waiting_.is_running_low();
   }
-  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  if (is_last) in_flight_.fetch_sub(1, std::memory_order_relaxed);
   const bool was_last = unended_.fetch_sub(1, std::memory_order_release) == 1;
   // Not for each: who offers shall sleep while there is enough to do.
-  if (was_last || is_running_low()) progress_->notify();
-}
-
-bool Prefetcher::is_running_low() {
-  const std::lock_guard lock(mutex_);
-  return waiting_.is_running_low();
+  if (was_last || is_running_low) progress_->notify();
 }
 
 PrefetchCounts Prefetcher::counts() const {

@@ -112,17 +112,45 @@ class Prefetcher final : public FetchClient, public LargeClient {
     PlannedFile file;
     cache::BackgroundFill fetch;
     bool is_placed = false;  // it has asked for its room
+    // Of those that are read by one request and count as one in flight.
+    bool is_first = true, is_last = true;
+    PlannedFetch* next_beside() const { return static_cast<PlannedFetch*>(beside); }
     std::uint64_t bytes = 0;
     std::uint64_t began_ns = 0;  // at the origin
   };
 
   Prefetcher(cache::FileCache& cache, Options options);
-  // The next to begin, counted as in flight; null where none may.
-  std::unique_ptr<PlannedFetch> next_flight();
+  // Fetches one beside the other.
+  class Flights {
+   public:
+    Flights() = default;
+    Flights(Flights&& other) noexcept : first_(std::exchange(other.first_, nullptr)), last_(other.last_) {}
+    Flights(const Flights&) = delete;
+    Flights& operator=(const Flights&) = delete;
+    ~Flights() {
+      while (take_first() != nullptr) {
+      }
+    }
+    bool is_empty() const { return first_ == nullptr; }
+    std::uint64_t end() const { return last_->file.place.end(); }
+    void add(std::unique_ptr<PlannedFetch> flight);
+    std::unique_ptr<PlannedFetch> take_first();
+    // All of them, as one fetch.
+    std::unique_ptr<PlannedFetch> take_all();
+
+   private:
+    PlannedFetch *first_ = nullptr, *last_ = nullptr;
+  };
+  // The next to begin, counted as one in flight; none where none may.
+  Flights next_flights();
+  std::size_t count_together() const;
+  // The file that waits at this place.
+  std::unique_ptr<PlannedFetch> next_flight(std::size_t place);
   bool takes(std::uint32_t reader) const;
   bool is_for_ring_alone() const;
   bool has_room(const PlannedFile& file);
   bool may_use_ring(const PlannedFile& file) const { return options_.use_ring && !file.must_stay; }
+  bool is_for_ring(const PlannedFile& file) const { return may_use_ring(file) && is_for_ring_alone(); }
   std::uint32_t origin_of(const std::string& path) const;
   IoEngine& engine_for(const std::string& path) const;
   bool make_remote_engine(std::string& why);
@@ -130,6 +158,9 @@ class Prefetcher final : public FetchClient, public LargeClient {
   void ask_origin(std::unique_ptr<PlannedFetch> flight);
   void submit(std::unique_ptr<PlannedFetch> flight);
   void begin(std::unique_ptr<PlannedFetch> flight);
+  void begin_all(Flights flights);
+  // False: it needs no fetch, and has been told of that.
+  bool needs_fetch(PlannedFetch& flight);
   // The flight holds the place.
   void watch(const PlannedFetch& flight);
   void published(const PlannedFetch& flight, std::uint64_t bytes);
@@ -151,8 +182,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   void fetch_small(std::unique_ptr<LargeFetch> fetch);
   void declined(PlannedFetch& flight, int reason, bool& waits);
   void settle(std::uint32_t reader);
-  void one_has_ended(std::uint32_t reader, std::uint64_t sequence);
-  bool is_running_low();
+  void one_has_ended(std::uint32_t reader, std::uint64_t sequence, bool is_last = true);
 
   cache::FileCache& cache_;
   const Options options_;

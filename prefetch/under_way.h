@@ -19,6 +19,7 @@ class UnderWay {
     *at = files_.back();
     files_.pop_back();
   }
+  std::size_t size() const { return files_.size(); }
   // The earliest of this reader.
   std::optional<std::uint64_t> first_of(std::uint32_t reader) const {
     std::optional<std::uint64_t> first;

@@ -28,6 +28,7 @@ class WaitingFiles {
   // A place; there must be one.
   std::size_t first_of_least_ahead() const;
   PlannedFile& at(std::size_t place) { return files_[place]; }
+  const PlannedFile& at(std::size_t place) const { return files_[place]; }
   // It has begun.
   void take(std::size_t place, std::uint32_t reader);
   // So many that had begun are read, dropped or refused.

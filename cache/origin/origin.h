@@ -14,6 +14,7 @@
 #include "cache/base/result.h"
 #include "cache/base/scratch.h"
 #include "cache/base/stats.h"
+#include "cache/origin/origin_span.h"
 #include "cache/record/file_stat.h"
 #include "cache/record/record.h"
 
@@ -58,6 +59,9 @@ class Opened {
     std::uint64_t data_hash = 0;
   };
   virtual bool next_neighbour(Neighbour& /*neighbour*/) { return false; }
+  // Becomes the file of another path, whose place lies in OriginOpen::together. False: it cannot be had in this way, and this is
+  // no file any more.
+  virtual bool move_to(std::string_view /*key*/, const OriginSpan& /*place*/) { return false; }
 
  protected:
   FileAtOrigin file_;
@@ -101,6 +105,8 @@ struct OriginOpen {
   int flags = 0;               // the program's
   std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
   bool with_neighbours = false;
+  // Not empty: it is read whole by one request, for more files than this one (Opened::move_to). `place` is that of this file.
+  OriginSpan together = {}, place = {};
   base::Stats* stats = nullptr;  // counts what the origin is asked; null: nobody counts
 };
 
@@ -129,6 +135,8 @@ class Origin {
   // EISDIR: it is no regular file, and the file() of what was opened says what it is. After any other error only the neighbours
   // of what was opened may be asked for, if anything was.
   virtual base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const = 0;
+  // Where the file of this path lies, if what lies near it can be read by the same request. It reads no file. Empty: not known.
+  virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
   // A directory with its names, to be ended by release(). ENOENT: it is the kernel's to list.
   virtual base::Result<Listing*> list(std::string_view key) const = 0;
 

@@ -18,6 +18,7 @@ class OpenedOfPack final : public Opened {
   explicit OpenedOfPack(const PackMount& pack) : pack_(pack) {}
 
   base::Result<void> read(const OriginOpen& wish, base::Scratch& scratch) {
+    if (!wish.together.is_empty()) return read_together(wish, scratch);
     const auto reach = wish.with_neighbours ? PackMount::Reach::window : PackMount::Reach::record;
     const auto read = pack_.read(wish.key, wish.most, scratch, content_, reach);
     file_ = as_file(content_);
@@ -41,6 +42,11 @@ class OpenedOfPack final : public Opened {
     return copy->release();
   }
 
+  bool move_to(std::string_view key, const OriginSpan& place) override {
+    const auto taken = pack_.take(key, {place.begin, place.bytes}, content_);
+    file_ = as_file(content_);
+    return static_cast<bool>(taken);
+  }
   bool next_neighbour(Neighbour& neighbour) override {
     if (content_.window == nullptr) return false;
     if (!neighbours_) neighbours_.emplace(pack_, content_);
@@ -53,6 +59,16 @@ class OpenedOfPack final : public Opened {
   }
 
  private:
+  base::Result<void> read_together(const OriginOpen& wish, base::Scratch& scratch) {
+    const auto read = pack_.read_span({wish.together.begin, wish.together.bytes}, scratch, content_);
+    if (wish.stats != nullptr && read) {
+      wish.stats->count(Counter::origin_reads);
+      wish.stats->count(Counter::origin_bytes, wish.together.bytes);
+    }
+    if (!read) return read;
+    if (!move_to(wish.key, wish.place)) return base::fail(ESTALE);
+    return {};
+  }
   FileAtOrigin as_file(const PackMount::Content& content) const {
     return {.stat = content.stat, .is_physical = content.physical, .origin = pack_.device_minor(), .is_immutable = true};
   }
@@ -78,6 +94,11 @@ base::Result<FileStat> PackOrigin::stat(std::string_view key, const char* /*path
 
 base::Result<void> PackOrigin::open(const OriginOpen& wish, OpenedPlace& place) const {
   return place.make<OpenedOfPack>(*pack_).read(wish, place.scratch());
+}
+
+OriginSpan PackOrigin::place_of(std::string_view key) const {
+  const PackSpan place = pack_->place_of(key);
+  return {.origin = id(), .begin = place.begin, .bytes = place.bytes};
 }
 
 base::Result<Listing*> PackOrigin::list(std::string_view key) const {

@@ -17,6 +17,7 @@ class PackOrigin final : public Origin {
 
   base::Result<FileStat> stat(std::string_view key, const char* path) const override;
   base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const override;
+  OriginSpan place_of(std::string_view key) const override;
   base::Result<Listing*> list(std::string_view key) const override;
 
  private:

@@ -171,7 +171,7 @@ int PackMount::absence_of(std::string_view name) const {
 
 // The part of the path that lies below the prefix.
 base::Result<void> PackMount::begin(std::string_view path, FoundName& found) const {
-  path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
+  path = below_prefix(path);
   if (!found.path) return base::fail(ENOMEM);
   if (path.size() >= PATH_MAX) return base::fail(ENAMETOOLONG);
   std::memcpy(found.path.data(), path.data(), path.size());
@@ -300,6 +300,46 @@ base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, ba
   if (result) result = read_any({.most = most, .reach = reach}, scratch, found, content);
   if (result && content.entry.kind != RecordKind::file) return base::fail(EISDIR);
   return result;
+}
+
+PackSpan PackMount::place_of(std::string_view path) const {
+  constexpr std::uint64_t k_most_bytes = 512 << 10;
+  if (!reader_->can_keep_index()) return {};
+  reader_->will_need_index();
+  const auto slot = reader_->locate(base::hash_path(below_prefix(path)));
+  if (!slot || slot->bytes > k_most_bytes) return {};
+  return {slot->offset, slot->bytes};
+}
+
+base::Result<void> PackMount::read_span(const PackSpan& span, base::Scratch& scratch, Content& content) const {
+  content.data = content.window = nullptr;
+  if (reader_->keeps_pages()) reader_->will_need(span.begin, span.bytes);
+  std::byte* const room = scratch.reserve(span.bytes);
+  if (room == nullptr) return base::fail(ENOMEM);
+  const auto got = reader_->read_span(span.begin, span.bytes, room);
+  auto result = got ? base::Result<void>() : base::fail(got.error().value);
+  if (got && *got != span.bytes) result = base::fail(EBADMSG);
+  result = as_seen(result);
+  if (!result) return result;
+  content.window = room;
+  content.span = span;
+  return {};
+}
+
+base::Result<void> PackMount::take(std::string_view path, const PackSpan& place, Content& content) const {
+  content.data = nullptr;
+  const std::uint64_t at = place.begin - content.span.begin;
+  const bool is_inside = content.window != nullptr && place.begin >= content.span.begin && place.end() <= content.span.end();
+  if (!is_inside) return base::fail(ENOENT);
+  const PackSlot slot{.hash = 0, .offset = place.begin, .bytes = place.bytes};
+  const auto entry = PackReader::check_record(slot, below_prefix(path), content.window + at, place.bytes);
+  if (!entry) return base::fail(entry.error().value);
+  if (entry->kind != RecordKind::file) return base::fail(EISDIR);
+  content.entry = *entry;
+  content.stat = as_seen(entry->stat);
+  content.physical = true;
+  content.data = content.window + at + (entry->data_offset - entry->offset);
+  return {};
 }
 
 std::unique_ptr<PackMounts> PackMounts::open(const std::vector<base::OriginSetting>& settings, std::vector<std::string>& errors) {

@@ -6,6 +6,7 @@
 // it. Thread safety: all const functions, by any number of threads; no lock, no allocation by malloc, raw calls.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <memory>
@@ -59,6 +60,13 @@ class PackMount {
   // else.
   base::Result<void> read(std::string_view path, std::uint64_t most, base::Scratch& scratch, Content& content,
                           Reach reach = Reach::record) const;
+  // Where the record of a path lies, by the index alone. Empty: there is none, the index is too large for such a question, or the
+  // record for a read with others.
+  PackSpan place_of(std::string_view path) const;
+  // Reads a span by one request. take() then gives the regular files in it, by their paths and places; where it fails, read() may
+  // not.
+  base::Result<void> read_span(const PackSpan& span, base::Scratch& scratch, Content& content) const;
+  base::Result<void> take(std::string_view path, const PackSpan& place, Content& content) const;
   // The same for a directory's listing, however long it is; `found` is where it really lies. ENOTDIR: it is something else.
   base::Result<void> read_listing(std::string_view path, bool follows, base::Scratch& scratch, FoundName& found,
                                   Content& content) const;
@@ -75,6 +83,10 @@ class PackMount {
   const std::string& prefix() const { return prefix_; }
 
  private:
+  std::string_view below_prefix(std::string_view path) const {
+    path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
+    return path;
+  }
   base::Result<void> begin(std::string_view path, FoundName& found) const;
   struct Wish {
     bool follows = true;

@@ -143,26 +143,40 @@ void PackReader::will_need(std::uint64_t at, std::uint64_t n) const {
 }
 
 void PackReader::will_need_index() const {
-  // More is not fetched for a guess.
-  constexpr std::uint64_t k_most = 64 << 20;
-  if (header_.index_bytes > k_most || index_is_asked_for_.exchange(true, std::memory_order_relaxed)) return;
-  will_need(header_.index_begin, header_.index_bytes);
+  if (!can_keep_index() || index_is_asked_for_.load(std::memory_order_relaxed)) return;
+  if (index_is_asked_for_.exchange(true, std::memory_order_relaxed)) return;
+  // By its mapping: the caller may be a thread in whose table the fd means nothing.
+  for (std::uint64_t at = 0; at < index_.size(); at += base::k_one_readahead)
+    base::sys::madvise(index_.data() + at, std::min<std::uint64_t>(base::k_one_readahead, index_.size() - at), MADV_WILLNEED);
 }
 
 // Somebody may cut the file short, which takes pages of the index away: then a look at them would end the program. The kernel
 // looks at both ends of what is read first.
-template <typename T>
-bool PackReader::read_index(const T* at, T& to) const {
-  const auto* const first = reinterpret_cast<const std::byte*>(at);
-  if (!base::can_read(first) || !base::can_read(first + sizeof to - sizeof(std::uint64_t))) return false;
-  to = *at;
-  return true;
-}
+// One look-up asks once for each page that it comes to.
+class PackReader::IndexLook {
+ public:
+  template <typename T>
+  bool read(const T* at, T& to) {
+    const auto first = reinterpret_cast<std::uintptr_t>(at);
+    if (!can_read(first) || !can_read(first + sizeof to - sizeof(std::uint64_t))) return false;
+    to = *at;
+    return true;
+  }
+
+ private:
+  bool can_read(std::uintptr_t at) {
+    if (at / k_page == seen_) return true;
+    seen_ = at / k_page;
+    return base::can_read_around(at);
+  }
+  std::uintptr_t seen_ = 0;  // the last page that can be read; no mapping has page 0
+};
 
 base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t n) const {
   const std::uint64_t bucket = pack_bucket(path_hash, header_.table_bits);
   std::array<std::uint64_t, 2> ends{};
-  if (!read_index(reinterpret_cast<const std::array<std::uint64_t, 2>*>(table_ + bucket), ends)) return base::fail(EBADMSG);
+  IndexLook look;
+  if (!look.read(reinterpret_cast<const std::array<std::uint64_t, 2>*>(table_ + bucket), ends)) return base::fail(EBADMSG);
   const auto [begin, end] = ends;
   if (begin > end || end > header_.entries) return base::fail(EBADMSG);
   PackSlot found{};
@@ -170,13 +184,13 @@ base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t
   // The first with this hash.
   for (std::uint64_t left = end - begin; left != 0;) {
     const std::uint64_t half = left / 2;
-    if (!read_index(slots_ + at + half, found)) return base::fail(EBADMSG);
+    if (!look.read(slots_ + at + half, found)) return base::fail(EBADMSG);
     const bool is_before = found.hash < path_hash;
     at += is_before ? half + 1 : 0;
     left = is_before ? left - half - 1 : half;
   }
   if (n >= end - at) return base::fail(ENOENT);
-  if (!read_index(slots_ + at + n, found)) return base::fail(EBADMSG);
+  if (!look.read(slots_ + at + n, found)) return base::fail(EBADMSG);
   if (found.hash != path_hash) return base::fail(ENOENT);
   const bool is_inside = found.offset >= header_.records_begin && found.offset < header_.records_end &&
                          found.offset % k_record_alignment == 0 && found.bytes >= sizeof(Record) &&

@@ -49,6 +49,8 @@ class PackReader {
   // Asks the kernel to fetch it without waiting, where the mount keeps pages: part of the file, or the index, once.
   void will_need(std::uint64_t at, std::uint64_t n) const;
   void will_need_index() const;
+  // Is the index small enough to be in memory as a whole?
+  bool can_keep_index() const { return header_.index_bytes <= k_most_kept_index; }
   // Does it? On a FUSE mount with direct I/O it does not, and everything would be read twice.
   bool keeps_pages() const { return keeps_pages_; }
 
@@ -75,6 +77,8 @@ class PackReader {
   ~PackReader();
 
  private:
+  static constexpr std::uint64_t k_most_kept_index = 64 << 20;  // more is not fetched for a guess
+
   PackReader() = default;
   bool read_frame(std::string& why);
   base::Result<std::size_t> read_bytes(void* to, std::size_t n, std::uint64_t at) const;
@@ -82,8 +86,7 @@ class PackReader {
   base::Result<PackEntry> read_record_once(const PackSlot& slot, std::string_view path, std::byte* to) const;
   base::Result<void> read_once(const PackEntry& entry, std::byte* to) const;
   bool revive() const;
-  template <typename T>
-  bool read_index(const T* at, T& to) const;
+  class IndexLook;
   template <typename Read>
   auto read_and_revive(Read&& read) const;
 

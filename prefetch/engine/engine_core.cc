@@ -86,7 +86,9 @@ unsigned EngineCore::abandon(Fetch* fetch, bool has_room) {
   FetchResult result;
   result.ending = Ending::abandoned;
   result.has_room = result.room_is_lost = has_room;
+  Fetch* rest = fetch->beside;
   client.ended(*fetch, result);
+  while (rest != nullptr) client.ended(*std::exchange(rest, rest->beside), {});
   return 1;
 }
 

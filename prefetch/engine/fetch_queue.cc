@@ -1,5 +1,7 @@
 #include "prefetch/engine/fetch_queue.h"
 
+#include <utility>
+
 #include "cache/base/clock.h"
 
 namespace cube::prefetch {
@@ -9,7 +11,7 @@ void FetchQueue::end_all(FetchClient& client, Ending ending, int error) {
   result.ending = ending;
   result.error = error;
   while (Fetch* const fetch = pop()) {
-    client.ended(*fetch, result);
+    for (Fetch* one = fetch; one != nullptr;) client.ended(*std::exchange(one, one->beside), result);
     one_is_over();
   }
 }

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "cache/origin/origin.h"
 
@@ -36,6 +37,11 @@ struct Fetch {
   const char* path = nullptr;  // absolute
   std::uint32_t origin = 0;    // files of one mount have the same number; engine_choice.h learns for each
   bool asks_first = false;     // an engine of threads asks its client before it opens the file
+
+  // Others that lie behind it in the origin, of an engine of threads: all of `together` is read by one request, and each is ended
+  // in its turn. What cannot be had in this way is fetched alone.
+  Fetch* beside = nullptr;
+  cache::OriginSpan place, together;  // its own place; together: of the first one, empty where there are no others
 
   Fetch* next = nullptr;  // the engine's
 };
@@ -58,6 +64,7 @@ struct FetchResult {
   int error = 0;   // of failed
   int reason = 0;  // of declined, as the client gave it
   std::uint64_t bytes = 0;
+  std::optional<std::uint64_t> data_hash = {};  // of whole, if the origin has checked the bytes by it
 };
 
 struct Room {

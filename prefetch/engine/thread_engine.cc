@@ -28,6 +28,9 @@ struct Worker {
   // Written inside the gate: who has closed it may read them.
   Fetch* fetch = nullptr;
   bool has_room = false;
+  // Copies, for the client's fetch may go as soon as the gate is closed.
+  cache::OriginSpan place, together;
+  bool has_span = false;  // the opened place holds what was read together
   // A copy, for the client's may go as soon as the gate is closed.
   char path[PATH_MAX + 1];
 };
@@ -56,7 +59,11 @@ class ThreadCore final : public EngineCore {
   void wake_one();
 
   bool take(Worker& worker);
-  void fetch_one(Worker& worker, cache::OpenedPlace& place);
+  // Inside the gate.
+  static void set_fetch(Worker& worker, Fetch* fetch);
+  // False: who closed the gate has ended it, and what is beside it.
+  bool fetch_one(Worker& worker, cache::OpenedPlace& place);
+  bool open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place, FetchResult& result, int& error);
   // False: the file is to be opened.
   bool ask_first(Worker& worker, FetchResult& result);
   // False: it is not of an origin that is read whole by an open.
@@ -122,7 +129,10 @@ void ThreadCore::serve(Worker& worker) {
     // One wakes the next, where there is more than it can take itself.
     if (queue.size() > 1) wake_one();
     lock.unlock();
-    while (take(worker)) fetch_one(worker, place);
+    while (take(worker)) {
+      while (worker.fetch != nullptr && fetch_one(worker, place)) {
+      }
+    }
     lock.lock();
     --running_;
   } while (!is_stopping_ && !worker.gate.is_closed() && wait_for_work(lock));
@@ -147,11 +157,20 @@ bool ThreadCore::wait_for_work(std::unique_lock<std::mutex>& lock) {
 
 bool ThreadCore::take(Worker& worker) {
   if (running_ > depth_ || !worker.gate.enter()) return false;
-  Fetch* const fetch = worker.fetch = queue.pop();
-  worker.has_room = false;
-  if (fetch != nullptr) keep_path(worker.path, fetch->path);
+  Fetch* const fetch = queue.pop();
+  worker.has_span = false;
+  set_fetch(worker, fetch);
   worker.gate.leave();
   return fetch != nullptr;
+}
+
+void ThreadCore::set_fetch(Worker& worker, Fetch* fetch) {
+  worker.fetch = fetch;
+  worker.has_room = false;
+  if (fetch == nullptr) return;
+  keep_path(worker.path, fetch->path);
+  worker.place = fetch->place;
+  worker.together = fetch->together;
 }
 
 // False: there is none, or the gate is closed.
@@ -167,14 +186,34 @@ bool ThreadCore::ask_for_room(Worker& worker, const cache::FileAtOrigin& file, F
   return room.is_given;
 }
 
+// False: there is no such name, which may be one of the mounts.
+bool ThreadCore::open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place, FetchResult& result,
+                            int& error) {
+  cache::OriginOpen wish{.key = worker.path, .path = worker.path, .most = options.max_file};
+  if (!worker.together.is_empty()) {
+    wish.together = worker.together;
+    wish.place = worker.place;
+    ++result.reads;
+    worker.has_span = static_cast<bool>(origin.open(wish, place));
+    if (worker.has_span) return true;
+    wish.together = {};
+  } else if (worker.has_span && place.opened()->move_to(worker.path, worker.place)) {
+    return true;
+  }
+  worker.has_span = false;
+  const auto opened = origin.open(wish, place);
+  error = opened ? 0 : opened.error().value;
+  if (error == ENOENT && !origin.traits().knows_all_names) return false;
+  ++result.reads;
+  return true;
+}
+
 bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result) {
   if (origins_ == nullptr) return false;
   const cache::Origin& origin = origins_->of(worker.path);
   if (!origin.traits().is_whole_in_one_read) return false;
-  const auto opened = origin.open({.key = worker.path, .path = worker.path, .most = options.max_file}, place);
-  const int error = opened ? 0 : opened.error().value;
-  if (error == ENOENT && !origin.traits().knows_all_names) return false;
-  result.reads = 1;
+  int error = 0;
+  if (!open_whole(worker, origin, place, result, error)) return false;
   result.ending = Ending::failed;
   result.error = error;
   // A directory's stat is there, too.
@@ -186,6 +225,7 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
     result.error = EFBIG;
   } else if (const auto read = place.opened()->read_whole(room.data); read) {
     result.bytes = file.stat.size;
+    result.data_hash = place.opened()->data_hash();
     result.ending = Ending::whole;
   } else {
     result.error = read.error().value;
@@ -214,7 +254,7 @@ bool ThreadCore::ask_first(Worker& worker, FetchResult& result) {
   }
 }
 
-void ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
+bool ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
   FetchResult result;
   cache::LinksOnWay links = cache::LinksOnWay::unknown;
   base::Result<int> fd = base::fail(ENOENT);
@@ -230,13 +270,18 @@ void ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
   }
   // Otherwise who closed the gate has ended it.
   const bool is_ours = worker.gate.enter();
+  bool is_last = false;
   if (is_ours) {
+    Fetch* const fetch = worker.fetch;
+    is_last = fetch->beside == nullptr;
+    set_fetch(worker, fetch->beside);
     // Before the close, which may be a round trip of its own.
-    client.ended(*std::exchange(worker.fetch, nullptr), result);
+    client.ended(*fetch, result);
     worker.gate.leave();
   }
   if (fd) sys::close(*fd);
-  if (is_ours) queue.one_is_over();
+  if (is_last) queue.one_is_over();
+  return is_ours;
 }
 
 void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "cache/origin/origin_span.h"
 #include "prefetch/order/allowance.h"
 #include "prefetch/order/named_range.h"
 
@@ -22,6 +23,7 @@ struct PlannedFile {
   std::uint64_t promised_bytes = 0, most_bytes = UINT64_MAX;
   // What is wanted of it, if it is a large file. A path that ends in a range keeps it until the origin has no file of that name.
   ByteRange range = {};
+  cache::OriginSpan place = {};  // at its origin; the prefetcher's
 };
 
 class PathSource {

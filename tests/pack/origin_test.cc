@@ -104,6 +104,71 @@ TEST_F(OriginsTest, SayWhatIsNoFileAndWhatIsNotThere) {
   EXPECT_EQ(bytes_of(*copy), tree.files["large"]);
 }
 
+TEST_F(OriginsTest, APackGivesFilesThatLieTogetherByOneRequest) {
+  for (int i = 0; i < 40; ++i) tree.write("d/f" + std::to_string(100 + i), tests::content_of(100 + i * 1500, i));
+  tree.write("e/last", "behind them");
+  pack_it();
+  const Origin& pack = origins->of(tree.root);
+  std::vector<std::string> paths;
+  for (const auto& [name, content] : tree.files) paths.push_back(in(name));
+  const OriginSpan first = pack.place_of(paths[0]), last = pack.place_of(paths[39]);
+  ASSERT_FALSE(first.is_empty());
+  ASSERT_EQ(first.origin, pack.id());
+  const OriginSpan together{first.origin, first.begin, last.end() - first.begin};
+  OpenedPlace place;
+  ASSERT_TRUE(pack.open(
+      {.key = paths[0], .path = paths[0].c_str(), .most = k_most, .together = together, .place = first, .stats = &stats}, place));
+  EXPECT_EQ(bytes_of(*place.opened()), tree.files["d/f100"]);
+  OriginSpan before = first;
+  for (int i = 1; i < 40; ++i) {
+    const OriginSpan at = pack.place_of(paths[i]);
+    EXPECT_GE(at.begin, before.end()) << "in the order of the pack";
+    ASSERT_TRUE(place.opened()->move_to(paths[i], at)) << paths[i];
+    const std::string& content = tree.files["d/f" + std::to_string(100 + i)];
+    EXPECT_EQ(place.opened()->file().stat.size, content.size());
+    EXPECT_EQ(bytes_of(*place.opened()), content);
+    EXPECT_EQ(place.opened()->data_hash(), base::hash_bytes(content.data(), content.size()));
+    before = at;
+  }
+  EXPECT_EQ(count(Counter::origin_reads), 1U);
+  EXPECT_EQ(count(Counter::origin_bytes), together.bytes);
+
+  EXPECT_FALSE(place.opened()->move_to(in("e/last"), pack.place_of(in("e/last")))) << "it was not read with them";
+  EXPECT_FALSE(place.opened()->move_to(paths[3], pack.place_of(paths[4]))) << "another lies there";
+  EXPECT_NE(place.opened()->read_whole(nullptr).error().value, 0);
+  EXPECT_FALSE(place.opened()->move_to(paths[3], {first.origin, first.begin + 64, 256})) << "no record begins there";
+  EXPECT_TRUE(place.opened()->move_to(paths[3], pack.place_of(paths[3])));
+  EXPECT_TRUE(pack.place_of(in("none")).is_empty());
+  EXPECT_TRUE(mount_origin().place_of(paths[0]).is_empty());
+}
+
+TEST_F(OriginsTest, ADamagedFileAmongThoseReadTogetherIsNotGiven) {
+  for (int i = 0; i < 3; ++i) tree.write("d/f" + std::to_string(i), tests::content_of(5000, i));
+  pack_it();
+  const std::string whole = tests::bytes_of(tree.pack);
+  struct stat before {};
+  ASSERT_EQ(::stat(tree.pack.c_str(), &before), 0);
+  const int fd = ::open(tree.pack.c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_EQ(pwrite(fd, "?", 1, static_cast<off_t>(whole.find(tree.files["d/f1"]) + 4000)), 1);
+  // As by a disk that errs: nothing tells of a change.
+  const timespec times[2] = {{0, UTIME_OMIT}, before.st_mtim};
+  ASSERT_EQ(futimens(fd, times), 0);
+  close(fd);
+  const Origin& pack = origins->of(tree.root);
+  const OriginSpan first = pack.place_of(in("d/f0")), second = pack.place_of(in("d/f1")), third = pack.place_of(in("d/f2"));
+  const std::string path = in("d/f0");
+  OpenedPlace place;
+  ASSERT_TRUE(pack.open({.key = path,
+                         .path = path.c_str(),
+                         .most = k_most,
+                         .together = {first.origin, first.begin, third.end() - first.begin},
+                         .place = first},
+                        place));
+  EXPECT_FALSE(place.opened()->move_to(in("d/f1"), second));
+  EXPECT_TRUE(place.opened()->move_to(in("d/f2"), third));
+  EXPECT_EQ(bytes_of(*place.opened()), tree.files["d/f2"]);
+}
+
 TEST_F(OriginsTest, AreAskedByNobodyWhoCountsToo) {
   tree.write("f", "in the pack");
   pack_it();
