@@ -1,6 +1,6 @@
 // The file on NVMe of one memcached. Invariants: it is locked as long as that memcached lives, which inherits the fd; only who
-// has the lock unlinks the file. So two starts, of two users, names of a region or containers, never write to one file. Thread
-// safety: one thread.
+// has the lock unlinks the file; nobody else has been able to open it. So two starts, of two users, names of a region or
+// containers, never write to one file. Thread safety: one thread.
 #pragma once
 
 #include <string>

@@ -162,6 +162,23 @@ class Real(Pool):
             self.assertEqual(self.pool("stop", "--ram-dir", states).returncode, 0)
         self.assertFalse(file.exists())
 
+    def test_a_file_that_others_may_have_open_is_not_taken(self):
+        file, words = self.data / f"cubeshim-pool-{self.name}", ("--nvme", self.data, "--nvme-size", "512M")
+        file.write_bytes(b"kept")
+        file.chmod(0o600)
+        def refused():
+            self.refused(self.start(*words), f"{file}: others may read or change it; remove it")
+            self.assertEqual(file.read_bytes(), b"kept")
+        file.chmod(0o640)
+        refused()
+        file.chmod(0o600)
+        os.link(file, self.data / "other name")
+        refused()
+        (self.data / "other name").unlink()
+        if os.geteuid() == 0:
+            os.chown(file, 12345, 12345)
+            refused()
+
     def test_of_two_starts_at_once_one_runs(self):
         """The other one ends, and takes nothing away from the first."""
         os.chmod(self.data.parent, 0o755)
