@@ -82,6 +82,7 @@ class BackgroundFill::FromRemote final : public Tier::Judge {
       case RecordFill::Next::done: found_ = Remote::there; return Tier::Verdict::taken;
       case RecordFill::Next::read: break;
     }
+    if (own_.fill_.is_stat_in_doubt()) return Tier::Verdict::refused;
     base::copy_bytes(own_.fill_.room(), record.data(), record.data_size);
     own_.fill_.note_from_cluster(record.data_hash);
     if (!own_.publish()) return end(Remote::refused);
@@ -140,6 +141,7 @@ RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (is_there(file.stat)) return RecordFill::Next::done;
   const RecordFill::Next next = fill_.accept(file);
   if (next != RecordFill::Next::read || parts_->freshness.origin_of(key_).traits().is_whole_in_one_read) return next;
+  if (fill_.is_stat_in_doubt()) return next;
   const auto from_tier = parts_->fill_from_tier(key_, file.stat, fill_.room());
   if (!from_tier) return next;
   fill_.note_from_tier(from_tier->data_hash);

@@ -14,6 +14,7 @@ class ChangeWatch {
     auto& has_fetched = region.header().has_fetched;
     if (has_fetched.load(std::memory_order_acquire) == 0) has_fetched.store(1, std::memory_order_seq_cst);
     names_ = region.header().name_changes.load(std::memory_order_seq_cst);
+    files_ = region.header().file_changes.load(std::memory_order_seq_cst);
   }
 
   // Before the bytes are read. `fd`: the file, open for reading, or -1. False: somebody may have the file open for writing.
@@ -24,10 +25,11 @@ class ChangeWatch {
     const bool may_be = may_be_written(*region_, stat, fd, &removals);
     // They count as changes of names, so that every other fetch of the file that has begun is dropped.
     names_ += removals;
-    is_stat_in_doubt_ = removals != 0;
+    // A writer that ended after the stat and before this look is in no table any more.
+    is_stat_in_doubt_ = removals != 0 || region_->header().file_changes.load(std::memory_order_seq_cst) != files_;
     return !may_be;
   }
-  // Was the file written until now? Then its stat may be from before the last write.
+  // Was the file written until now, or any file of the node since this was made? Then its stat may be from before the last write.
   bool is_stat_in_doubt() const { return is_stat_in_doubt_; }
   // After the record can be found by who makes a change. Either we see the change here, or they see the record and mark it.
   bool is_unchanged() const {
@@ -38,7 +40,7 @@ class ChangeWatch {
  private:
   Region* region_;
   WriterStripe* stripe_ = nullptr;
-  std::uint64_t names_ = 0;
+  std::uint64_t names_ = 0, files_ = 0;
   std::uint32_t epoch_ = 0;
   bool is_stat_in_doubt_ = false;
 };

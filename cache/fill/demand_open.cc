@@ -204,8 +204,9 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
     outcome.error = EINTR;
     return outcome;
   }
-  // The bytes of the tier are those of this stat, whatever has become of the file meanwhile.
-  if (!from_tier && fill.wants_second_look() && !opened.is_unchanged()) return hand_over(opened, Counter::bypassed_busy);
+  // The bytes of the tier are those of this stat, whatever has become of the file since.
+  if ((from_tier ? fill.is_stat_in_doubt() : fill.wants_second_look()) && !opened.is_unchanged())
+    return hand_over(opened, Counter::bypassed_busy);
   if (from_tier) fill.note_from_tier(from_tier->data_hash);
   if (const auto hash = opened.data_hash(); hash) fill.note_hash(*hash);
   if (!fill.publish()) return hand_over(opened, fill.reason());

@@ -69,6 +69,8 @@ class RecordFill {
   }
   // Must the file be found unchanged after the read? It must if its times, or the way in which it is read, prove nothing.
   bool wants_second_look() const;
+  // May the stat be from before the last write? Then bytes of a tier that belong to it prove nothing either.
+  bool is_stat_in_doubt() const { return !is_immutable_ && watch_.is_stat_in_doubt(); }
   // Shows it to all. False: refused after all.
   bool publish();
 

@@ -75,6 +75,8 @@ Tier::Verdict TierOpen::judge(const Record& record) {
     case RecordFill::Next::done: parts_.stats().count(Counter::hits_ram); return Verdict::taken;
     case RecordFill::Next::read: break;
   }
+  // The origin is asked again, with its bytes.
+  if (fill_.is_stat_in_doubt()) return Verdict::refused;
   if (is_remote_) {
     fill_.note_from_cluster(record.data_hash);
   } else {

@@ -69,6 +69,31 @@ TEST_F(FetchTest, WhatHasEitherTimeWithinAMinuteIsLookedAtTwice) {
   EXPECT_FALSE(looks_again(stat_of(100, -k_year, k_year))) << "of the far future";
 }
 
+// A writer that ends between the stat and the look for writers is in no table any more, and its epoch is that of the look.
+TEST_F(FetchTest, AStatFromBeforeTheEndOfAWriterIsInDoubt) {
+  tests::TestCache cache;
+  RamTier own(cache->region());
+  const FileStat stat = stat_of(100, k_year, k_year);
+  const auto fill_after = [&](bool writes, bool is_immutable) {
+    RecordFill fill(own, {.max_file = 1 << 20}, "/mnt/data/f");
+    if (writes) {
+      cache->changes().writing_begins({}, stat);
+      cache->changes().writing_ends(stat);
+    }
+    EXPECT_EQ(fill.accept({.stat = stat, .is_physical = true, .origin = k_mounts, .is_immutable = is_immutable}),
+              RecordFill::Next::read);
+    EXPECT_EQ(fill.is_stat_in_doubt(), fill.wants_second_look());
+    return fill.is_stat_in_doubt();
+  };
+  EXPECT_FALSE(fill_after(/*writes=*/false, /*is_immutable=*/false));
+  EXPECT_TRUE(fill_after(/*writes=*/true, /*is_immutable=*/false));
+  EXPECT_FALSE(fill_after(/*writes=*/true, /*is_immutable=*/true)) << "of an origin that never changes";
+  RecordFill prefetched(own, {.max_file = 1 << 20}, "/mnt/data/f", Lane::background);
+  cache->changes().writing_begins({}, stat);
+  cache->changes().writing_ends(stat);
+  EXPECT_FALSE(prefetched.watch(stat)) << "the bytes of another node are those of this stat";
+}
+
 TEST_F(FetchTest, WhatMayChangeAgainWithinAStepOfACoarseClockIsNotCached) {
   constexpr ConsistencyKind k_kinds[] = {ConsistencyKind::immutable, ConsistencyKind::ttl, ConsistencyKind::open};
   for (const auto kind : k_kinds) {
