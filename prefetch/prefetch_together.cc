@@ -42,6 +42,7 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::Flights::take_first() {
 }
 
 std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::Flights::take_all() {
+  if (first_ == nullptr) return nullptr;
   for (PlannedFetch* one = first_; one != nullptr; one = one->next_beside()) {
     one->place = one->file.place;
     one->is_first = one == first_;

@@ -43,6 +43,7 @@ std::size_t WaitingFiles::first_of_least_ahead() const {
   for (const ReaderRow& row : rows_) {
     if (row.waiting != 0 && (least == nullptr || row.ahead < least->ahead)) least = &row;
   }
+  if (least == nullptr) return 0;
   const auto at = std::ranges::find(files_, least->reader, &PlannedFile::reader);
   return static_cast<std::size_t>(at - files_.begin());
 }
