@@ -249,10 +249,15 @@ TEST(ClusterClient, ATrialWithoutAnAnswerIsNotTheLast) {
 TEST(ClusterClient, ALeaderWithoutNewsLooksLessAndLessOften) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
-  ASSERT_TRUE(running.has_looked(2));
-  const std::uint64_t began = base::monotonic_ns(), looks = running.source.looks;
-  ASSERT_TRUE(running.has_looked(looks + 6));
-  EXPECT_GT(base::monotonic_ns() - began, 400 * k_ms) << "40 + 80 + 160 + 250 or more, and not 5 times 20";
+  bool is_slow = false;
+  // On a busy machine the answer about the host's name may come in the midst of the first looks, and is news.
+  for (int i = 0; i < 3 && !is_slow; ++i) {
+    ASSERT_TRUE(running.has_looked(running.source.looks + 2));
+    const std::uint64_t began = base::monotonic_ns(), looks = running.source.looks;
+    ASSERT_TRUE(running.has_looked(looks + 6));
+    is_slow = base::monotonic_ns() - began > 400 * k_ms;
+  }
+  EXPECT_TRUE(is_slow) << "40 + 80 + 160 + 250 ms or more, and not 5 times 20";
 }
 
 TEST(ClusterClient, ALeaderIsToldOfNews) {
