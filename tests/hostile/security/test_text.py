@@ -25,7 +25,7 @@ for turn in range(2):
   for name in {NAMES!r}:
     with open({os.fsencode(self.job.data)!r} + b'/' + name, 'rb') as file: assert file.read() == {CONTENT!r} + name, name
 print({len(CONTENT)})
-""", CUBESHIM_LOG="debug", CUBESHIM_STATS_FORMAT=form)
+""", CUBESHIM_LOG="debug", CUBESHIM_ANNOUNCE="0", CUBESHIM_STATS_FORMAT=form)
             self.assert_well(done)
             with open(self.job.report, "rb") as file:
                 report = file.read()
@@ -70,7 +70,7 @@ class Lines(Case):
 class Secrets(Case):
     def test_of_the_environment_are_not_told(self):
         secret = "s3cret-0123456789"
-        done = self.job.read(API_TOKEN=secret, CUBESHIM_TOKEN=secret, CUBESHIM_LOG="debug")
+        done = self.job.read(API_TOKEN=secret, CUBESHIM_TOKEN=secret, CUBESHIM_LOG="debug", CUBESHIM_ANNOUNCE="0")
         self.assert_one_line(done, "CUBESHIM_TOKEN")
         with open(self.job.report, encoding="utf-8") as file:
             self.assertNotIn(secret, file.read())
