@@ -30,9 +30,7 @@ void FlightBound::tick(std::uint64_t now_ns, unsigned in_flight, bool demand_wai
   if (!demand_waits && (!is_on_ || now_ns - waited_ns_ >= options_.hold_ns)) {
     is_on_ = false;
     bound_ = options_.most;
-    fetches_ = 0;
-    sum_ns_ = 0;
-    return;
+    return begin_period(now_ns);
   }
   // A clock that was set back measures anew, too.
   const bool is_old = fetches_ != 0 && now_ns - measured_ns_ >= options_.anew_ns;

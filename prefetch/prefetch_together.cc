@@ -81,7 +81,7 @@ void Prefetcher::begin_all(Flights flights) {
       one_has_ended(flight->file.reader, flight->file.sequence, /*is_last=*/false);
       continue;
     }
-    // Those between are there already.
+    // The files between are in memory already, so this one begins a request of its own.
     if (!together.is_empty() && !is_behind(flight->file.place, together.end())) {
       in_flight_.fetch_add(1, std::memory_order_relaxed);
       submit(together.take_all());

@@ -112,7 +112,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
     PlannedFile file;
     cache::BackgroundFill fetch;
     bool is_placed = false;  // it has asked for its room
-    // Of those that are read by one request and count as one in flight.
+    // One request may read several fetches, which count as one in flight: is this its first, its last?
     bool is_first = true, is_last = true;
     PlannedFetch* next_beside() const { return static_cast<PlannedFetch*>(beside); }
     std::uint64_t bytes = 0;

@@ -10,13 +10,6 @@ WaitingFiles::ReaderRow& WaitingFiles::row_of(std::uint32_t reader) {
   return at != rows_.end() ? *at : rows_.emplace_back(ReaderRow{.reader = reader});
 }
 
-void WaitingFiles::drop_empty_row(std::uint32_t reader) {
-  const auto at = std::ranges::find(rows_, reader, &ReaderRow::reader);
-  if (at == rows_.end() || at->waiting != 0 || at->ahead != 0) return;
-  *at = rows_.back();
-  rows_.pop_back();
-}
-
 bool WaitingFiles::takes_beyond(std::uint32_t reader) const {
   const auto at = std::ranges::find(rows_, reader, &ReaderRow::reader);
   return files_.size() < 2 * k_most && (at == rows_.end() || at->waiting < k_of_each_beyond);
@@ -59,7 +52,9 @@ void WaitingFiles::note_over(std::uint32_t reader, std::uint32_t files) {
   const auto at = std::ranges::find(rows_, reader, &ReaderRow::reader);
   if (at == rows_.end()) return;
   at->ahead -= std::min<std::uint64_t>(at->ahead, files);
-  drop_empty_row(reader);
+  if (at->waiting != 0 || at->ahead != 0) return;
+  *at = rows_.back();
+  rows_.pop_back();
 }
 
 bool WaitingFiles::is_far_behind(std::uint32_t reader) const {

@@ -45,7 +45,6 @@ class WaitingFiles {
     std::uint64_t waiting = 0, ahead = 0;  // files
   };
   ReaderRow& row_of(std::uint32_t reader);
-  void drop_empty_row(std::uint32_t reader);
 
   std::deque<PlannedFile> files_;  // each reader's in its order
   std::vector<ReaderRow> rows_;

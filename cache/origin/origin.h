@@ -135,7 +135,7 @@ class Origin {
   // EISDIR: it is no regular file, and the file() of what was opened says what it is. After any other error only the neighbours
   // of what was opened may be asked for, if anything was.
   virtual base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const = 0;
-  // Where the file of this path lies, if what lies near it can be read by the same request. It reads no file. Empty: not known.
+  // The place of this file in the origin, if one request can read its neighbours, too. It reads no file. Empty: not known.
   virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
   // A directory with its names, to be ended by release(). ENOENT: it is the kernel's to list.
   virtual base::Result<Listing*> list(std::string_view key) const = 0;

@@ -60,7 +60,7 @@ class PackMount {
   // else.
   base::Result<void> read(std::string_view path, std::uint64_t most, base::Scratch& scratch, Content& content,
                           Reach reach = Reach::record) const;
-  // Where the record of a path lies, by the index alone. Empty: there is none, the index is too large for such a question, or the
+  // The place of a path's record, by the index alone. Empty: there is none, the index is too large for such a question, or the
   // record for a read with others.
   PackSpan place_of(std::string_view path) const;
   // Reads a span by one request. take() then gives the regular files in it, by their paths and places; where it fails, read() may

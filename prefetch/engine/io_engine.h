@@ -39,7 +39,7 @@ struct Fetch {
   bool asks_first = false;     // an engine of threads asks its client before it opens the file
 
   // Others that lie behind it in the origin, of an engine of threads: all of `together` is read by one request, and each is ended
-  // in its turn. What cannot be had in this way is fetched alone.
+  // in its turn. A file that is not there is fetched alone.
   Fetch* beside = nullptr;
   cache::OriginSpan place, together;  // its own place; together: of the first one, empty where there are no others
 

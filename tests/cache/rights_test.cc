@@ -1,4 +1,4 @@
-// Who may be served from a tier without an open.
+// A tier serves a user without an open, if the file's mode lets him read it.
 #include "cache/tier/rights.h"
 
 #include <gtest/gtest.h>
