@@ -195,25 +195,44 @@ void PackBuilder::find_types(Level& level) {
 bool PackBuilder::leave() {
   Level level = std::move(levels_.back());
   levels_.pop_back();
+  if (!write_done(level)) return false;
   bool is_complete = level.is_whole;
   for (std::size_t i = 0; i < level.names.size(); ++i) is_complete = is_complete && level.names[i].is_packed;
   const auto now = stat_fd(level.fd.get());
   const bool is_unchanged = now && now->modified == level.stat.modified && now->changed == level.stat.changed;
   if (!is_unchanged) skip(PackSkip::changing, level.path);
-  const std::string listing = level.names.listing(is_complete && is_unchanged);
-  if (!levels_.empty()) levels_.back().names[levels_.back().at - 1].is_packed = true;
+  DirectoryRecord record{std::move(level.path), level.stat, level.names.listing(is_complete && is_unchanged)};
+  if (levels_.empty()) return write(record);
+  Level& above = levels_.back();
+  above.names[above.at - 1].is_packed = true;
+  done_bytes_ += record.listing.size();
+  above.done.push_back(std::move(record));
+  return done_bytes_ <= build_.most_listings || write_done(above);
+}
+
+bool PackBuilder::write_done(Level& level) {
+  for (const DirectoryRecord& directory : level.done) {
+    if (!write(directory)) return false;
+    done_bytes_ -= directory.listing.size();
+  }
+  level.done.clear();
+  return true;
+}
+
+bool PackBuilder::write(const DirectoryRecord& directory) {
+  const auto& [path, stat, listing] = directory;
   const OldRecord* const old = writer_->old();
-  const bool is_same = old != nullptr && old->path == level.path && old->entry.kind == RecordKind::directory &&
+  const bool is_same = old != nullptr && old->path == path && old->entry.kind == RecordKind::directory &&
                        old->entry.data_size == listing.size() &&
                        old->entry.data_hash == base::hash_bytes(listing.data(), listing.size()) &&
-                       std::memcmp(&old->entry.stat, &level.stat, sizeof level.stat) == 0;
+                       std::memcmp(&old->entry.stat, &stat, sizeof stat) == 0;
   if (is_same) {
     const auto adopted = writer_->adopt();
     if (!adopted) return check(base::fail(adopted.error().value));
     resumed_ += *adopted ? 1 : 0;
     if (*adopted) return true;
   }
-  return check(writer_->add({.path = level.path, .kind = RecordKind::directory, .stat = level.stat},
+  return check(writer_->add({.path = path, .kind = RecordKind::directory, .stat = stat},
                             {reinterpret_cast<const std::byte*>(listing.data()), listing.size()}));
 }
 

@@ -25,6 +25,7 @@ struct PackBuild {
   const TreePaths* list = nullptr;  // null: all of the tree
   unsigned threads = 16;
   std::string scratch = "/var/tmp";
+  std::size_t most_listings = 32 << 20;  // bytes of memory, for listings that wait until they are written together
   // `error` is an errno, or 0. The path is relative to the root.
   std::function<void(PackSkip reason, std::string_view path, int error)> skipped = [](PackSkip, std::string_view, int) {};
   // False: stop now; what was done is kept for a later run.
@@ -43,6 +44,11 @@ class PackBuilder {
  private:
   // An fd is held for each.
   static constexpr std::size_t k_most_levels = 256;
+  struct DirectoryRecord {
+    std::string path;
+    FileStat stat{};
+    std::string listing;
+  };
   struct Level {
     base::UniqueFd fd;
     std::string path;
@@ -51,6 +57,8 @@ class PackBuilder {
     std::size_t at = 0;
     TreePaths::Range range;
     bool is_whole = true;  // not only what the list names
+    // Of the directories in it that are done. They are written together, so that few requests read them all.
+    std::vector<DirectoryRecord> done;
   };
 
   bool prepare();
@@ -58,6 +66,8 @@ class PackBuilder {
   bool enter(std::size_t i);
   bool add_level(Level level);
   bool leave();
+  bool write_done(Level& level);
+  bool write(const DirectoryRecord& directory);
   bool take_batch();
   bool take(std::size_t i, const std::string& path, FetchedEntry entry, bool& has_to_stop);
   bool take_large(std::size_t i, const std::string& path);
@@ -76,6 +86,7 @@ class PackBuilder {
   std::vector<Level> levels_;
   std::vector<std::uint64_t> devices_;
   std::uint64_t resumed_ = 0;
+  std::size_t done_bytes_ = 0;  // of the listings that are to be written
   std::string why_;
 };
 

@@ -7,8 +7,8 @@
 namespace cube::cache {
 namespace {
 
-// Inodes of directories that were opened, for the ".." of those in them: whoever walks comes from above. By the hash of the
-// path, two words that belong together if their sum says so.
+// Inodes of directories that were listed and hold directories, for the ".." of those: whoever walks comes from above. By the hash
+// of the path, two words that belong together if their sum says so.
 struct KnownInode {
   std::atomic<std::uint64_t> inode{0}, check{0};
 };
@@ -48,31 +48,54 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
   return stat ? stat->inode : own;
 }
 
+// Asks for records of a pack. Those that lie one behind the other are asked for together.
+class AskedRecords {
+ public:
+  explicit AskedRecords(const PackReader& reader) : reader_(reader) {}
+  AskedRecords(const AskedRecords&) = delete;
+  AskedRecords& operator=(const AskedRecords&) = delete;
+  ~AskedRecords() { ask(); }
+
+  void add(const PackSlot& slot) {
+    // Zeros lie between records. More is not read for nothing: a page costs as much as a small record.
+    constexpr std::uint64_t k_most_between = 4 << 10;
+    if (slot.offset < span_.end() || slot.offset - span_.end() > k_most_between) {
+      ask();
+      span_ = {slot.offset, 0};
+    }
+    span_.bytes = slot.offset + slot.bytes - span_.begin;
+  }
+
+ private:
+  void ask() { reader_.will_need(span_.begin, span_.bytes); }
+
+  const PackReader& reader_;
+  PackSpan span_;
+};
+
 // A program that lists a directory of directories goes into them. Their records are asked for at once, and come while it is at
 // the first of them.
-void ask_for_directories(const PackMount& mount, std::string_view path, std::string_view listing) {
+void ask_for_directories(const PackMount& mount, std::string_view path, std::string_view listing, std::uint32_t directories) {
   constexpr std::uint32_t k_least = 4, k_most = 4096;
   constexpr std::uint64_t k_most_bytes = 32 << 20;
   base::Aside room;
-  if (!room) return;
+  if (!room || directories < k_least || !mount.reader().keeps_pages()) return;
   char* const text = room.data();
   std::memcpy(text, path.data(), path.size());
   std::size_t length = path.size();
   if (length != 0) text[length++] = '/';
-  std::uint32_t directories = 0;
   std::string_view name;
   PackName row;
-  for (PackListingReader reader(listing); reader.next(name, row);) directories += row.type == DT_DIR ? 1 : 0;
-  if (directories < k_least) return;
   mount.reader().will_need_index();
+  AskedRecords records(mount.reader());
   std::uint64_t bytes = 0;
   std::uint32_t asked = 0;
   for (PackListingReader reader(listing); asked < k_most && bytes < k_most_bytes && reader.next(name, row);) {
     if (row.type != DT_DIR || length + name.size() >= PATH_MAX) continue;
     std::memcpy(text + length, name.data(), name.size());
     const auto slot = mount.reader().locate(base::hash_path({text, length + name.size()}));
-    if (!slot) continue;
-    mount.reader().will_need(slot->offset, std::min<std::uint64_t>(slot->bytes, k_most_bytes));
+    if (!slot || slot->bytes > k_most_bytes) continue;
+    records.add(*slot);
     bytes += slot->bytes;
     ++asked;
   }
@@ -91,21 +114,25 @@ base::Result<Listing*> list_packed(const PackMount& mount, std::string_view path
   std::uint64_t bytes = with_names ? Listing::entry_bytes(1) + Listing::entry_bytes(2) : 0;
   std::string_view name;
   PackName row;
+  std::uint32_t directories = 0;
   if (with_names) {
     PackListingReader reader(data);
-    while (reader.next(name, row)) bytes += Listing::entry_bytes(name.size());
+    while (reader.next(name, row)) {
+      bytes += Listing::entry_bytes(name.size());
+      directories += row.type == DT_DIR ? 1 : 0;
+    }
     if (!reader.is_sound()) return base::fail(EIO);
   }
   const auto made = Listing::make(mount.prefix(), found.name(), content.stat, bytes);
   if (!made || !with_names) return made;
 
   Listing& listing = **made;
-  remember(known_hash(mount, listing.path()), content.stat.inode);
+  if (directories != 0) remember(known_hash(mount, listing.path()), content.stat.inode);
   listing.add(".", content.stat.inode, DT_DIR);
   listing.add("..", inode_above(mount, listing.path(), content.stat.inode), DT_DIR);
   PackListingReader reader(data);
   while (reader.next(name, row)) listing.add(name, row.inode, row.type);
-  ask_for_directories(mount, found.name(), data);
+  ask_for_directories(mount, found.name(), data, directories);
   return made;
 }
 

@@ -27,6 +27,24 @@ TEST_F(PackBuilderTest, TheSameTreeGivesTheSameBytes) {
   EXPECT_FALSE(std::filesystem::exists(tree.pack + ".partial"));
 }
 
+TEST_F(PackBuilderTest, ListingsThatDoNotFitInMemoryAreWrittenSooner) {
+  tree.fill();
+  auto build = tree.build();
+  build.most_listings = 1;
+  ASSERT_EQ(tree.make(build), "");
+  const auto pack = tree.open();
+  ASSERT_TRUE(pack->find("a"));
+  ASSERT_TRUE(pack->find("a.b"));
+  EXPECT_LT(pack->find("a")->offset, pack->find("a.b")->offset);
+  for (int i = 0; i < 7; ++i) EXPECT_TRUE(pack->find("many/d" + std::to_string(i)));
+  PackScan scan = pack->scan();
+  PackEntry entry;
+  std::string_view path;
+  std::uint64_t entries = 0;
+  while (scan.next(entry, path) == PackScan::Next::record) ++entries;
+  EXPECT_EQ(entries, pack->header().entries) << "none is written twice";
+}
+
 TEST_F(PackBuilderTest, AnEmptyTreeIsAPackOfOneDirectory) {
   ASSERT_EQ(tree.make(), "");
   const auto pack = tree.open();

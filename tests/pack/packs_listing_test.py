@@ -7,7 +7,10 @@ import tempfile
 import unittest
 from pathlib import Path
 
-COMMAND, LIBRARY = os.environ["CUBESHIM_COMMAND"], os.environ["CUBESHIM_LIBRARY"]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+from bench.harness.mount import SlowMount  # noqa: E402
+
+COMMAND, LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_COMMAND", "CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
 
 # Libc's functions for it, by ctypes: the structures are those of a 64-bit Linux.
 LIBC = """
@@ -25,6 +28,43 @@ def rows(directory, read=C.readdir):
     while entry := read(directory): found.append(row(entry.contents))
     return found
 """
+
+CLASSES = 2000
+WALK = """
+import os
+print(sum(len(os.listdir(one.path)) for one in os.scandir(os.environ["P"]) if one.is_dir()))
+"""
+
+
+@unittest.skipUnless(LAGFS and os.access("/dev/fuse", os.W_OK), "lagfs or /dev/fuse is missing")
+class ReadsOfAWalk(unittest.TestCase):
+    """A pack of many classes on a mount that counts its READs."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.work = Path(os.path.realpath(cls.enterClassContext(tempfile.TemporaryDirectory())))
+        (cls.work / "source").mkdir()
+        for number in range(CLASSES):
+            one = cls.work / "tree" / f"class_{number:04}"
+            one.mkdir(parents=True)
+            (one / "image.jpg").touch()
+        subprocess.run([COMMAND, "pack", "-q", cls.work / "tree", cls.work / "source/set.cube"], check=True, stdout=subprocess.DEVNULL)
+
+    def reads(self, direct):
+        prefix = self.work / "packed"
+        with SlowMount(Path(LAGFS), self.work / "source", self.work, 0, direct) as mount:
+            env = {"PATH": os.environ["PATH"], "P": str(prefix), "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"packs-walk-{os.getpid()}",
+                   "CUBESHIM_RAM": "64M", "CUBESHIM_PACKS": f"{prefix}={mount.path}/set.cube", "CUBESHIM_STATS": "off"}
+            done = subprocess.run(["/usr/bin/python3", "-c", WALK], env=env, check=True, capture_output=True, timeout=120)
+            self.assertEqual((int(done.stdout), done.stderr), (CLASSES, b""))
+            return mount.counters()["read"]["count"]
+
+    def test_one_read_brings_many_listings_where_the_mount_keeps_pages(self):
+        self.assertLess(self.reads(direct=False), CLASSES / 20)
+
+    def test_a_listing_takes_one_read_where_it_does_not(self):
+        # That of the directory above, for the "..", is not read for each.
+        self.assertLess(self.reads(direct=True), CLASSES * 1.2)
 
 
 class Listings(unittest.TestCase):
