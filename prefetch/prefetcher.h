@@ -18,6 +18,7 @@
 #include "prefetch/engine/engine_choice.h"
 #include "prefetch/large_fetcher.h"
 #include "prefetch/order/path_source.h"
+#include "prefetch/ring_credit.h"
 #include "prefetch/ring_watch.h"
 #include "prefetch/threads/event_count.h"
 #include "prefetch/under_way.h"
@@ -209,9 +210,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   unsigned depth_;
   bool is_stopped_ = false, is_blocked_ = false, is_overtaken_ = false;
   bool is_resident_full_ = false;  // what came back last had found no room there
-  std::uint64_t pause_ns_, not_before_ns_ = 0, room_when_put_back_ = 0;
-  std::uint64_t credit_ = 0;          // bytes of the ring that may be promised
-  std::uint64_t average_ = 64 << 10;  // bytes of a record
+  RingCredit ring_credit_;
 };
 
 }  // namespace cube::prefetch

@@ -109,11 +109,7 @@ void start(bool says_why) {
   if (dladdr(reinterpret_cast<const void*>(&start), &library) == 0 || library.dli_fname == nullptr) return;
   const std::string site = find_beside(library.dli_fname);
   if (!site.empty()) return add(site);
-  if (says_why)
-    base::log(base::LogLevel::info,
-              "Python's data loaders announce nothing: the directory site of the package cubeshim is not beside {}, or others may"
-              " have put it there",
-              library.dli_fname);
+  if (says_why) base::log(base::LogLevel::info, k_is_missing, library.dli_fname);
 }
 
 }  // namespace cube::shim::python_site

@@ -81,15 +81,7 @@ class Mapping {
   }
   // Another mapping of the same pages of a shared mapping, with other rights: neither fd nor name is needed.
   static Result<Mapping> duplicate(const std::byte* of, std::size_t bytes, int protection) {
-    const long at = sys::raw(SYS_mremap, sys::arg(of), 0, static_cast<long>(bytes), MREMAP_MAYMOVE);
-    if (sys::failed(at)) return fail(static_cast<int>(-at));
-    note_mapping();
-    Mapping mapping;
-    mapping.address_ = reinterpret_cast<std::byte*>(at);
-    mapping.bytes_ = bytes;
-    const long error = sys::raw(SYS_mprotect, at, static_cast<long>(bytes), protection);
-    if (sys::failed(error)) return fail(static_cast<int>(-error));
-    return mapping;
+    return duplicate_at(Mapping(), of, bytes, protection);
   }
   // The same, as far from a multiple of 2 MiB as the first one, so that huge pages of the file are mapped as such: one page fault
   // for each in the place of 512.
@@ -98,17 +90,11 @@ class Mapping {
     if (!room) return room;
     const auto begin = reinterpret_cast<std::uintptr_t>(room->address_);
     const std::uintptr_t at = begin + (reinterpret_cast<std::uintptr_t>(of) - begin) % k_huge_page;
-    const long moved =
-        sys::raw(SYS_mremap, sys::arg(of), 0, static_cast<long>(bytes), MREMAP_MAYMOVE | MREMAP_FIXED, static_cast<long>(at));
-    if (sys::failed(moved)) return fail(static_cast<int>(-moved));
-    note_mapping();
     if (at != begin) sys::munmap(room->address_, at - begin);
     sys::munmap(reinterpret_cast<void*>(at + bytes), begin + k_huge_page - at);
     room->address_ = reinterpret_cast<std::byte*>(at);
     room->bytes_ = bytes;
-    const long error = sys::raw(SYS_mprotect, static_cast<long>(at), static_cast<long>(bytes), protection);
-    if (sys::failed(error)) return fail(static_cast<int>(-error));
-    return room;
+    return duplicate_at(std::move(*room), of, bytes, protection);
   }
 
   std::byte* data() const { return address_; }
@@ -137,6 +123,18 @@ class Mapping {
     mapping.address_ = reinterpret_cast<std::byte*>(at);
     mapping.bytes_ = bytes;
     return mapping;
+  }
+  // In the place of `room`, or where the kernel likes if that is empty.
+  static Result<Mapping> duplicate_at(Mapping room, const std::byte* of, std::size_t bytes, int protection) {
+    const int flags = MREMAP_MAYMOVE | (room ? MREMAP_FIXED : 0);
+    const long at = sys::raw(SYS_mremap, sys::arg(of), 0, static_cast<long>(bytes), flags, sys::arg(room.address_));
+    if (sys::failed(at)) return fail(static_cast<int>(-at));
+    note_mapping();
+    room.address_ = reinterpret_cast<std::byte*>(at);
+    room.bytes_ = bytes;
+    const long error = sys::raw(SYS_mprotect, at, static_cast<long>(bytes), protection);
+    if (sys::failed(error)) return fail(static_cast<int>(-error));
+    return room;
   }
 
   std::byte* address_ = nullptr;

@@ -50,9 +50,7 @@ void check_announcements(const base::Config& config, Findings& findings) {
     return say(findings, Health::well, "", "data loaders of Python announce what they will read");
   say(findings, Health::slow,
       "install the Python package with the library (share/cubeshim/python), or copy it beside the library as its directory site",
-      "data loaders of Python announce nothing: {} has no directory site of the package cubeshim beside it, or others may have"
-      " put it there",
-      library);
+      shim::python_site::k_is_missing, library);
 }
 
 void check_limit(Findings& findings, __rlimit_resource resource, std::uint64_t needed, const char* what, const char* option) {

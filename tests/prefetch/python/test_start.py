@@ -234,7 +234,7 @@ class Run(Case):
             done = self.python("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])",
                                env={"LD_PRELOAD": str(library), "CUBESHIM_PREFIXES": str(self.dir), "CUBESHIM_LOG": level,
                                     "CUBESHIM_STATS": "off", "CUBESHIM_NAME": f"python-{os.getpid()}", "CUBESHIM_RAM_DIR": "/dev/shm"})
-            self.assertEqual(done.stderr.count(f"announce nothing: the directory site of the package cubeshim is not beside {library}"),
+            self.assertEqual(done.stderr.count(f"announce nothing: {library} has no directory site of the package cubeshim beside it"),
                              lines, done.stderr)
 
 
