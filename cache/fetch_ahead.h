@@ -9,6 +9,7 @@
 #include "cache/fill/background_fill.h"
 #include "cache/fill/cache_parts.h"
 #include "cache/fill/recent_misses.h"
+#include "cache/region/lead_claim.h"
 #include "cache/region/listings.h"
 
 namespace cube::cache {
@@ -32,8 +33,8 @@ class FetchAhead {
 
   // Is anything prefetched on this node?
   bool is_wanted() const { return parts_.region.header().prefetch_wanted.load(std::memory_order_relaxed) != 0; }
-  // Its holder leads; for RobustLock.
-  pthread_mutex_t* leader_lock() { return &parts_.region.header().prefetch_leader; }
+  // Who has the lead. It must not outlive the cache.
+  LeadClaim lead_claim() { return LeadClaim(parts_.region); }
   // For the leader, in this order.
   void begin_lead();
   void end_lead() {

@@ -51,9 +51,12 @@ void Lead::open_list() {
 }
 
 void Lead::listen() {
-  const auto wake = [](void* events) { static_cast<EventCount*>(events)->notify(); };
+  AnnouncementsOptions options{.socket = socket_path(), .prefixes = config_.prefixes, .argument = this};
+  options.arrived = [](void* lead) { static_cast<Lead*>(lead)->events_.notify(); };
+  // That thread never waits for the origin, as this one may for a list. So a leader beats while its process runs.
+  options.leads = [](void* lead) { return static_cast<Lead*>(lead)->claim_.beat(); };
   std::string why;
-  auto announcements = Announcements::start({socket_path(), config_.prefixes, wake, &events_}, why);
+  auto announcements = Announcements::start(std::move(options), why);
   if (announcements == nullptr) base::log(base::LogLevel::warn, "{}", why);
   const std::lock_guard lock(socket_mutex_);
   plan_.set_announcements(std::move(announcements));
@@ -64,13 +67,19 @@ void Lead::remove_socket() {
   if (lock && plan_.announcements() != nullptr) plan_.announcements()->stop_listening();
 }
 
-void Lead::end() {
+void Lead::lose() {
+  const std::lock_guard lock(socket_mutex_);
+  if (plan_.announcements() != nullptr) plan_.announcements()->leave_name();
+  plan_.set_announcements(nullptr);
+}
+
+void Lead::end(unsigned patience_ms) {
   {
     // First, for who ends us does not wait for the rest; and by its name, which wakes the thread that listens.
     const std::lock_guard lock(socket_mutex_);
     plan_.set_announcements(nullptr);
   }
-  prefetcher_->stop(0);
+  prefetcher_->stop(patience_ms);
   cache_.ahead().end_lead();
   // So far as it has come.
   plan_.refused(prefetcher_->take_refused());
@@ -101,11 +110,12 @@ bool Lead::begin() {
     base::log(base::LogLevel::warn, "nothing is prefetched: {}", why);
     return false;
   }
+  // First, because the rest may wait for the origin.
+  listen();
   if (cache_.ahead().origins() != nullptr) origins_ = cache_.ahead().origins()->reopened();
   plan_.use_origins(origins_.get());
   cache_.ahead().begin_lead();
   open_list();
-  listen();
   demand_ = cache_.ahead().demand();
   return true;
 }

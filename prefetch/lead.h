@@ -22,10 +22,12 @@ namespace cube::prefetch {
 
 class Lead {
  public:
-  Lead(cache::FileCache& cache, const base::Config& config, EventCount& events)
+  // The claim is one that has the lead.
+  Lead(cache::FileCache& cache, const base::Config& config, EventCount& events, cache::LeadClaim& claim)
       : cache_(cache),
         config_(config),
         events_(events),
+        claim_(claim),
         depth_({.most = most_in_flight(config.prefetch_depth)}),
         bound_({.most = most_in_flight(config.prefetch_depth)}),
         plan_(cache) {}
@@ -40,8 +42,12 @@ class Lead {
   void stop(unsigned patience_ms) { prefetcher_->stop(patience_ms); }
   // By any thread, where end() is not awaited.
   void remove_socket();
-  // After the last turn.
-  void end();
+  // After the last turn. Another process leads: its clients are let go, and no file is taken any more.
+  void lose();
+  // Whether what was taken before that is fetched, or has to wait for room.
+  bool is_drained() { return prefetcher_->is_idle() || prefetcher_->is_blocked(); }
+  // After the last turn, and after lose() if that was called.
+  void end(unsigned patience_ms);
 
  private:
   static unsigned most_in_flight(unsigned wanted);
@@ -62,6 +68,7 @@ class Lead {
   cache::FileCache& cache_;
   const base::Config& config_;
   EventCount& events_;
+  cache::LeadClaim& claim_;
   DepthControl depth_;
   ForeignDemand foreign_;
   FlightBound bound_;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <new>
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
-#include "cache/region/robust_lock.h"
 #include "prefetch/lead.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/starter_traits.h"
@@ -16,55 +16,87 @@ namespace cube::prefetch {
 namespace {
 
 constexpr std::uint64_t k_look_for_lead_ns = 300'000'000;
+// A process that goes on after a stop has its fetches ended at once by the kernel. One that was only slow needs longer.
+constexpr std::uint64_t k_longest_drain_ns = 5'000'000'000, k_drain_tick_ns = 10'000'000;
+constexpr unsigned k_patience_of_lost_ms = 50;
 constexpr std::size_t k_sidecar_stack = 256 << 10;
 
 }  // namespace
 
 // Shared by the thread and who stops it, and left behind where the thread hangs.
 struct Sidecar::State {
-  State(cache::FileCache& of, const base::Config& with) : cache(of), config(with), lead(of, with, events) {}
+  State(cache::FileCache& of, const base::Config& with) : cache(of), config(with), claim(of.ahead().lead_claim()) {}
 
   cache::FileCache& cache;
   const base::Config& config;
   EventCount events, over;
-  std::atomic<bool> is_stopping{false}, is_leading{false}, is_over{false};
-  Lead lead;
+  std::atomic<bool> is_stopping{false}, is_over{false};
+  cache::LeadClaim claim;
+  std::mutex lead_mutex;  // guards the rest
+  Lead* lead = nullptr;   // not before it has begun
 
   bool stopping() const { return is_stopping.load(std::memory_order_acquire); }
   void run();
-  void do_lead();
+  bool do_lead();
+  void turn_by_turn(Lead& own);
+  void drain(Lead& own);
+  void show(Lead* own) {
+    const std::lock_guard lock(lead_mutex);
+    lead = own;
+  }
 };
 
-void Sidecar::State::do_lead() {
-  if (!lead.begin()) return;
-  // seq_cst: who stops us sees it and stops the engine, or we see that we are to stop.
-  is_leading.store(true, std::memory_order_seq_cst);
+void Sidecar::State::turn_by_turn(Lead& own) {
+  while (!stopping() && claim.beat()) {
+    const std::uint32_t seen = events.now();
+    const std::uint64_t pause_ns = own.turn();
+    if (!stopping()) own.wait(seen, pause_ns);
+  }
+}
+
+// Files that its clients were told to be taken are told to nobody else, so they are fetched still.
+void Sidecar::State::drain(Lead& own) {
+  own.lose();
+  const std::uint64_t until = base::monotonic_ns() + k_longest_drain_ns;
+  while (!stopping() && !own.is_drained() && base::monotonic_ns() < until) events.wait(events.now(), k_drain_tick_ns);
+}
+
+// False: this process cannot prefetch, or is to stop.
+bool Sidecar::State::do_lead() {
+  Lead own(cache, config, events, claim);
+  if (!own.begin()) return false;
+  // Who stops us finds it there and stops the engine, or we see that we are to stop.
+  show(&own);
   try {
-    while (!is_stopping.load(std::memory_order_seq_cst)) {
-      const std::uint32_t seen = events.now();
-      const std::uint64_t pause_ns = lead.turn();
-      if (!stopping()) lead.wait(seen, pause_ns);
+    turn_by_turn(own);
+    if (!stopping()) {
+      base::log(base::LogLevel::debug, "prefetch: another process has taken the lead, for this one did not run");
+      drain(own);
     }
   } catch (...) {
     // Nothing is fetched any more before another process has the lead.
-    lead.end();
+    own.end(0);
+    show(nullptr);
     throw;
   }
-  lead.end();
+  own.end(stopping() ? 0 : k_patience_of_lost_ms);
+  show(nullptr);
+  return !stopping();
 }
 
 void Sidecar::State::run() {
   lower_priority(1);
   while (!stopping()) {
     const std::uint32_t seen = events.now();
-    if (const cache::RobustLock lock(cache.ahead().leader_lock(), 0); lock) {
-      if (stopping()) break;
-      do_lead();
-      // If this process cannot prefetch, another may have more luck.
-      break;
+    if (!claim.look(base::monotonic_ns())) {
+      // Not by waiting for a mutex, for which one could not be stopped.
+      if (!stopping()) events.wait(seen, k_look_for_lead_ns);
+      continue;
     }
-    // Not by waiting for the lock, for which one could not be stopped.
-    if (!stopping()) events.wait(seen, k_look_for_lead_ns);
+    // If this process cannot prefetch, another may have more luck.
+    const bool goes_on = !stopping() && do_lead();
+    claim.give_up();
+    if (!goes_on) break;
   }
 }
 
@@ -127,11 +159,16 @@ void Sidecar::stop_prefetching(unsigned patience_ms) {
   state.events.notify();
   state.cache.ahead().ring().wake();
   // Not by the thread itself, which may hang in a list on the origin.
-  if (state.is_leading.load(std::memory_order_seq_cst)) state.lead.stop(patience_ms);
+  {
+    const std::lock_guard lock(state.lead_mutex);
+    if (state.lead != nullptr) state.lead->stop(patience_ms);
+  }
   const auto is_over = [&] { return state.is_over.load(std::memory_order_acquire); };
   const bool hangs = !state.over.wait_until(is_over, std::max(10U, patience_ms / 2) * base::k_ns_per_ms);
   // Nobody else can have one there, for the lead is still held.
-  if (hangs && state.is_leading.load(std::memory_order_acquire)) state.lead.remove_socket();
+  if (!hangs) return;
+  const std::lock_guard lock(state.lead_mutex);
+  if (state.lead != nullptr) state.lead->remove_socket();
 }
 
 }  // namespace cube::prefetch

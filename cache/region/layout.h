@@ -17,7 +17,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 21;
+inline constexpr std::uint32_t k_layout_version = 22;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -30,6 +30,7 @@ inline constexpr std::uint32_t k_listing_slots = 64;
 inline constexpr std::uint32_t k_most_listed_rows = 32768;  // a smaller region has a quarter or a sixteenth of them
 inline constexpr std::uint32_t k_views = 32;                // a record has a bit for each
 
+inline constexpr std::uint32_t k_lead_locks = 8;      // leaders that are stopped at the same time, and the one that leads
 inline constexpr std::uint32_t k_changed_words = 32;  // of 64 files of this node each, by their hashes
 
 // A chunk is a piece of a large file (chunks.h): so many bytes, from a multiple of them on. All segments are multiples of it.
@@ -110,8 +111,9 @@ struct RegionHeader {
   std::atomic<std::uint32_t> chunks_written;         // futex: the tiers have got what a chunk had for them
   std::atomic<std::uint32_t> chunks_waiting;         // threads that wait for that
   std::atomic<std::uint64_t> blocks_whole;           // the sum of ChunkRow::wholes
-  // Prefetching (ring.h). Its leader holds the mutex for as long as it leads.
-  pthread_mutex_t prefetch_leader;
+  // Prefetching (lead_claim.h, ring.h). Its leader holds one of the mutexes, and the word says which.
+  pthread_mutex_t lead_locks[k_lead_locks];
+  std::atomic<std::uint64_t> lead_word;
   std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
   std::atomic<std::uint32_t> leads;            // how many processes have led so far
   std::atomic<std::uint32_t> lead_depth;       // fetches that the leader may have in flight now; for the report

@@ -192,8 +192,8 @@ base::Result<void> Region::open_existing(std::string& why) {
   if (const auto mapped = map(writable->get(), readable->get()); !mapped) return complain(mapped.error().value);
   pthread_mutex_t fresh;
   bool sound = init_robust_mutex(&fresh) == 0 && is_robust_mutex(header().lifecycle, fresh) &&
-               is_robust_mutex(header().prefetch_leader, fresh) && is_robust_mutex(header().disk_writer, fresh) &&
-               is_robust_mutex(header().cluster_writer, fresh);
+               is_robust_mutex(header().disk_writer, fresh) && is_robust_mutex(header().cluster_writer, fresh);
+  for (const pthread_mutex_t& lock : header().lead_locks) sound = sound && is_robust_mutex(lock, fresh);
   return sound ? base::Result<void>() : not_sound();
 }
 
@@ -230,7 +230,9 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   head.created_ns = base::wall_ns();
   head.index_tables.store(1, std::memory_order_relaxed);
   int error = init_robust_mutex(&head.lifecycle);
-  if (error == 0) error = init_robust_mutex(&head.prefetch_leader);
+  for (pthread_mutex_t& lock : head.lead_locks) {
+    if (error == 0) error = init_robust_mutex(&lock);
+  }
   if (error == 0) error = init_robust_mutex(&head.disk_writer);
   if (error == 0) error = init_robust_mutex(&head.cluster_writer);
   if (error != 0) return complain("robust mutex", error);

@@ -33,7 +33,7 @@ void AnnouncementServer::run() {
     if (open(peers)) {
       set(State::listening);
       serve(peers);
-      remove_socket(options.socket, device, inode);
+      remove_name();
     }
   } catch (const std::exception& error) {
     why = error.what();
@@ -48,6 +48,11 @@ bool AnnouncementServer::open(Peers& peers) {
     why = fmt::format("no fd table of its own: {}", std::strerror(is_private.error().value));
     return false;
   }
+  // Whoever leads may be listening already, and would have no name any more.
+  if (!leads()) {
+    why = "another process has taken the lead";
+    return false;
+  }
   auto socket = listen_at(options.socket, why);
   if (!socket) return false;
   peers.listener = std::move(socket->fd);
@@ -56,10 +61,23 @@ bool AnnouncementServer::open(Peers& peers) {
   return true;
 }
 
+bool AnnouncementServer::leads() {
+  if (options.leads == nullptr || !gate.enter()) return true;
+  const bool leads = options.leads(options.argument);
+  gate.leave();
+  return leads;
+}
+
+void AnnouncementServer::remove_name() {
+  // A look at the name and its removal are two steps, between which the next leader may take it.
+  if (!leaves_name.load(std::memory_order_acquire)) remove_socket(options.socket, device, inode);
+}
+
 void AnnouncementServer::serve(Peers& peers) {
   std::uint64_t tick = k_first_tick;
   while (!is_stopping.load(std::memory_order_acquire)) {
     const Events events = wait(peers, tick);
+    if (!leads()) leaves_name.store(true, std::memory_order_release);
     peers.is_refusing = false;
     bool has_heard = false;
     for (std::size_t slot = 0; slot < k_clients; ++slot) {

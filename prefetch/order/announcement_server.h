@@ -23,14 +23,17 @@ class AnnouncementServer {
   void run();
   // Lines that the thread cannot write itself.
   std::vector<std::string> take_lines();
+  // By any thread, while it listens or after.
+  void remove_name();
 
   const AnnouncementsOptions options;
   AnnouncedOrders orders;
-  CallbackGate gate;  // around arrived()
+  CallbackGate gate;  // around arrived() and leads()
 
   enum class State { starting, listening, ended };
   std::atomic<State> state{State::starting};  // released after `why` and the file's numbers, acquired by start()
   std::atomic<bool> is_stopping{false};
+  std::atomic<bool> leaves_name{false};
   EventCount changed;  // of `state`
   std::string why;
   std::uint64_t device = 0, inode = 0;
@@ -49,6 +52,7 @@ class AnnouncementServer {
   };
 
   bool open(Peers& peers);
+  bool leads();
   void serve(Peers& peers);
   Events wait(Peers& peers, std::uint64_t tick_ns);
   bool tell_taken(Peers& peers);

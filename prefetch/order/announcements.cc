@@ -74,8 +74,10 @@ void Announcements::stop_listening() {
   if (server_->state.load(std::memory_order_acquire) != State::listening) return;
   // First, for the socket is found by its name.
   knock(server_->options.socket);
-  remove_socket(server_->options.socket, server_->device, server_->inode);
+  server_->remove_name();
 }
+
+void Announcements::leave_name() { server_->leaves_name.store(true, std::memory_order_release); }
 
 void Announcements::end() {
   server_->gate.close();

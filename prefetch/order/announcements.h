@@ -24,6 +24,9 @@ struct AnnouncementsOptions {
   // next() had nothing to give, and now it has. Short, for clients wait meanwhile.
   void (*arrived)(void*) = nullptr;
   void* argument = nullptr;
+  // Called at each turn of the thread that listens, once a second or more, and before it takes the name. False: this process does
+  // not lead (any more), so the name is another's. Null: nobody else is there.
+  bool (*leads)(void*) = nullptr;
 };
 
 class AnnouncementServer;
@@ -39,6 +42,8 @@ class Announcements final : public PathSource {
 
   // The socket goes, and the thread that listens is told to end. By any thread, also twice.
   void stop_listening();
+  // Another process leads. Whoever has the name of the socket, it is not ours to remove.
+  void leave_name();
 
   // The reader whose file next() gives, if it gives one.
   std::optional<std::uint32_t> next_reader() const;

@@ -119,8 +119,8 @@ TEST_F(SidecarTest, StopsWhateverItDoes) {
   }
   EXPECT_EQ(counts.wrong, 0);
   EXPECT_EQ(tests::counters_of(cache.region()), "right");
-  EXPECT_EQ(pthread_mutex_trylock(&cache.region().header().prefetch_leader), 0) << "nobody leads";
-  pthread_mutex_unlock(&cache.region().header().prefetch_leader);
+  cache::LeadClaim claim = cache.ahead().lead_claim();
+  EXPECT_TRUE(claim.look(base::monotonic_ns())) << "nobody leads";
 }
 
 TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {

@@ -3,11 +3,15 @@ import ctypes
 import os
 import select
 import socket
+import stat
 import struct
+import time
 import zlib
 
 from cubeshim import _protocol, _settings
 from cubeshim._fds import off_standard
+
+LOOK_SECONDS = 0.1  # how often another server is looked for
 
 
 def path():
@@ -31,12 +35,24 @@ def new_socket():
     return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, off_standard(made.detach()))
 
 
+def named_socket():
+    """Which socket has the name now; None if none has."""
+    try:
+        found = os.lstat(path())
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None
+
+
 class Connection:
     def __init__(self, rank, world):
+        self.next_look = 0.0
         self.socket = new_socket()
         try:
             self.socket.settimeout(2)
+            self.server = named_socket()
             self.socket.connect(path())
+            self.wait_for_welcome()
             peer = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             uid = struct.unpack("3i", peer)[1]
             if uid not in (0, os.geteuid()):
@@ -49,6 +65,26 @@ class Connection:
             self.socket.close()
             raise
 
+    def wait_for_welcome(self):
+        """Of a server that is stopped the kernel takes connections still."""
+        until = time.monotonic() + 2
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        while not poll.poll(LOOK_SECONDS * 1000):
+            self.look_for_another()
+            if time.monotonic() > until:
+                raise OSError("nobody answers at %s" % path())
+
+    def look_for_another(self):
+        """A leader that is stopped keeps its connections, and another one takes its name."""
+        now = time.monotonic()
+        if now < self.next_look:
+            return
+        self.next_look = now + LOOK_SECONDS
+        named = named_socket()
+        if named is not None and named != self.server:
+            raise OSError("another server listens at %s" % path())
+
     def send(self, message):
         """False: there is no room."""
         try:
@@ -59,6 +95,7 @@ class Connection:
 
     def hear(self):
         """What the server has told that it has taken, all that is there."""
+        self.look_for_another()
         taken = []
         while True:
             try:

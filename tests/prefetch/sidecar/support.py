@@ -170,6 +170,7 @@ class Planned:
     def leader(self):
         """The process that listens on the socket."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.setblocking(False)  # the queue of one that is stopped may be full
             try:
                 client.connect(str(self.socket))
             except OSError:
