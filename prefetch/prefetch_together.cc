@@ -11,9 +11,9 @@ constexpr unsigned k_few = 8;
 // Bytes between two files that are read for nothing.
 constexpr std::uint64_t k_most_between = 64 << 10;
 constexpr std::size_t k_most_files = 64;
-// Requests in flight, each of which has room for its bytes; and files in them, for each has one of the region's 1,024 turns.
+// Requests in flight, each of which has room for its bytes; and files in them, for each has one of the region's 4,096 turns.
 constexpr unsigned k_most_requests = 16;
-constexpr std::size_t k_most_under_way = 320;
+constexpr std::size_t k_most_under_way = 1024;
 // With so many in flight a request may wait until it is full.
 constexpr unsigned k_enough = 2;
 

@@ -21,7 +21,7 @@ inline constexpr std::uint32_t k_layout_version = 22;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
-inline constexpr std::uint32_t k_flight_slots = 1024;
+inline constexpr std::uint32_t k_flight_slots = 4096;
 inline constexpr std::uint32_t k_writer_stripes = 256;
 inline constexpr std::uint32_t k_own_writers = 64;
 inline constexpr std::uint32_t k_left_writers = 256;
