@@ -205,15 +205,15 @@ bool PackBuilder::leave() {
   if (levels_.empty()) return write(record);
   Level& above = levels_.back();
   above.names[above.at - 1].is_packed = true;
-  done_bytes_ += record.listing.size();
+  done_bytes_ += record.bytes();
   above.done.push_back(std::move(record));
-  return done_bytes_ <= build_.most_listings || write_done(above);
+  return done_bytes_ <= build_.most_waiting || write_done(above);
 }
 
 bool PackBuilder::write_done(Level& level) {
   for (const DirectoryRecord& directory : level.done) {
     if (!write(directory)) return false;
-    done_bytes_ -= directory.listing.size();
+    done_bytes_ -= directory.bytes();
   }
   level.done.clear();
   return true;

@@ -25,7 +25,7 @@ struct PackBuild {
   const TreePaths* list = nullptr;  // null: all of the tree
   unsigned threads = 16;
   std::string scratch = "/var/tmp";
-  std::size_t most_listings = 32 << 20;  // bytes of memory, for listings that wait until they are written together
+  std::size_t most_waiting = 32 << 20;  // bytes of memory, for directories that wait until they are written together
   // `error` is an errno, or 0. The path is relative to the root.
   std::function<void(PackSkip reason, std::string_view path, int error)> skipped = [](PackSkip, std::string_view, int) {};
   // False: stop now; what was done is kept for a later run.
@@ -48,6 +48,8 @@ class PackBuilder {
     std::string path;
     FileStat stat{};
     std::string listing;
+    // Of memory. An empty directory has hardly a listing, and there can be millions of them.
+    std::size_t bytes() const { return sizeof *this + path.size() + listing.size(); }
   };
   struct Level {
     base::UniqueFd fd;
@@ -86,7 +88,7 @@ class PackBuilder {
   std::vector<Level> levels_;
   std::vector<std::uint64_t> devices_;
   std::uint64_t resumed_ = 0;
-  std::size_t done_bytes_ = 0;  // of the listings that are to be written
+  std::size_t done_bytes_ = 0;  // of the directories that are to be written
   std::string why_;
 };
 

@@ -27,10 +27,10 @@ TEST_F(PackBuilderTest, TheSameTreeGivesTheSameBytes) {
   EXPECT_FALSE(std::filesystem::exists(tree.pack + ".partial"));
 }
 
-TEST_F(PackBuilderTest, ListingsThatDoNotFitInMemoryAreWrittenSooner) {
+TEST_F(PackBuilderTest, DirectoriesThatDoNotFitInMemoryAreWrittenSooner) {
   tree.fill();
   auto build = tree.build();
-  build.most_listings = 1;
+  build.most_waiting = 1;
   ASSERT_EQ(tree.make(build), "");
   const auto pack = tree.open();
   ASSERT_TRUE(pack->find("a"));
@@ -43,6 +43,18 @@ TEST_F(PackBuilderTest, ListingsThatDoNotFitInMemoryAreWrittenSooner) {
   std::uint64_t entries = 0;
   while (scan.next(entry, path) == PackScan::Next::record) ++entries;
   EXPECT_EQ(entries, pack->header().entries) << "none is written twice";
+}
+
+TEST_F(PackBuilderTest, ADirectoryOfFewNamesCountsWithItsOwnPath) {
+  const std::string name(200, 'n');
+  for (int i = 0; i < 8; ++i) tree.write("in/" + name + std::to_string(i) + "/f", "1");
+  auto build = tree.build();
+  build.most_waiting = 1000;  // five listings of one name fit, and no five paths
+  ASSERT_EQ(tree.make(build), "");
+  const auto pack = tree.open();
+  const auto first = pack->find("in/" + name + "0"), later = pack->find("in/" + name + "5/f");
+  ASSERT_TRUE(first && later);
+  EXPECT_LT(first->offset, later->offset);
 }
 
 TEST_F(PackBuilderTest, AnEmptyTreeIsAPackOfOneDirectory) {
