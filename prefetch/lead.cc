@@ -57,7 +57,8 @@ void Lead::listen() {
   options.leads = [](void* lead) { return static_cast<Lead*>(lead)->claim_.beat(); };
   std::string why;
   auto announcements = Announcements::start(std::move(options), why);
-  if (announcements == nullptr) base::log(base::LogLevel::warn, "{}", why);
+  // If another process has taken the lead, announcements go there.
+  if (announcements == nullptr) base::log(claim_.beat() ? base::LogLevel::warn : base::LogLevel::debug, "{}", why);
   const std::lock_guard lock(socket_mutex_);
   plan_.set_announcements(std::move(announcements));
 }

@@ -48,8 +48,9 @@ bool AnnouncementServer::open(Peers& peers) {
     why = fmt::format("no fd table of its own: {}", std::strerror(is_private.error().value));
     return false;
   }
-  // Whoever leads may be listening already, and would have no name any more.
-  if (!leads()) {
+  // Whoever leads may be listening already, and would have no name any more. So a thread that comes too late, because the process
+  // was stopped before it ran, leaves the name alone.
+  if (!leads() || is_stopping.load(std::memory_order_acquire)) {
     why = "another process has taken the lead";
     return false;
   }

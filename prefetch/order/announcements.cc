@@ -80,6 +80,8 @@ void Announcements::stop_listening() {
 void Announcements::leave_name() { server_->leaves_name.store(true, std::memory_order_release); }
 
 void Announcements::end() {
+  // Before the gate: a thread that has not begun to listen looks there who leads, and does not begin any more.
+  server_->is_stopping.store(true, std::memory_order_release);
   server_->gate.close();
   stop_listening();
   // A thread that is still somewhere ends by itself, and calls nobody.

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <thread>
 
+#include "prefetch/order/announcement_server.h"
 #include "prefetch/threads/background_thread.h"
 #include "tests/prefetch/announcements_fixture.h"
 
@@ -34,6 +35,18 @@ TEST_F(Announced, TheServerSaysWhoItIs) {
   EXPECT_EQ(welcome.magic, k_announce_magic);
   EXPECT_EQ(welcome.version, k_announce_version);
   EXPECT_EQ(welcome.pid, static_cast<std::uint32_t>(getpid()));
+}
+
+// As after a stop of the process between the start of the thread and its first step, during which another process took the lead.
+TEST_F(Announced, AThreadThatRunsAfterItsEndLeavesTheNameToWhoHasIt) {
+  AnnouncementsOptions options{.socket = socket, .prefixes = {"/data"}};
+  options.leads = [](void*) { return false; };
+  AnnouncementServer late(std::move(options));
+  late.is_stopping.store(true);
+  late.gate.close();
+  std::thread([&] { late.run(); }).join();
+  EXPECT_EQ(late.state.load(), AnnouncementServer::State::ended);
+  client();
 }
 
 TEST_F(Announced, ArrivalsAreCalledWhenThereWasNothing) {
