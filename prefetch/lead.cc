@@ -111,14 +111,16 @@ bool Lead::begin() {
     base::log(base::LogLevel::warn, "nothing is prefetched: {}", why);
     return false;
   }
-  // First, because the rest may wait for the origin.
   listen();
+  return true;
+}
+
+void Lead::open() {
   if (cache_.ahead().origins() != nullptr) origins_ = cache_.ahead().origins()->reopened();
   plan_.use_origins(origins_.get());
   cache_.ahead().begin_lead();
   open_list();
   demand_ = cache_.ahead().demand();
-  return true;
 }
 
 bool Lead::wants_more_of_next() {

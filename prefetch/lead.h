@@ -34,6 +34,8 @@ class Lead {
 
   // False: nothing can be prefetched here; the log says why.
   bool begin();
+  // After that: what is to be fetched. It may wait for the origin.
+  void open();
   // Returns for how long there is nothing to do unless something happens, in nanoseconds.
   std::uint64_t turn();
   // Until something has happened since `seen`.

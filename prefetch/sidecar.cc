@@ -65,9 +65,11 @@ void Sidecar::State::drain(Lead& own) {
 bool Sidecar::State::do_lead() {
   Lead own(cache, config, events, claim);
   if (!own.begin()) return false;
-  // Who stops us finds it there and stops the engine, or we see that we are to stop.
+  // Who stops us finds it there and stops the engine, or we see that we are to stop. Not later: who stops us while we wait for
+  // the origin removes the name of the socket, and ends the thread that beats there.
   show(&own);
   try {
+    if (!stopping()) own.open();
     turn_by_turn(own);
     if (!stopping()) {
       base::log(base::LogLevel::debug, "prefetch: another process has taken the lead, for this one did not run");
@@ -165,7 +167,6 @@ void Sidecar::stop_prefetching(unsigned patience_ms) {
   }
   const auto is_over = [&] { return state.is_over.load(std::memory_order_acquire); };
   const bool hangs = !state.over.wait_until(is_over, std::max(10U, patience_ms / 2) * base::k_ns_per_ms);
-  // Nobody else can have one there, for the lead is still held.
   if (!hangs) return;
   const std::lock_guard lock(state.lead_mutex);
   if (state.lead != nullptr) state.lead->remove_socket();

@@ -1,4 +1,5 @@
 // The host's commands with children and with other programs.
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -98,11 +99,14 @@ std::string do_become(const Words&) {
   return failed("execl");
 }
 
+// unshare: a change of place that changes nothing
+std::string do_unshare(const Words&) { return unshare(CLONE_FS) == 0 ? "unshared" : failed("unshare"); }
+
 }  // namespace
 
 Commands child_commands() {
-  return {
-      {"rawforked", do_raw_forked}, {"forked", do_forked}, {"executed", do_executed}, {"become", do_become}, {"child", do_child}};
+  return {{"rawforked", do_raw_forked}, {"forked", do_forked}, {"executed", do_executed},
+          {"become", do_become},        {"child", do_child},   {"unshare", do_unshare}};
 }
 
 }  // namespace cube::crash

@@ -139,6 +139,30 @@ class Leaders(FaultCase):
         self.check_reads(hosts[0])
         self.assertEqual(self.find_leader(hosts), hosts[0])
 
+    def host_that_waits_for_its_list(self):
+        lists = self.mount()
+        lists.put("list", b"")
+        lists.script("hold open 1")
+        waits = self.host(PREFETCH_LIST=f"{lists.root}/list")
+        held(lists)
+        self.assertEqual(self.find_leader([waits]), waits)
+        return waits, lists
+
+    def test_ends_while_it_waits_for_its_list(self):
+        waits, lists = self.host_that_waits_for_its_list()
+        waits.end()
+        lists.script("clear")
+        self.assertFalse(os.path.lexists(self.socket), "nobody listens there any more")
+
+    def test_may_prefetch_no_more_while_it_waits_for_its_list(self):
+        waits, lists = self.host_that_waits_for_its_list()
+        self.assertEqual(waits.ask("unshare"), "unshared")
+        late = self.host()
+        self.find_leader([late])
+        self.wait_for_opens(self.count)
+        self.check_reads(late)
+        lists.script("clear")
+
     def test_all_killed_and_then_the_next_job(self):
         hosts = [self.host(), self.host()]
         self.wait_for_opens(20)
