@@ -90,13 +90,14 @@ constinit std::atomic<Cluster> g_cluster{Cluster::unused};
 
 // By a miss, which is in the midst of a fetch.
 void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
-  const BlockSignals block;
-  if (g_state.load(std::memory_order_acquire) == State::over || g_cluster.load(std::memory_order_acquire) != Cluster::allowed)
-    return;
-  // As in offer_slow: the question is dear.
+  // As in offer_slow: the question is dear. It is asked with the program's own signals blocked and no others: while all are, words
+  // that lie on the stack from before look like the frame of a handler.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
+  const BlockSignals block;
+  if (g_state.load(std::memory_order_acquire) == State::over || g_cluster.load(std::memory_order_acquire) != Cluster::allowed)
+    return;
   const KeepErrno keep;
   prefetch::start_cluster_thread(client, source);
   tries.store(0, std::memory_order_relaxed);
@@ -182,8 +183,8 @@ static int number_of(const cache::LargeFile& file) {
 }
 
 void offer_to_read_ahead(cache::FileCache& cache) {
-  const BlockSignals block;
   if (g_block_reader_is_tried.load(std::memory_order_relaxed) || base::may_be_in_handler()) return;
+  const BlockSignals block;
   if (g_state.load(std::memory_order_acquire) == State::over) return;
   if (process::config().prefetch && !prefetch::BlockReader::may_be_tried()) return;
   if (g_block_reader_is_tried.exchange(true, std::memory_order_acq_rel)) return;
@@ -195,8 +196,8 @@ void offer_to_read_ahead(cache::FileCache& cache) {
 static prefetch::NamesScout* scout(cache::FileCache& cache) {
   if (auto* const running = g_scout.load(std::memory_order_acquire); running != nullptr) return running;
   if (g_scout_is_tried.load(std::memory_order_relaxed) || !process::config().prefetch) return nullptr;
-  const BlockSignals block;
   if (base::may_be_in_handler()) return nullptr;
+  const BlockSignals block;
   if (g_state.load(std::memory_order_acquire) == State::over) return nullptr;
   if (g_scout_is_tried.exchange(true, std::memory_order_acq_rel)) return nullptr;
   const KeepErrno keep;
