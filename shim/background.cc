@@ -90,8 +90,8 @@ constinit std::atomic<Cluster> g_cluster{Cluster::unused};
 
 // By a miss, which is in the midst of a fetch.
 void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
-  // As in offer_slow: the question is dear. It is asked with the program's own signals blocked and no others: while all are, words
-  // that lie on the stack from before look like the frame of a handler.
+  // As in offer_slow: the question is dear. It is asked with the program's own signals blocked and no others: while all are,
+  // words that lie on the stack from before look like the frame of a handler.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;

@@ -78,7 +78,7 @@ class Node:
                        "CUBESHIM_CLUSTER_DEADLINE": "10s", "CUBESHIM_CLUSTER": test.servers(), "LD_PRELOAD": LIBRARY} | settings
         self.errors = test.scratch / f"errors-{name}-{time.monotonic_ns()}"
         errors = test.enterContext(self.errors.open("w"))
-        self.words = [PYTHON, "-uc", NODE]
+        self.words = env.pop("TEST_WORDS", None) or [PYTHON, "-uc", NODE]
         self.user = env.pop("TEST_USER", None)
         self.process = subprocess.Popen(self.words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
                                         user=int(self.user) if self.user else None)

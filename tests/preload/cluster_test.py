@@ -29,6 +29,14 @@ class Sharing(Cluster):
         self.assertEqual(report["cluster"]["offered"], 0, "what came from another node is not offered again")
         self.assertEqual(report["origin"]["stats"], FILES, "without a job of a name each file is looked at once")
 
+    def test_a_program_whose_stack_holds_an_old_action_of_a_signal_asks_the_pool(self):
+        prefix = self.mount()
+        self.fill(prefix)
+        second = self.node("second", prefix, TEST_WORDS=[os.environ["PRELOAD_HELPER"], "old-action"])
+        sizes = [second.ask("open", prefix / file) for file in self.files]
+        self.assertEqual(sizes, [str((self.source / file).stat().st_size) for file in self.files])
+        self.assertGreater(second.end()["hits"]["cluster"], 0)
+
     def test_a_node_that_is_full_serves_through_its_ring(self):
         big = self.source / "big"
         big.mkdir()
