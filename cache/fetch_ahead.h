@@ -33,7 +33,7 @@ class FetchAhead {
 
   // Is anything prefetched on this node?
   bool is_wanted() const { return parts_.region.header().prefetch_wanted.load(std::memory_order_relaxed) != 0; }
-  // Who has the lead. It must not outlive the cache.
+  // Our claim to the lead. The claim must not outlive the cache.
   LeadClaim lead_claim() { return LeadClaim(parts_.region); }
   // For the leader, in this order.
   void begin_lead();

@@ -1,5 +1,6 @@
 // RingCredit says whether the ring has room for one more fetch. A fetch asks for its room when it has begun and the size of its
-// file is known. Those that have not asked yet count with the average size of a record. Thread safety: one thread at a time.
+// file is known. RingCredit counts each fetch that has not asked yet with the average size of a record. Thread safety: one thread
+// at a time.
 #pragma once
 
 #include <algorithm>

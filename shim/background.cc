@@ -88,16 +88,21 @@ namespace {
 enum class Cluster : int { unused, allowed, held };
 constinit std::atomic<Cluster> g_cluster{Cluster::unused};
 
+bool may_start_cluster() {
+  return g_state.load(std::memory_order_acquire) != State::over && g_cluster.load(std::memory_order_acquire) == Cluster::allowed;
+}
+
 // By a miss, which is in the midst of a fetch.
 void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
+  // While it may not start, nothing counts as a try: the next one after that shall not be late.
+  if (!may_start_cluster()) return;
   // As in offer_slow: the question is dear. It is asked with the program's own signals blocked and no others: while all are,
   // words that lie on the stack from before look like the frame of a handler.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
   const BlockSignals block;
-  if (g_state.load(std::memory_order_acquire) == State::over || g_cluster.load(std::memory_order_acquire) != Cluster::allowed)
-    return;
+  if (!may_start_cluster()) return;
   const KeepErrno keep;
   prefetch::start_cluster_thread(client, source);
   tries.store(0, std::memory_order_relaxed);

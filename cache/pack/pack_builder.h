@@ -59,7 +59,7 @@ class PackBuilder {
     std::size_t at = 0;
     TreePaths::Range range;
     bool is_whole = true;  // not only what the list names
-    // Of the directories in it that are done. They are written together, so that few requests read them all.
+    // The records of directories in it that are done. The builder writes them together, so that few requests read them all.
     std::vector<DirectoryRecord> done;
   };
 

@@ -48,7 +48,7 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
   return stat ? stat->inode : own;
 }
 
-// Asks for records of a pack. Those that lie one behind the other are asked for together.
+// AskedRecords asks the kernel for records of a pack. One request asks for all records that lie one behind the other.
 class AskedRecords {
  public:
   explicit AskedRecords(const PackReader& reader) : reader_(reader) {}

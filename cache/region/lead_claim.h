@@ -8,9 +8,9 @@
 // No time and no process id is compared, so namespaces of both, a suspended machine and a clock that leaps do no harm. Only
 // looks count that are 250 ms apart, and a follower that was stopped itself has looked only once meanwhile.
 //
-// Invariants: of two that see the same word, one gets the lead, and a beat between look and swap keeps it. Who has lost the lead
-// holds its mutex until give_up(): as many leaders can be stopped at the same time as there are mutexes.
-// Thread safety: beat() by any thread, the rest by one.
+// Invariants: if two followers see the same word, one of them gets the lead. A beat between a follower's look and its swap keeps
+// the lead. A leader that has lost it holds its mutex until give_up(), so as many leaders can be stopped at once as there are
+// mutexes. Thread safety: beat() by any thread, the rest by one.
 #pragma once
 
 #include <atomic>

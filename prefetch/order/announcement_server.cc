@@ -48,8 +48,8 @@ bool AnnouncementServer::open(Peers& peers) {
     why = fmt::format("no fd table of its own: {}", std::strerror(is_private.error().value));
     return false;
   }
-  // Whoever leads may be listening already, and would have no name any more. So a thread that comes too late, because the process
-  // was stopped before it ran, leaves the name alone.
+  // Another process may lead and listen by now, if this one was stopped before this thread ran. The thread leaves the name to
+  // that process.
   if (!leads() || is_stopping.load(std::memory_order_acquire)) {
     why = "another process has taken the lead";
     return false;

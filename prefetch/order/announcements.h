@@ -42,7 +42,7 @@ class Announcements final : public PathSource {
 
   // The socket goes, and the thread that listens is told to end. By any thread, also twice.
   void stop_listening();
-  // Another process leads. Whoever has the name of the socket, it is not ours to remove.
+  // Another process leads, so this one must not remove the name of the socket.
   void leave_name();
 
   // The reader whose file next() gives, if it gives one.
