@@ -31,6 +31,7 @@ FetchClient::First Prefetcher::before_open(Fetch& of, const base::Result<cache::
 void Prefetcher::submit(std::unique_ptr<PlannedFetch> flight) {
   IoEngine& engine = remote_engine_ != nullptr && flight->fetch.may_be_remote() ? *remote_engine_ : engine_for(flight->file.path);
   flight->asks_first = &engine == remote_engine_.get();
+  flight->stat_is_proof = flight->fetch.stat_is_proof();
   flight->began_ns = base::monotonic_ns();
   engine.submit(*flight.release());
 }

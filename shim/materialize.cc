@@ -56,9 +56,9 @@ int open_origin(const OpenFile& file, Accept accept) {
   constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
   const long fd = sys::open(file.record->path_text(), (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK);
   if (sys::failed(fd)) return static_cast<int>(fd);
-  const auto now = cache::stat_fd(static_cast<int>(fd));
   // A kernel fd sees what is written to its file later; what it never sees is another file under the same name.
   const bool may_differ = accept == Accept::same_file || file.record->is_stale();
+  const auto now = cache::stat_fd(static_cast<int>(fd), may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
   const bool same = now && (may_differ ? now->same_file(file.record->stat) : now->same_content(file.record->stat));
   if (!same) {
     sys::close(static_cast<int>(fd));
@@ -217,7 +217,7 @@ void show_origin(int fd) {
 void materialize_if_changed(int fd) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file || !file->is_origin()) return;
-  const auto now = cache::stat_fd(fd);
+  const auto now = cache::stat_fd(fd, cache::k_ask_server);
   if (!now || !now->same_content(file->record->stat)) materialize_slow(fd, "change");
 }
 

@@ -78,12 +78,12 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   if (key.size() >= PATH_MAX) return nullptr;
   // Before the stat: a writer from here on counts its stripe up, and one from before is seen.
   ChangeWatch watch(parts.region);
-  const auto found = stat_fd(fd);
+  const auto found = stat_fd(fd, AT_STATX_DONT_SYNC);
   if (!found || !watch.watch(*found, fd)) return nullptr;
   const std::uint32_t epoch = writer_stripe_of(parts.region, *found).epoch.load(std::memory_order_seq_cst);
-  const auto stat = stat_fd(fd);
-  if (!stat || !stat->is_unchanged_since(*found) || !stat->is_regular() || stat->size <= parts.rules.max_file ||
-      stat->size > k_most_size)
+  // The version whose chunks are shown.
+  const auto stat = stat_fd(fd, k_ask_server);
+  if (!stat || !stat->same_file(*found) || !stat->is_regular() || stat->size <= parts.rules.max_file || stat->size > k_most_size)
     return nullptr;
   const std::uint64_t now = base::wall_ns();
   const bool may_change = parts.rules.consistency != base::ConsistencyKind::immutable;
@@ -145,7 +145,7 @@ void LargeFile::look_after_lock(CacheParts& parts, int fd) {
 
 bool LargeFile::is_version_of(int fd) const {
   // A mapping outlives the number.
-  const auto now = fd >= 0 ? stat_fd(fd) : stat_path(AT_FDCWD, path_, 0);
+  const auto now = fd >= 0 ? stat_fd(fd, k_ask_server) : stat_path(AT_FDCWD, path_, k_ask_server);
   return now && now->is_unchanged_since(stat_);
 }
 

@@ -26,8 +26,6 @@ constexpr std::uint64_t k_waited_step = 256 << 10;
 constexpr std::uint64_t k_first_step = 128 << 10;
 // A program that reads a file from one end to the other has this many bytes read ahead.
 constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
-// A fill that took longer is not believed on the word of the kernel's own copy of the attributes: the server is asked.
-constexpr std::uint64_t k_long_ns = 50'000'000;
 
 alignas(64) constinit std::byte g_pool[sizeof(PartialFill) * k_fills]{};
 
@@ -59,7 +57,6 @@ PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& turn) {
   fill->hashed_ = 0;
   new (fill->hasher_) base::Hasher;
   fill->hash_of_path_ = base::hash_path(fill->record_->path());
-  fill->began_ns_ = base::monotonic_ns();
   fill->turn_ = turn.come_in_parts();
   fill->state_.store(State::open, std::memory_order_release);
   return fill;
@@ -67,9 +64,9 @@ PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& turn) {
 
 bool PartialFill::may_go_on(Numbers numbers) const { return numbers == this->numbers(); }
 
-bool PartialFill::is_unchanged(int fd, bool asks_server) const {
+bool PartialFill::is_unchanged(int fd, int flags) const {
   fetch().tier().region().stats().count(Counter::origin_stats);
-  const auto now = stat_fd(fd, asks_server ? AT_STATX_FORCE_SYNC : 0);
+  const auto now = stat_fd(fd, flags);
   return now && now->is_unchanged_since(record_->stat);
 }
 
@@ -89,7 +86,7 @@ PartialFill::Bytes PartialFill::bring(int fd, Numbers numbers, std::uint64_t at,
   // A reader that goes back may want to know whether what it has read still holds. Forwards, each part is as old as its read, and
   // so is one that is not here yet.
   const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
-  if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd, /*asks_server=*/false)) {
+  if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd, /*flags=*/0)) {
     if (may_go_on(numbers)) give_up();
     return Bytes::at_origin;
   }
@@ -237,8 +234,7 @@ void PartialFill::note_read() const {
 void PartialFill::publish(int fd, Numbers numbers) {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::publishing, std::memory_order_acq_rel)) return;
-  const bool is_long = base::monotonic_ns() - began_ns_ > k_long_ns;
-  bool published = is_unchanged(fd, is_long) && may_go_on(numbers);
+  bool published = is_unchanged(fd, k_ask_server) && may_go_on(numbers);
   if (published) {
     // Nobody else is at it: each part is hashed before it counts as here.
     auto& hasher = *reinterpret_cast<base::Hasher*>(hasher_);

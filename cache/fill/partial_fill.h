@@ -72,7 +72,7 @@ class PartialFill {
   bool has_any_part(std::uint64_t at, std::uint64_t n) const;
   long read_parts(int fd, std::uint64_t from, std::uint64_t to);
   void hash_parts(std::uint64_t from, std::uint64_t to);
-  bool is_unchanged(int fd, bool asks_server) const;
+  bool is_unchanged(int fd, int flags) const;  // of stat_fd
   bool may_go_on(Numbers numbers) const;
   void note_read() const;
   void publish(int fd, Numbers numbers);
@@ -98,7 +98,6 @@ class PartialFill {
   std::uint64_t part_bytes_ = 0;
   std::uint32_t part_count_ = 0;
   std::uint64_t hash_of_path_ = 0;
-  std::uint64_t began_ns_ = 0;
   std::uint64_t hashed_ = 0;  // the begin of the file, up to here; under hashing_
   const Record* record_ = nullptr;
   Pin claim_;

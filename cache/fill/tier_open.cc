@@ -55,7 +55,7 @@ void TierOpen::ask(const Record& record) {
   parts_.stats().count(Counter::origin_stats);
   // A path that was no link must not have become one, because lstat is answered from the record.
   const std::uint64_t began = base::monotonic_ns();
-  stat_ = stat_path(AT_FDCWD, request_.path, is_physical_ ? AT_SYMLINK_NOFOLLOW : 0);
+  stat_ = stat_path(AT_FDCWD, request_.path, k_ask_server | (is_physical_ ? AT_SYMLINK_NOFOLLOW : 0));
   has_waited_ = base::monotonic_ns() - began >= Freshness::k_long_look_ns;
 }
 

@@ -140,12 +140,12 @@ bool MountNames::is_young(const Record& record, bool again) const {
 // A directory above may have been moved, and its old name be a link to it now. That changes nothing in the directory itself, so
 // its stat alone does not tell. If the kernel cannot tell of links, no record is physical.
 base::Result<FileStat> MountNames::stat_of_directory(const char* path, bool is_physical) {
-  if (!is_physical) return stat_path(AT_FDCWD, path, 0);
+  if (!is_physical) return stat_path(AT_FDCWD, path, k_ask_server);
   LinksOnWay links = LinksOnWay::unknown;
   const long fd = open_noting_links(path, O_PATH | O_CLOEXEC, links);
-  if (fd == -EMFILE || fd == -ENFILE) return stat_path(AT_FDCWD, path, 0);
+  if (fd == -EMFILE || fd == -ENFILE) return stat_path(AT_FDCWD, path, k_ask_server);
   const base::UniqueFd own(base::sys::failed(fd) ? -1 : static_cast<int>(fd));
-  return own && links == LinksOnWay::none ? stat_path(own.get(), "", AT_EMPTY_PATH) : base::fail(ENOENT);
+  return own && links == LinksOnWay::none ? stat_path(own.get(), "", AT_EMPTY_PATH | k_ask_server) : base::fail(ENOENT);
 }
 
 bool MountNames::is_still_right(const Record& record) {
@@ -236,6 +236,10 @@ MountNames::Says MountNames::directory_itself(std::string_view key, bool no_foll
   stat = own->stat;
   region_->stats().count(Counter::names_stats);
   return Says::present;
+}
+
+bool MountNames::stat_is_proof(std::string_view key) const {
+  return most_ttl_ns_ != UINT64_MAX || !remote_->is_empty() || ram_->has_any(key, base::hash_path(key)) || tiers_->may_have(key);
 }
 
 MountNames::EntryStat MountNames::gathered_stat(std::string_view key, const Entry& entry) const {

@@ -97,6 +97,10 @@ class MountNames final : public KnownStats {
   Pin stats_of(std::string_view key) const;
   // The right to gather the stats of this directory, for one process of the node. False: another is at it.
   bool begin_gather(std::string_view key, SingleFlight::Ticket& turn);
+  // Must the server itself be asked for the stat of this name? It may prove a record (known_stat), or there is a bound to how old
+  // it may be. Else the mount's own memory will do, as it would for the program, and a listing may have filled that for all
+  // names.
+  bool stat_is_proof(std::string_view key) const;
   bool is_current(const StatTable::Entry& entry) const;
   // Nothing has changed the file through the shim since the look.
   bool is_untouched(const StatTable::Entry& entry) const;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstring>
 
 #include "cache/base/clock.h"
 #include "cache/region/writers.h"
@@ -110,8 +111,16 @@ StatTable::Entry StatGather::look(int directory, std::string_view name) {
   const auto& changes = region.header().file_changes;
   const std::uint64_t before = changes.load(std::memory_order_seq_cst);
   StatTable::Entry entry{};
+  char key[PATH_MAX];
+  const std::string_view below = directory_.size() == 1 ? std::string_view() : directory_;
+  const std::size_t length = below.size() + 1 + name.size();
+  if (length > sizeof key) return {};
+  std::memcpy(key, below.data(), below.size());
+  key[below.size()] = '/';
+  std::memcpy(key + below.size() + 1, name.data(), name.size());
   entry.looked_ns = base::boot_ns();
-  const auto stat = stat_path(directory, name.data(), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT);
+  const int flags = names_.stat_is_proof({key, length}) ? k_ask_server : 0;
+  const auto stat = stat_path(directory, name.data(), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | flags);
   region.stats().count(base::Counter::names_gathered);
   if (!stat) return {};
   entry.stat = *stat;

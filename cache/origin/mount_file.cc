@@ -25,14 +25,14 @@ void count(base::Stats* stats, Counter counter, std::uint64_t n = 1) {
 
 }  // namespace
 
-base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats* stats) {
+base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats* stats, int stat_flags) {
   count(stats, Counter::origin_opens);
   MountFile file;
   const long fd = open_noting_links(path, flags, file.links_);
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   file.fd_ = Fd(static_cast<int>(fd));
   count(stats, Counter::origin_stats);
-  const auto stat = stat_fd(file.fd_.get());
+  const auto stat = stat_fd(file.fd_.get(), stat_flags);
   if (stat) file.stat_ = *stat;
   if (!stat && stat.error().value == EINTR) return base::fail(EINTR);  // see FileCache::fetch
   return file;
@@ -57,7 +57,7 @@ base::Result<void> MountFile::read_whole(std::byte* to, base::Stats* stats) cons
 
 bool MountFile::is_unchanged(base::Stats* stats) const {
   count(stats, Counter::origin_stats);
-  const auto now = stat_fd(fd_.get());
+  const auto now = stat_fd(fd_.get(), k_ask_server);
   return now && fd_.is_own() && now->is_unchanged_since(stat_);
 }
 

@@ -14,14 +14,15 @@ namespace cube::cache {
 class MountFile {
  public:
   // `stats`, here and below, counts what the origin is asked; null: nobody counts.
-  static base::Result<MountFile> open(const char* path, int flags, base::Stats* stats);
+  // `stat_flags`: 0, or k_ask_server.
+  static base::Result<MountFile> open(const char* path, int flags, base::Stats* stats, int stat_flags = 0);
 
   const FileStat& stat() const { return stat_; }
   int fd() const { return fd_.get(); }
   // Reads the whole file to `to`, which has room for stat().size bytes. ESTALE: the file is not what the stat said; else
   // the origin's error. The fd is then as it was, at offset 0.
   base::Result<void> read_whole(std::byte* to, base::Stats* stats) const;
-  // Asks again: is it still the file and the content of stat()?
+  // Asks the server: is it still the file and the content of stat()?
   bool is_unchanged(base::Stats* stats) const;
   // Does the path hold no symbolic link? Known from the open itself, or asked of /proc where the kernel is too old.
   bool is_physical(std::string_view absolute_path) const;

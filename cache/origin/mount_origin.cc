@@ -33,10 +33,12 @@ class MountOrigin final : public Origin {
  public:
   constexpr MountOrigin() : Origin(k_mounts, {}) {}
 
-  base::Result<FileStat> stat(std::string_view /*key*/, const char* path) const override { return stat_path(AT_FDCWD, path, 0); }
+  base::Result<FileStat> stat(std::string_view /*key*/, const char* path) const override {
+    return stat_path(AT_FDCWD, path, k_ask_server);
+  }
 
   base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const override {
-    auto file = MountFile::open(wish.path, wish.flags, wish.stats);
+    auto file = MountFile::open(wish.path, wish.flags, wish.stats, wish.stat_is_proof ? k_ask_server : 0);
     if (!file) return base::fail(file.error().value);
     place.make<OpenedOfMount>(std::move(*file), wish.key, wish.stats);
     return {};

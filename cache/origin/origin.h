@@ -105,6 +105,7 @@ struct OriginOpen {
   int flags = 0;               // the program's
   std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
   bool with_neighbours = false;
+  bool stat_is_proof = false;  // the stat may prove a record that is there: the server is asked for it
   // Not empty: it is read whole by one request, for more files than this one (Opened::move_to). `place` is that of this file.
   OriginSpan together = {}, place = {};
   base::Stats* stats = nullptr;  // counts what the origin is asked; null: nobody counts
@@ -130,7 +131,8 @@ class Origin {
   OriginId id() const { return id_; }
   const Traits& traits() const { return traits_; }
 
-  // The stat of a path as the program sees it, links followed. `path`: the key with a terminating zero.
+  // The stat of a path as the program sees it, links followed, by the word of whoever holds the truth. `path`: the key with a
+  // terminating zero.
   virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
   // EISDIR: it is no regular file, and the file() of what was opened says what it is. After any other error only the neighbours
   // of what was opened may be asked for, if anything was.

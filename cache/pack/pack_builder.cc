@@ -150,7 +150,7 @@ bool PackBuilder::enter(std::size_t i) {
 
 // False: it cannot be read, and `why_` is the error's text.
 bool PackBuilder::add_level(Level level) {
-  const auto stat = stat_fd(level.fd.get());
+  const auto stat = stat_fd(level.fd.get(), k_ask_server);
   auto names = level.is_whole ? TreeNames::list(level.fd.get()) : TreeNames();
   if (!stat || !names) {
     const int error = stat ? names.error().value : stat.error().value;
@@ -198,7 +198,7 @@ bool PackBuilder::leave() {
   if (!write_done(level)) return false;
   bool is_complete = level.is_whole;
   for (std::size_t i = 0; i < level.names.size(); ++i) is_complete = is_complete && level.names[i].is_packed;
-  const auto now = stat_fd(level.fd.get());
+  const auto now = stat_fd(level.fd.get(), k_ask_server);
   const bool is_unchanged = now && now->modified == level.stat.modified && now->changed == level.stat.changed;
   if (!is_unchanged) skip(PackSkip::changing, level.path);
   DirectoryRecord record{std::move(level.path), level.stat, level.names.listing(is_complete && is_unchanged)};
@@ -320,7 +320,7 @@ bool PackBuilder::take_large(std::size_t i, const std::string& path) {
   constexpr int k_tries_of_large = 3;
   for (int tried = 0; tried < k_tries_of_large; ++tried) {
     const auto fd = open_entry(level.fd.get(), level.names.c_str(i));
-    const auto stat = fd ? stat_fd(fd->get()) : base::Result<FileStat>(base::fail(fd.error().value));
+    const auto stat = fd ? stat_fd(fd->get(), k_ask_server) : base::Result<FileStat>(base::fail(fd.error().value));
     if (!stat) return skip(PackSkip::unreadable, path, stat.error().value), true;
     if (!stat->is_regular()) break;
     std::uint64_t at = 0;
@@ -329,7 +329,7 @@ bool PackBuilder::take_large(std::size_t i, const std::string& path) {
           auto got = read_at(fd->get(), to, n, at);
           if (got) at += *got;
           if (!got || *got == n) return got;
-          const auto now = stat_fd(fd->get());
+          const auto now = stat_fd(fd->get(), k_ask_server);
           return now && now->is_unchanged_since(*stat) ? got : base::Result<std::size_t>(base::fail(ESTALE));
         });
     if (added) {

@@ -84,7 +84,7 @@ auto PackReader::read_and_revive(Read&& read) const {
 }
 
 bool PackReader::read_frame(std::string& why) {
-  const auto stat = stat_fd(fd_.load(std::memory_order_relaxed));
+  const auto stat = stat_fd(fd_.load(std::memory_order_relaxed), k_ask_server);
   const auto cannot_read = [&](int error) {
     why = fmt::format("cannot be read: {}", base::text_of_error(error));
     return false;
@@ -279,7 +279,7 @@ bool PackReader::is_untouched() const {
   const std::uint64_t now_ns = base::boot_ns();
   const bool is_due = now_ns - looked_ns_.load(std::memory_order_relaxed) >= k_interval_ns;
   if (is_due) looked_ns_.store(now_ns, std::memory_order_relaxed);
-  const int flags = AT_EMPTY_PATH | (is_due ? 0 : AT_STATX_DONT_SYNC);
+  const int flags = AT_EMPTY_PATH | (is_due ? k_ask_server : AT_STATX_DONT_SYNC);
   auto now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
   if ((!now || !now->same_file(stat_)) && revive()) now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
   // The program has closed the number, and the pack is not there any more: every record is checked.

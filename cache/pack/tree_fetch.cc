@@ -27,7 +27,7 @@ FetchedEntry failed_with(int error) {
 }
 
 bool is_unchanged(int fd, const FileStat& before) {
-  const auto after = stat_fd(fd);
+  const auto after = stat_fd(fd, k_ask_server);
   return after && after->is_unchanged_since(before);
 }
 
@@ -71,7 +71,7 @@ FetchedEntry read_link(int directory, const char* name, const FileStat& stat) {
   if (sys::failed(n)) return failed_with(static_cast<int>(-n));
   if (n == 0 || n == PATH_MAX) return failed_with(EINVAL);
   // Another link may have come in its place in between.
-  const auto after = stat_path(directory, name, AT_SYMLINK_NOFOLLOW);
+  const auto after = stat_path(directory, name, AT_SYMLINK_NOFOLLOW | k_ask_server);
   entry.what = after && after->is_unchanged_since(stat) ? What::link : What::changing;
   entry.size = static_cast<std::size_t>(n);
   return entry;
@@ -98,7 +98,7 @@ FetchedEntry fetch_entry(int directory, const char* name, std::uint8_t type, con
     if (fd) return read_file(fd->get());
     if (fd.error().value != ELOOP) return failed_with(fd.error().value);
   }
-  const auto stat = stat_path(directory, name, AT_SYMLINK_NOFOLLOW);
+  const auto stat = stat_path(directory, name, AT_SYMLINK_NOFOLLOW | (old != nullptr ? k_ask_server : 0));
   if (!stat) return failed_with(stat.error().value);
   FetchedEntry entry;
   entry.stat = *stat;

@@ -67,6 +67,10 @@ Pin RamTier::find_of_others(std::string_view path, std::uint64_t hash) const {
                  [view = region_->own_view()](const Record& record) { return !record.is_seen_by(view); });
 }
 
+bool RamTier::has_any(std::string_view path, std::uint64_t hash) const {
+  return static_cast<bool>(find_if(RecordKind::file, path, hash, [](const Record&) { return true; }));
+}
+
 Pin RamTier::adopt(const RecordContent& found, std::uint64_t hash) {
   const std::uint32_t view = region_->own_view();
   Pin pin = find_if(RecordKind::file, found.path, hash, [&](const Record& record) {

@@ -112,6 +112,8 @@ class RamTier {
   // find: a record that this process's view has found by this path. find_of_others: one that only other views have found.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
+  // Is there a record of this path, of any view?
+  bool has_any(std::string_view path, std::uint64_t hash) const;
   // The same as find, of another kind.
   Pin find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const;
   // Takes the record of another view for ours, too: we have just found the very same file by the same path.

@@ -25,6 +25,8 @@ base::Result<DiskTier*> DiskTier::open(const base::Config& config, const base::P
   return tier;
 }
 
+bool DiskTier::may_have(std::string_view key) const { return store_->find(base::hash_path(key)).count != 0; }
+
 bool DiskTier::visit(std::string_view key, Judge& judge) {
   for (const DiskPlace& place : store_->find(base::hash_path(key))) {
     const auto buffer = buffers_.take(place.buffer_bytes());

@@ -18,6 +18,7 @@ class DiskTier final : public Tier {
   // Never freed. On failure, `why` is one line for the user.
   static base::Result<DiskTier*> open(const base::Config& config, const base::ProcessId& job, std::string& why);
 
+  bool may_have(std::string_view key) const override;
   bool visit(std::string_view key, Judge& judge) override;
   base::Result<void> offer(std::span<const std::byte> segment, std::span<const std::uint64_t> offsets) override;
   // Without its footer a file is recovered by the next job; with it, that costs nothing.

@@ -66,6 +66,8 @@ class Tier {
   virtual bool needs_no_look(const Record&) const { return false; }
   // Are there such records at all?
   virtual bool may_need_no_look() const { return false; }
+  // May it have a record of this path? It looks into its index alone.
+  virtual bool may_have(std::string_view /*key*/) const { return true; }
   // Is it worth asking for a file of this path? To be asked once before visit with a judge For::many.
   virtual bool may_answer(std::string_view /*key*/) { return true; }
   // The same if the origin gives the file this stat.
@@ -116,6 +118,9 @@ class Tiers {
  public:
   void add(Tier& tier) { all_[count_++] = &tier; }
   bool is_empty() const { return count_ == 0; }
+  bool may_have(std::string_view key) const {
+    return std::any_of(begin(), end(), [key](const Tier* tier) { return tier->may_have(key); });
+  }
   bool take_offers() const {
     return std::any_of(begin(), end(), [](const Tier* tier) { return tier->takes_offers(); });
   }

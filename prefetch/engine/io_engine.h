@@ -1,8 +1,8 @@
 // The seam between what is to be fetched and how: an engine fetches whole files in the background, many at a time, and
 // asks its client for the room to put each of them.
 //
-// A fetch: open, statx by fd, room_for() of the client, one read of a byte more than the size, a second statx where the
-// client asked for one, ended(), close. Special files are never read and never waited for.
+// A fetch: open, statx by fd, room_for() of the client, one read of a byte more than the size, a second statx by the server's
+// word where the client asked for one, ended(), close. Special files are never read and never waited for.
 //
 // Any thread may call submit, set_depth, cancel_waiting, drain and stop, but stop only once. The client is
 // called on the engine's threads: for one fetch never by two at a time, for several fetches at the same time (threads) or
@@ -37,6 +37,7 @@ struct Fetch {
   const char* path = nullptr;  // absolute
   std::uint32_t origin = 0;    // files of one mount have the same number; engine_choice.h learns for each
   bool asks_first = false;     // an engine of threads asks its client before it opens the file
+  bool stat_is_proof = false;  // the server is asked for its stat
 
   // Others that lie behind it in the origin, of an engine of threads: all of `together` is read by one request, and each is ended
   // in its turn. A file that is not there is fetched alone.

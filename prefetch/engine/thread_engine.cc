@@ -28,6 +28,7 @@ struct Worker {
   // Written inside the gate: who has closed it may read them.
   Fetch* fetch = nullptr;
   bool has_room = false;
+  int stat_flags = 0;
   // Copies, for the client's fetch may go as soon as the gate is closed.
   cache::OriginSpan place, together;
   bool has_span = false;  // the opened place holds what was read together
@@ -169,6 +170,7 @@ void ThreadCore::set_fetch(Worker& worker, Fetch* fetch) {
   worker.has_room = false;
   if (fetch == nullptr) return;
   keep_path(worker.path, fetch->path);
+  worker.stat_flags = fetch->stat_is_proof ? cache::k_ask_server : 0;
   worker.place = fetch->place;
   worker.together = fetch->together;
 }
@@ -250,7 +252,7 @@ bool ThreadCore::ask_first(Worker& worker, FetchResult& result) {
     }
     if (first.what == Do::open || has_looked) return false;
     ++result.stats;
-    looked = cache::stat_path(AT_FDCWD, worker.path, AT_SYMLINK_NOFOLLOW);
+    looked = cache::stat_path(AT_FDCWD, worker.path, AT_SYMLINK_NOFOLLOW | cache::k_ask_server);
   }
 }
 
@@ -290,7 +292,7 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, F
     result.error = error;
   };
   result.stats = 1;
-  const auto stat = cache::stat_fd(fd);
+  const auto stat = cache::stat_fd(fd, worker.stat_flags);
   if (!stat) return fail(stat.error().value);
   const cache::FileAtOrigin file{
       *stat, links == cache::LinksOnWay::unknown ? cache::has_path(fd, worker.path) : links == cache::LinksOnWay::none};
@@ -310,7 +312,7 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, F
   }
   if (state == ReadState::whole && room.look_again) {
     ++result.stats;
-    const auto now = cache::stat_fd(fd);
+    const auto now = cache::stat_fd(fd, cache::k_ask_server);
     if (!now || !now->is_unchanged_since(file.stat)) state = ReadState::changed;
   }
   result.ending = state == ReadState::whole ? Ending::whole : Ending::changed;

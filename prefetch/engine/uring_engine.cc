@@ -145,6 +145,7 @@ void UringCore::begin_waiting() {
     }
     flight->fetch = fetch;
     flight->has_room = false;
+    flight->stat_is_proof = fetch->stat_is_proof;
     flight->is_over = false;
     flight->fd = -1;
     flight->by_name = false;
@@ -208,13 +209,15 @@ void UringCore::open(std::uint64_t index, UringFlight& flight, const char* path)
 void UringCore::ask_stat(std::uint64_t index, UringFlight& flight, Stage stage) {
   flight.stage = stage;
   ++flight.result.stats;
+  const bool asks_server = stage == Stage::looking_again || flight.stat_is_proof;
+  const int flags = AT_EMPTY_PATH | (asks_server ? cache::k_ask_server : 0);
   if (flight.is_local) {
     // A ring gives every statx to a worker; of an open local file it is less work than that.
-    const long error = sys::statx(flight.fd, "", AT_EMPTY_PATH, cache::FileStat::k_request, &flight.statx);
+    const long error = sys::statx(flight.fd, "", flags, cache::FileStat::k_request, &flight.statx);
     return advance(index, static_cast<int>(error));
   }
   io_uring_sqe* const sqe = ring_->next();
-  io_uring_prep_statx(sqe, flight.fd, "", AT_EMPTY_PATH, cache::FileStat::k_request, &flight.statx);
+  io_uring_prep_statx(sqe, flight.fd, "", flags, cache::FileStat::k_request, &flight.statx);
   start(sqe, index, flight);
 }
 

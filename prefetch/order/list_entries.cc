@@ -20,7 +20,8 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
   }
   ListEntries reader;
   reader.fd_ = base::raise_fd(std::move(*fd));
-  const auto stat = cache::stat_fd(reader.fd_.get());
+  // All of it is to be read, also what another node has just written.
+  const auto stat = cache::stat_fd(reader.fd_.get(), cache::k_ask_server);
   if (!stat || !stat->is_regular()) {
     why = stat ? "it is not a regular file" : std::strerror(stat.error().value);
     return base::fail(stat ? EINVAL : stat.error().value);
@@ -43,7 +44,7 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
 
 // A host that closes all it knows, or puts another file there, must not make us read that.
 bool ListEntries::is_our_file() const {
-  const auto now = cache::stat_fd(fd_.get());
+  const auto now = cache::stat_fd(fd_.get(), AT_STATX_DONT_SYNC);
   return now && now->same_file(stat_);
 }
 
@@ -102,7 +103,7 @@ ListEntries::Got ListEntries::next(std::string_view& entry) {
 }
 
 bool ListEntries::has_changed() const {
-  const auto now = cache::stat_fd(fd_.get());
+  const auto now = cache::stat_fd(fd_.get(), cache::k_ask_server);
   return !now || !now->same_content(stat_);
 }
 

@@ -85,7 +85,7 @@ class Check {
     const std::string name = path.empty() ? "." : path.substr(path.rfind('/') + 1);
     const auto differs = [&](std::string_view what) { found_.add(fmt::format("{}: {}", shown(path), what)); };
     const auto directory = directory_of(path);
-    const auto stat = directory ? cache::stat_path(directory->get(), name.c_str(), AT_SYMLINK_NOFOLLOW)
+    const auto stat = directory ? cache::stat_path(directory->get(), name.c_str(), AT_SYMLINK_NOFOLLOW | cache::k_ask_server)
                                 : base::Result<cache::FileStat>(base::fail(directory.error().value));
     if (!stat) return differs(fmt::format("the directory does not have it: {}", base::text_of_error(stat.error().value)));
     if ((stat->mode & S_IFMT) != (entry.stat.mode & S_IFMT)) return differs("is of another type in the directory");
