@@ -119,7 +119,7 @@ OpenOutcome DemandOpen::open_uncached(Counter reason) {
 
 OpenOutcome DemandOpen::hand_over(Opened& opened, Counter reason) {
   OpenOutcome outcome;
-  const bool is_of_mount = opened.fd() >= 0;
+  const bool is_of_mount = opened.file().fd >= 0;
   if (!is_of_mount) request_.before_kernel_open();
   const auto fd = opened.hand_over(request_.flags);
   outcome.is_directory = (opened.file().stat.mode & S_IFMT) == S_IFDIR;
@@ -134,7 +134,7 @@ OpenOutcome DemandOpen::hand_over(Opened& opened, Counter reason) {
 }
 
 bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::Ticket& turn, OpenOutcome& outcome) {
-  const bool is_worth_it = opened.fd() >= 0 && opened.file().stat.size >= k_in_parts_from;
+  const bool is_worth_it = opened.file().fd >= 0 && opened.file().stat.size >= k_in_parts_from;
   if (request_.serve_fill == nullptr || !parts_.serves_in_parts || !is_worth_it) return false;
   // Until the program's number is known to be the fill's, a handler must not leave by a jump.
   const base::BlockSignals block;
@@ -183,7 +183,7 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
   const FileAtOrigin& file = opened.file();
   const bool has_been_read = origin.traits().is_whole_in_one_read;
   OpenOutcome outcome;
-  switch (fill.accept(file, opened.fd())) {
+  switch (fill.accept(file)) {
     case RecordFill::Next::refuse: return hand_over(opened, fill.reason());
     case RecordFill::Next::done:
       stats.count(has_been_read ? Counter::misses : Counter::hits_ram);

@@ -79,7 +79,10 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   // Before the stat: a writer from here on counts its stripe up, and one from before is seen.
   ChangeWatch watch(parts.region);
   const auto found = stat_fd(fd, AT_STATX_DONT_SYNC);
-  if (!found || !watch.watch(*found, fd)) return nullptr;
+  if (!found) return nullptr;
+  // Before the look for writers, as in RecordFill::begin_watch.
+  parts.ram.note_device(found->device());
+  if (!watch.watch(*found, fd)) return nullptr;
   const std::uint32_t epoch = writer_stripe_of(parts.region, *found).epoch.load(std::memory_order_seq_cst);
   // The version whose chunks are shown.
   const auto stat = stat_fd(fd, k_ask_server);
@@ -117,7 +120,6 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
     file.key_ = key_of_file(key, *stat);
     std::memcpy(file.path_, key.data(), key.size());
     file.path_[key.size()] = '\0';
-    parts.ram.note_device(stat->device());
     return &file;
   }
   return nullptr;
@@ -163,8 +165,8 @@ bool LargeFile::look_again(CacheParts& parts, int fd) {
   const std::uint32_t epoch = writer_stripe_of(parts.region, stat_).epoch.load(std::memory_order_seq_cst);
   std::uint64_t removals = 0;
   parts.stats().count(Counter::origin_stats);
-  // A lease that we ask for would take the place of one of the program's.
-  if (may_be_written(parts.region, stat_, is_locked() ? -1 : fd, &removals) || removals != 0 || !is_version_of(fd)) {
+  // Without the number: a lease that we ask for would take the place of one of the program's.
+  if (may_be_written(parts.region, stat_, -1, &removals) || removals != 0 || !is_version_of(fd)) {
     is_over_.store(true, std::memory_order_relaxed);
     return false;
   }

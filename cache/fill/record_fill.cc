@@ -50,7 +50,7 @@ bool RecordFill::watch(const FileStat& stat) {
   return is_watched_;
 }
 
-RecordFill::Next RecordFill::accept(const FileAtOrigin& file, int fd) {
+RecordFill::Next RecordFill::accept(const FileAtOrigin& file) {
   const FileStat& stat = file.stat;
   const auto refused = [&](Counter reason) {
     refuse(reason);
@@ -58,7 +58,7 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file, int fd) {
   };
   if (!stat.is_regular()) return refused(Counter::bypassed_kind);
   if (stat.size > rules_.max_file) return refused(Counter::bypassed_size);
-  if (!std::exchange(is_watched_, false) && !begin_watch(stat, fd)) return refused(Counter::bypassed_busy);
+  if (!std::exchange(is_watched_, false) && !begin_watch(stat, file.fd)) return refused(Counter::bypassed_busy);
   content_.stat = stat;
   content_.physical = file.is_physical;
   content_.origin = file.origin;

@@ -42,8 +42,8 @@ class RecordFill {
   void note_looked(std::uint64_t looked_ns);
   // The next accept() is of a later look.
   void end_watch() { is_watched_ = false; }
-  // The file that the path led to. `fd`: that file, open for reading, or -1.
-  Next accept(const FileAtOrigin& file, int fd = -1);
+  // The file that the path led to.
+  Next accept(const FileAtOrigin& file);
   std::byte* room() const { return reservation_.data(); }
   // For bytes that come in parts (partial_fill.h): the record's head is written to its room, where nobody finds it. A claim on
   // it.

@@ -13,9 +13,9 @@ class OpenedOfMount final : public Opened {
   OpenedOfMount(MountFile&& file, std::string_view key, base::Stats* stats) : kernel_file_(std::move(file)), stats_(stats) {
     file_.stat = kernel_file_.stat();
     file_.is_physical = kernel_file_.is_physical(key);
+    file_.fd = kernel_file_.fd();
   }
 
-  int fd() const override { return kernel_file_.fd(); }
   base::Result<void> read_whole(std::byte* to) override { return kernel_file_.read_whole(to, stats_); }
   bool is_unchanged() override { return kernel_file_.is_unchanged(stats_); }
   base::Result<int> hand_over(int /*flags*/) override {

@@ -28,6 +28,7 @@ struct FileAtOrigin {
   bool is_physical = false;  // no part of the path is a symbolic link
   OriginId origin = k_mounts;
   bool is_immutable = false;  // see Origin::Traits
+  int fd = -1;                // the file, open for reading, by which the kernel can be asked about it; -1: there is none
 };
 
 // One open file of an origin.
@@ -39,8 +40,6 @@ class Opened {
   virtual ~Opened() = default;
 
   const FileAtOrigin& file() const { return file_; }
-  // The kernel's fd of it, open for reading, or -1.
-  virtual int fd() const { return -1; }
   // Copies the whole file to `to`, which has room for file().stat.size bytes. ESTALE: the file is not what the stat said; EINTR:
   // a signal ended the wait; else the origin's error. The fd stays at offset 0.
   virtual base::Result<void> read_whole(std::byte* to) = 0;

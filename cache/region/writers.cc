@@ -4,7 +4,9 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <iterator>
 #include <optional>
 
 #include "cache/base/block_signals.h"
@@ -132,34 +134,61 @@ void take_lease_signal(int signal, int fd) {
   if (!is_of_lease) sys::raw(SYS_rt_sigqueueinfo, sys::getpid(), signal, sys::arg(&info));
 }
 
-// The kernel grants a lease for reading only where nobody on this node has the file open, or mapped, for writing. Many file
-// systems have none, nor has a process that neither owns the file nor has CAP_LEASE.
-bool nobody_writes(int fd) {
+// Of a file for which the kernel was asked.
+enum class OpenForWriting : std::uint8_t { nowhere, somewhere, unknown };
+
+// NFS 4 and SMB refuse a lease with EAGAIN also where the server has granted no delegation (oplock). Local file systems and FUSE
+// do so for writers alone. A file system of a block device is local; each other one is asked for its type once, not at each
+// refusal.
+bool refuses_for_writers_alone(int fd, const FileStat& stat) {
+  static constinit std::atomic<std::uint64_t> last{0};  // the device plus one, and whether it does
+  if (stat.device_major != 0) return true;
+  const std::uint64_t known = last.load(std::memory_order_relaxed), device = (stat.device() + 1) << 1;
+  if ((known & ~std::uint64_t{1}) == device) return (known & 1) != 0;
+  // tmpfs, ramfs, btrfs, overlayfs, FUSE, ZFS, bcachefs
+  constexpr std::uint64_t k_types[] = {0x01021994, 0x858458f6, 0x9123683e, 0x794c7630, 0x65735546, 0x2fc12fc1, 0xca451a4e};
+  struct ::statfs fs {};
+  if (sys::failed(sys::raw(SYS_fstatfs, fd, sys::arg(&fs)))) return false;
+  const std::uint64_t type = static_cast<std::uint64_t>(fs.f_type) & 0xffffffff;
+  const bool does = std::find(std::begin(k_types), std::end(k_types), type) != std::end(k_types);
+  last.store(device | (does ? 1 : 0), std::memory_order_relaxed);
+  return does;
+}
+
+// The kernel grants a lease for reading only if nobody on this node has the file open, or mapped, for writing. Some file systems
+// have none (NFS 3, Ceph, 9p), nor has a process that neither owns the file nor has CAP_LEASE. It costs no request to a server.
+OpenForWriting ask_kernel(int fd, const FileStat& stat) {
   // An open for writing breaks the lease, which is given back at once. The signal of that goes to this thread, which holds it
   // back: the program never sees it, and no handler leaves the lease behind by a jump. Ignored by default.
   constexpr int k_signal = SIGURG;
   const base::BlockSignals block;
   ::f_owner_ex owner{.type = F_OWNER_TID, .pid = static_cast<int>(sys::raw(SYS_gettid))};
-  if (sys::failed(sys::fcntl(fd, F_SETOWN_EX, sys::arg(&owner)))) return false;
-  bool is_granted = false;
+  if (sys::failed(sys::fcntl(fd, F_SETOWN_EX, sys::arg(&owner)))) return OpenForWriting::unknown;
+  long error = -EINVAL;
   if (!sys::failed(sys::fcntl(fd, F_SETSIG, k_signal))) {
-    is_granted = !sys::failed(sys::fcntl(fd, F_SETLEASE, F_RDLCK));
-    if (is_granted) sys::fcntl(fd, F_SETLEASE, F_UNLCK);
+    error = sys::fcntl(fd, F_SETLEASE, F_RDLCK);
+    if (!sys::failed(error)) sys::fcntl(fd, F_SETLEASE, F_UNLCK);
     sys::fcntl(fd, F_SETSIG, 0);
   }
   owner.pid = 0;
   sys::fcntl(fd, F_SETOWN_EX, sys::arg(&owner));
-  if (is_granted) take_lease_signal(k_signal, fd);
-  return is_granted;
+  if (!sys::failed(error)) {
+    take_lease_signal(k_signal, fd);
+    return OpenForWriting::nowhere;
+  }
+  return error == -EAGAIN && refuses_for_writers_alone(fd, stat) ? OpenForWriting::somewhere : OpenForWriting::unknown;
 }
 
-bool is_left_to_others(Region& region, Word hash, int fd, std::uint64_t& removals) {
+// By those to whom it was left, or past the library.
+bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uint64_t& removals) {
+  const Word hash = hash_of(stat);
+  const bool are_any_left = region.header().left_writers.load(std::memory_order_seq_cst) != 0;
   constexpr std::uint32_t k_most = 8;
   std::uint32_t found = 0;
   bool is_mapped = false;
   LeftWriter* rows[k_most] = {};
   Word words[k_most] = {};
-  for (std::uint32_t i = 0; i < k_left_writers; ++i) {
+  for (std::uint32_t i = 0; are_any_left && i < k_left_writers; ++i) {
     LeftWriter& row = region.left_writer(i);
     const Word word = row.word.load(std::memory_order_seq_cst);
     if (word == 0 || (word & ~k_not_hash) != hash) continue;
@@ -169,8 +198,10 @@ bool is_left_to_others(Region& region, Word hash, int fd, std::uint64_t& removal
     rows[found] = &row;
     words[found++] = word;
   }
-  if (found == 0) return false;
-  if (fd < 0 || (is_mapped && hides_mappings(fd)) || !nobody_writes(fd)) return true;
+  // The rows first: the kernel's answer is later than whoever may have left one.
+  const OpenForWriting is_open = fd >= 0 ? ask_kernel(fd, stat) : OpenForWriting::unknown;
+  if (found == 0) return is_open == OpenForWriting::somewhere;
+  if (is_open != OpenForWriting::nowhere || (is_mapped && hides_mappings(fd))) return true;
   bool is_left = false;
   for (std::uint32_t i = 0; i < found; ++i) is_left |= !remove(region, *rows[i], words[i], removals);
   return is_left;
@@ -220,8 +251,7 @@ bool may_be_written(Region& region, const FileStat& stat, int fd, std::uint64_t*
     if (is_of(place.load(std::memory_order_seq_cst), hash)) return true;
   }
   // After the stripe: a row is there before the stripe forgets the writer.
-  return region.header().left_writers.load(std::memory_order_seq_cst) != 0 &&
-         is_left_to_others(region, hash, fd, removals != nullptr ? *removals : uncounted);
+  return is_written_by_others(region, stat, fd, removals != nullptr ? *removals : uncounted);
 }
 
 void forget_writers_of(Region& region, std::uint32_t process_slot) {

@@ -25,7 +25,9 @@ enum class Sharing : std::uint8_t { inherited, mapped };
 void writing_is_shared(Region& region, const FileStat& stat, Sharing how = Sharing::inherited);
 bool is_writing_shared(Region& region, const FileStat& stat);
 void writing_ends(Region& region, const FileStat& stat);
-// `fd`: the file, open for reading, by which the kernel can be asked; -1: there is none. `removals` counts how often it was found
+// `fd`: the file, open for reading, by which the kernel is asked whether anybody of the node has it open for writing, under the
+// library or not; it must have no lease of the program's. -1: there is none. `stat` must be older than this question: if nobody
+// writes the file now, whoever opens it later moves its times by the first store. `removals` counts how often the file was found
 // to be written no more by those to whom it was left: `stat` may be from before their last write.
 bool may_be_written(Region& region, const FileStat& stat, int fd = -1, std::uint64_t* removals = nullptr);
 

@@ -294,8 +294,9 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, F
   result.stats = 1;
   const auto stat = cache::stat_fd(fd, worker.stat_flags);
   if (!stat) return fail(stat.error().value);
-  const cache::FileAtOrigin file{
-      *stat, links == cache::LinksOnWay::unknown ? cache::has_path(fd, worker.path) : links == cache::LinksOnWay::none};
+  const bool is_physical =
+      links == cache::LinksOnWay::unknown ? cache::has_path(fd, worker.path) : links == cache::LinksOnWay::none;
+  const cache::FileAtOrigin file{.stat = *stat, .is_physical = is_physical, .fd = fd};
   Room room;
   if (!ask_for_room(worker, file, result, room)) return;
   using base::ReadState;

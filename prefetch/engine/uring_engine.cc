@@ -262,7 +262,8 @@ void UringCore::ask_for_room(std::uint64_t index, UringFlight& flight) {
   if (!gate_.enter()) return end(index, flight, Ending::cancelled);
   origins_.learn(flight.fetch->origin, flight.stat.device_major);
   flight.is_local = flight.stat.device_major != 0;
-  flight.room = client.room_for(*flight.fetch, {flight.stat, flight.links == cache::LinksOnWay::none});
+  flight.room = client.room_for(*flight.fetch,
+                                {.stat = flight.stat, .is_physical = flight.links == cache::LinksOnWay::none, .fd = flight.fd});
   flight.has_room = flight.result.has_room = flight.room.is_given;
   gate_.leave();
   flight.result.reason = flight.room.reason;

@@ -133,13 +133,13 @@ TEST_F(LeftFileTest, ItsStatIsLookedAtAgainByWhoFindsItWrittenNoMore) {
   RecordFill fetch(tier, rules, path);
   FileStat old = stat;
   old.modified.seconds = old.changed.seconds = 1;
-  ASSERT_EQ(fetch.accept({old, true}, file->get()), RecordFill::Next::read);
+  ASSERT_EQ(fetch.accept({.stat = old, .is_physical = true, .fd = file->get()}), RecordFill::Next::read);
   EXPECT_TRUE(fetch.wants_second_look());
   EXPECT_TRUE(fetch.is_unchanged()) << "by its own finding";
   ASSERT_TRUE(other.watch(stat, file->get())) << "nobody writes it by now";
   EXPECT_FALSE(other.is_unchanged()) << "its stat is from before";
   RecordFill next(tier, rules, path);
-  ASSERT_EQ(next.accept({old, true}, file->get()), RecordFill::Next::read);
+  ASSERT_EQ(next.accept({.stat = old, .is_physical = true, .fd = file->get()}), RecordFill::Next::read);
   EXPECT_FALSE(next.wants_second_look());
 }
 
