@@ -22,6 +22,10 @@ class ClusterTier;
 class FileCache {
  public:
   static base::Result<FileCache*> attach(const base::Config& config, const base::ProcessId& job, bool create, std::string& why);
+  // Is there a region to attach to in which files of this device were cached? Three system calls at most.
+  static bool may_hold(const base::Config& config, std::uint64_t device) {
+    return Region::may_hold(config.ram_dir, config.name, device);
+  }
   // Before anybody opens anything. Until then, and with null, there are only mounts.
   void use_origins(const Origins* origins) {
     parts_.freshness.use_origins(origins);

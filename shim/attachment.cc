@@ -2,7 +2,6 @@
 
 #include <sched.h>
 
-#include <iterator>
 #include <string>
 
 #include "cache/base/clock.h"
@@ -25,9 +24,6 @@ constinit cache::FileCache* g_former_cache = nullptr;
 // Looks at files without a cache, and when to look for one again (monotonic clock).
 constinit std::atomic<std::uint32_t> g_looks{0};
 constinit std::atomic<std::uint64_t> g_next_look_ns{0};
-
-// The count of files that this process's parent has cached, plus one; 0 is none.
-constinit std::uint64_t g_parents_devices[8] = {};
 
 // In the only thread of a forked child, or in the one that ends the process.
 void keep_reachable(cache::FileCache* cache) {
@@ -79,32 +75,25 @@ cache::FileCache* attach(bool create) {
   return nullptr;
 }
 
-cache::FileCache* attach_if_served(bool create) {
-  // A fork that passed us by may show itself only here, and is then served no more.
-  return process::owns_table() && process::is_active() ? attach(create) : nullptr;
-}
-
 }  // namespace
 
-cache::FileCache* attach_to_serve() { return attach_if_served(true); }
+// A fork that passed us by may show itself only by owns_table(), and is then served no more.
+cache::FileCache* attach_to_serve() { return process::owns_table() && process::is_active() ? attach(true) : nullptr; }
 
 cache::FileCache* existing_cache() {
   cache::FileCache* const cache = attached_cache();
-  return cache != nullptr ? cache : attach_if_served(false);
+  return cache == nullptr && process::owns_table() && process::tells() ? attach(false) : cache;
 }
 
 cache::FileCache* cache_of_device(std::uint64_t device) {
   cache::FileCache* const cache = attached_cache();
   if (cache != nullptr) return cache->changes().knows_device(device) ? cache : nullptr;
-  for (const std::uint64_t known : g_parents_devices) {
-    if (known == device + 1) return existing_cache();
-  }
-  return nullptr;
+  const Attachment state = g_attachment.load(std::memory_order_acquire);
+  const bool may_attach = process::tells() && state != Attachment::failed && state != Attachment::left;
+  return may_attach && cache::FileCache::may_hold(process::config(), device) ? existing_cache() : nullptr;
 }
 
 bool has_failed() { return g_attachment.load(std::memory_order_acquire) == Attachment::failed; }
-
-bool may_have_cached() { return attached_cache() != nullptr || g_parents_devices[0] != 0; }
 
 namespace {
 
@@ -158,8 +147,6 @@ void become_child() {
   // Another thread of the parent may have opened some since the preparation. To count them is the parent's.
   let_writers_outlive_us();
   if (parents != nullptr) {
-    for (std::size_t i = 0; i < std::size(g_parents_devices); ++i)
-      g_parents_devices[i] = parents->region().header().devices[i].load(std::memory_order_relaxed);
     parents->abandon();
     keep_reachable(parents);
   }

@@ -13,12 +13,11 @@ inline cache::FileCache* cache() {
   cache::FileCache* const cache = attached_cache();
   return cache != nullptr ? cache : attach_to_serve();
 }
-// The same, but makes no region where there is none.
+// The same, but makes no region where there is none. Also of a process that serves no files any more, but tells of its changes.
 cache::FileCache* existing_cache();
-// For who has changed a file of this device by whatever name: attached, or by now if our parent has cached such files.
+// For who has changed a file of this device by whatever name, or is about to: attached, or by now to a region in which others
+// have cached files of this device. To have cached nothing is no reason not to tell.
 cache::FileCache* cache_of_device(std::uint64_t device);
-// This process, or the one that it was forked from, has a cache.
-bool may_have_cached();
 // It was tried, and there is none.
 bool has_failed();
 // For who only looks at a file: attached, or where there is a list to fetch from now on. A process that looks at many attaches to

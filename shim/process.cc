@@ -20,7 +20,7 @@ namespace cube::shim::process {
 
 constinit const base::Config* g_config = nullptr;
 
-constinit std::atomic<bool> g_active{false};
+constinit std::atomic<bool> g_active{false}, g_tells{false};
 constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
 constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]] = Forking::no;
 constinit std::atomic<bool> g_memory_is_shared{false};
@@ -56,7 +56,9 @@ void start(const base::Config& config, const base::ProcessId& job, bool leader) 
   base::remember_first_thread();
   make_fork_mark();
   // Release: pairs with the acquire in is_active.
-  g_active.store(config.mode != base::Mode::off && !config.prefixes.empty(), std::memory_order_release);
+  const bool is_on = config.mode != base::Mode::off && !config.prefixes.empty();
+  g_tells.store(is_on, std::memory_order_release);
+  g_active.store(is_on, std::memory_order_release);
   background::allow_cluster();
 }
 
@@ -67,10 +69,16 @@ void disable(const char* why) {
   base::log(base::LogLevel::info, "files opened from now on are read without a cache: {}", why);
 }
 
+void prepare_identity() {
+  materialize_streams();
+  attachment::existing_cache();
+}
+
 void seal() {
   if (g_config == nullptr || !owns_table() || g_sealed.exchange(true)) return;
   materialize_streams();
   disable("the process puts a seccomp filter on");
+  g_tells.store(false, std::memory_order_release);
   // No later fork is seen.
   let_writers_outlive_us();
   materialize_all(/*only_inherited=*/false, "seccomp");
@@ -93,6 +101,7 @@ bool owns_table_slow() {
     } else {
       // Libc does not know its own thread id there, nor the kernel its robust mutexes: nobody would learn of its death.
       disable("a fork that passed libc by");
+      g_tells.store(false, std::memory_order_release);
     }
     return true;
   }
@@ -105,7 +114,6 @@ const base::ProcessId& job() { return g_job; }
 
 bool has_list() { return g_config->prefetch && !g_config->prefetch_list.empty(); }
 
-void expect_vforked_child() { t_vforked = true; }
 void expect_shared_memory_child() { g_memory_is_shared.store(true, std::memory_order_release); }
 
 void prepare_child() {
@@ -116,6 +124,12 @@ void prepare_child() {
   let_writers_outlive_us();
 }
 
+void prepare_vforked_child() {
+  attachment::existing_cache();
+  prepare_child();
+  t_vforked = true;
+}
+
 void end_fork() {
   if (!g_sealed.load(std::memory_order_relaxed) && owns_table()) let_writers_outlive_us();
 }
@@ -124,6 +138,7 @@ void prepare_clone(std::uint64_t flags) {
   const bool shares_memory = (flags & CLONE_VM) != 0, shares_table = (flags & CLONE_FILES) != 0;
   // A thread like any other.
   if (shares_memory && shares_table) return;
+  if (shares_memory) attachment::existing_cache();
   prepare_child();
   // One table of the kernel's and two of ours; or two of the kernel's in one process, which getpid does not tell apart.
   if (shares_table || (flags & CLONE_THREAD) != 0)

@@ -15,7 +15,7 @@ namespace cube::shim::process {
 // From the constructor, once.
 void start(const base::Config& config, const base::ProcessId& job, bool leader);
 
-extern constinit std::atomic<bool> g_active;
+extern constinit std::atomic<bool> g_active, g_tells;
 extern constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]];
 extern constinit std::atomic<bool> g_memory_is_shared;
 extern constinit std::atomic<const std::uint32_t*> g_fork_mark;
@@ -24,7 +24,13 @@ bool owns_table_slow();
 // Prefixes are set, the mode is not off, and nothing has happened that changes what a path means (setuid, chroot ...).
 // Acquire: a thread that another library has started before our constructor finds the settings; pairs with start().
 inline bool is_active() { return g_active.load(std::memory_order_acquire); }
+// What this process changes is told to those who have it cached: as long as it serves files, and after setuid, chroot and the
+// like as well, when it serves none any more.
+inline bool tells() { return g_tells.load(std::memory_order_acquire); }
 void disable(const char* why);
+// Before a call that changes what paths or permissions mean, and for which disable() follows: the region is found by the user's
+// name, and whoever has none by then could tell nobody of its changes.
+void prepare_identity();
 // Before a sandbox is put on from inside (seccomp): it may kill for any call that the program itself does not make. Served
 // files become real, what is to be said is said, the cache is let go, and from then on every call is libc's alone.
 void seal();
@@ -52,10 +58,11 @@ const base::ProcessId& job();
 bool has_list();
 
 // Around vfork and clones that share memory but not fds.
-void expect_vforked_child();
 void expect_shared_memory_child();
 // Before a child is made by fork, vfork, spawn or a raw clone: what it would inherit becomes real.
 void prepare_child();
+// The same before a vfork. Its child runs on our memory and cannot attach: it tells of its changes by our cache.
+void prepare_vforked_child();
 // After a fork, in the parent: other threads may have opened files for writing since the preparation.
 void end_fork();
 // The same before a clone with these flags.

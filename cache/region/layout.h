@@ -136,6 +136,16 @@ struct RegionHeader {
   std::atomic<std::uint32_t> disk_told;  // its trouble was told
   TierRow tiers[base::k_tiers];
   std::uint64_t views[k_views];  // base::current_view of those who have attached; 0 is free; under lifecycle
+
+  // Has a file of this device ever been cached? Says yes rather too often.
+  bool knows_device(std::uint64_t device) const {
+    for (const auto& known : devices) {
+      const std::uint64_t word = known.load(std::memory_order_seq_cst);
+      if (word == device + 1) return true;
+      if (word == 0) return false;
+    }
+    return true;
+  }
 };
 
 // How often a call had served files made kernel files: its name, cut to 16 bytes.

@@ -153,14 +153,7 @@ bool RamTier::has_many_names(const FileStat& stat) const {
   });
 }
 
-bool RamTier::knows_device(std::uint64_t device) const {
-  for (const auto& known : region_->header().devices) {
-    const std::uint64_t word = known.load(std::memory_order_seq_cst);
-    if (word == device + 1) return true;
-    if (word == 0) return false;
-  }
-  return true;
-}
+bool RamTier::knows_device(std::uint64_t device) const { return region_->header().knows_device(device); }
 
 void RamTier::note_device(std::uint64_t device) {
   for (auto& known : region_->header().devices) {

@@ -137,6 +137,13 @@ std::string Region::path_of(const std::string& directory, const std::string& nam
   return fmt::format("{}/cubeshim-{}-{}", directory, sys::raw(SYS_geteuid), name);
 }
 
+bool Region::may_hold(const std::string& directory, const std::string& name, std::uint64_t device) {
+  const auto fd = base::open_fd(path_of(directory, name).c_str(), O_RDONLY | k_open_name);
+  RegionHeader head{};
+  if (!fd || sys::pread(fd->get(), &head, sizeof head, 0) != static_cast<long>(sizeof head)) return false;
+  return head.magic == k_region_magic && head.version == k_layout_version && head.knows_device(device);
+}
+
 base::Result<Region*> Region::look(const RegionOptions& options, std::string& why) {
   base::find_clock_shifts();
   auto* const region = new (std::nothrow) Region;

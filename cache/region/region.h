@@ -39,6 +39,8 @@ class Region {
   // with no `why`: there is none. Belongs to the caller.
   static base::Result<Region*> look(const RegionOptions& options, std::string& why);
   static std::string path_of(const std::string& directory, const std::string& name);
+  // Without attaching: is there one, and has a file of this device ever been cached in it? Says yes rather too often.
+  static bool may_hold(const std::string& directory, const std::string& name, std::uint64_t device);
   // Living processes that are attached.
   std::uint32_t count_processes() const;
   // Frees what the dead have left. Cheap enough for now and then.

@@ -32,7 +32,7 @@ cache::FileCache* cache_of_changes() {
 }  // namespace
 
 NameChange::NameChange(int dir, const char* path, Of of) : of_(of), name_(of == Of::name ? path : nullptr), dir_(dir) {
-  if (!process::is_active()) return;
+  if (!process::tells()) return;
   materialize_named(path, dir);
   // The file of the fd itself.
   by_fd_ = dir >= 0 && (path == nullptr || (path_filter::is_readable_pointer(path) && *path == '\0'));
@@ -87,7 +87,7 @@ bool NameChange::changes_tree(const Passage& before) const {
 
 // The directory that holds the name. Nothing: no listing is kept, or it cannot be found.
 std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* path) {
-  if (!process::is_active() || !path_filter::is_readable_pointer(path)) return std::nullopt;
+  if (!process::tells() || !path_filter::is_readable_pointer(path)) return std::nullopt;
   const KeepErrno keep;
   const auto* const cache = cache_of_changes();
   if (cache == nullptr || !cache->names().are_any()) return std::nullopt;
@@ -117,7 +117,7 @@ void NameChange::note_entry(int dir, const char* path) {
 
 // A link at the end of the path may have led to another directory, which the fd tells.
 void NameChange::note_entry_of(int fd, int dir, const char* path) {
-  if (!process::is_active()) return;
+  if (!process::tells()) return;
   const KeepErrno keep;
   const auto* const cache = cache_of_changes();
   if (cache == nullptr || !cache->names().are_any()) return;
@@ -158,7 +158,7 @@ void NameChange::commit_of_unlooked() const {
 }
 
 Passage passage_of(int dir, const char* path) {
-  if (!process::is_active() || !process::owns_table()) return {};
+  if (!process::tells() || !process::owns_table()) return {};
   auto* const cache = attachment::existing_cache();
   if (cache == nullptr || cache->changes().is_empty()) return {};
   const KeepErrno keep;
@@ -168,7 +168,7 @@ Passage passage_of(int dir, const char* path) {
 }
 
 Passage passage_by_attribute(int dir, const char* path, const char* name) {
-  if (!process::is_active()) return {};
+  if (!process::tells()) return {};
   const bool is_readable = path_filter::is_readable_pointer(name) && !path_filter::is_unmapped(name);
   const bool is_list = is_readable && std::strncmp(name, "system.", 7) == 0;
   Passage passage = is_list ? passage_of(dir, path) : Passage();
@@ -177,7 +177,7 @@ Passage passage_by_attribute(int dir, const char* path, const char* name) {
 }
 
 void note_changed(int fd, const Passage& before) {
-  if (!process::is_active()) return;
+  if (!process::tells()) return;
   // A forked child that has opened nothing yet changes files too.
   auto* const cache = cache_of_changes();
   if (cache == nullptr || cache->changes().is_empty()) return;

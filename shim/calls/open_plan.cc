@@ -47,7 +47,11 @@ void count(Counter counter) {
 bool OpenPlan::may_write() const { return (flags_ & O_ACCMODE) != O_RDONLY || (flags_ & k_may_change) != 0; }
 
 OpenPlan::OpenPlan(int dir, const char* path, int flags) : dir_(dir), program_path_(path), flags_(flags) {
-  if (!process::is_active() || (may_write() && path_filter::is_unmapped(path))) return;
+  if (!process::is_active()) {
+    if (process::tells() && may_write()) follow_ = Follow::stranger;
+    return;
+  }
+  if (may_write() && path_filter::is_unmapped(path)) return;
   materialize_named(path, dir);
   names_ = names::of(dir, path, path_);
   plan(classify());
@@ -298,7 +302,7 @@ void OpenPlan::note_new_name(int fd) {
 }
 
 int OpenPlan::note(int fd) {
-  if (fd < 0 || !process::is_active()) return fd;
+  if (fd < 0 || (!process::is_active() && follow_ == Follow::nothing)) return fd;
   note_new_name(fd);
   if (!process::owns_table()) {
     if (follow_ == Follow::stranger) note_vforked_writer(fd);

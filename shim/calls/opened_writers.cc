@@ -14,7 +14,6 @@ namespace cube::shim {
 namespace sys = base::sys;
 
 void note_writer(int fd, std::string_view key, bool close_on_exec) {
-  if (!attachment::may_have_cached()) return;
   const KeepErrno keep;
   const auto stat = cache::stat_fd(fd);
   if (!stat || !stat->is_regular()) return;
@@ -43,7 +42,7 @@ void note_vforked_writer(int fd) {
 }
 
 int note_foreign_fd(int fd) {
-  if (fd < 0 || !process::is_active() || !process::owns_table()) return fd;
+  if (fd < 0 || !process::tells() || !process::owns_table()) return fd;
   g_fds.forget(fd);
   const KeepErrno keep;
   const long flags = sys::fcntl(fd, F_GETFL, 0);
@@ -53,11 +52,10 @@ int note_foreign_fd(int fd) {
 }
 
 void note_foreign_writer(int dir, const char* path) {
-  if (!process::is_active() || !process::owns_table()) return;
+  if (!process::tells() || !process::owns_table()) return;
   const KeepErrno keep;
   CoveredPath covered;
   const bool is_covered_here = path_filter::covers_served(dir, path, covered, path_filter::Care::thorough);
-  if (!is_covered_here && !attachment::may_have_cached()) return;
   const long opened = sys::openat(dir, path, O_PATH | O_CLOEXEC);
   if (sys::failed(opened)) return;
   const base::UniqueFd fd(static_cast<int>(opened));

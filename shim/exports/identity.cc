@@ -30,7 +30,7 @@ template <typename Call>
 int change_identity(const char* name, Call&& call) {
   if (!shim::process::is_active() || !shim::process::owns_table()) return call();
   constexpr std::uint64_t k_until_gone_ns = 50'000'000;
-  if (name != nullptr) shim::materialize_streams();
+  if (name != nullptr) shim::process::prepare_identity();
   const bool had_threads = shim::background::pause();
   const std::uint64_t until = had_threads ? cube::base::monotonic_ns() + k_until_gone_ns : 0;
   auto result = call();
@@ -93,13 +93,13 @@ int export_prctl(int option, ...) {
 }
 // These return the id before, and no error.
 int export_setfsuid(uid_t id) {
-  if (id != static_cast<uid_t>(-1)) shim::materialize_streams();
+  if (id != static_cast<uid_t>(-1)) shim::process::prepare_identity();
   const int before = real::setfsuid(id);
   if (id != static_cast<uid_t>(-1) && static_cast<int>(id) != before) shim::process::disable("setfsuid");
   return before;
 }
 int export_setfsgid(gid_t id) {
-  if (id != static_cast<gid_t>(-1)) shim::materialize_streams();
+  if (id != static_cast<gid_t>(-1)) shim::process::prepare_identity();
   const int before = real::setfsgid(id);
   if (id != static_cast<gid_t>(-1) && static_cast<int>(id) != before) shim::process::disable("setfsgid");
   return before;

@@ -35,7 +35,10 @@ inline int open_of_libc(int dir, const char* path, int flags, Open&& open) {
 template <typename Open>
 inline int open_by(int dir, const char* path, int flags, Open&& open) {
   constexpr int k_interesting = O_ACCMODE | O_CREAT | O_TRUNC | O_DIRECTORY;
-  if (!process::is_active()) return open_of_libc(dir, path, flags, open);
+  if (!process::is_active()) {
+    const bool is_told = process::tells() && (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
+    return is_told ? planned(dir, path, flags, open) : open_of_libc(dir, path, flags, open);
+  }
   if ((flags & k_interesting) == O_RDONLY && path_filter::passes_by(path)) {
     expect_new_fd();
     const int fd = noted(open_of_libc(dir, path, flags, open));

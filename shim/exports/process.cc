@@ -153,7 +153,6 @@ void export__Exit(int status) {
 
 // Called by vfork.S, in the parent.
 extern "C" __attribute__((visibility("hidden"))) void cube_shim_before_vfork() {
-  if (!process::is_active() && shim::g_fds.served() == 0 && !shim::profile::is_on()) return;
-  process::prepare_child();
-  process::expect_vforked_child();
+  if (!process::tells() && shim::g_fds.served() == 0 && !shim::profile::is_on()) return;
+  process::prepare_vforked_child();
 }

@@ -116,7 +116,7 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
   shim::cancellation_point();
   if (shim::profile::is_on() && path != nullptr && mode != nullptr && is_plain_read(mode)) [[unlikely]]
     return open_watched_stream(path, mode);
-  if (path == nullptr || mode == nullptr || !shim::process::is_active()) return libcs(path, mode);
+  if (path == nullptr || mode == nullptr || !shim::process::tells()) return libcs(path, mode);
   const int flags = flags_of(mode);
   if (flags < 0) return libcs(path, mode);
   // An open that libc must do itself is planned with a flag that is never served.
@@ -179,7 +179,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream, FILE* (*li
     errno = EINVAL;
     return nullptr;
   }
-  if (!shim::process::is_active()) return libcs(path, mode, stream);
+  if (!shim::process::tells()) return libcs(path, mode, stream);
   const auto held = shim::file_calls::note_close(stream->_fileno);
   // libc must open it itself, so it is planned with a flag that is never served.
   shim::OpenPlan plan(AT_FDCWD, path, (flags < 0 ? O_RDONLY : flags) | O_NOATIME);

@@ -72,7 +72,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       break;
     case shim::SyscallKind::identity:
       shim::materialize_all(/*only_inherited=*/false, k_syscall);
-      shim::materialize_streams();
+      shim::process::prepare_identity();
       if (row.number == SYS_unshare) shim::let_writers_outlive_us();
       shim::process::disable("a system call that changes what paths or permissions mean");
       break;
@@ -332,7 +332,7 @@ long export_syscall(long number, ...) {
   for (long& argument : a) argument = va_arg(list, long);
   va_end(list);
   long forwarded = 0;
-  if (shim::process::is_active()) {
+  if (shim::process::tells()) {
     // Unlike the calls of libc that some are forwarded to, syscall is no cancellation point.
     const bool is_point = may_be_cancelled_in_libc(number);
     const std::optional<shim::NoCancel> no_cancel = is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
@@ -341,8 +341,7 @@ long export_syscall(long number, ...) {
         real::is_behind(__builtin_return_address(0)) && number != SYS_mmap && number != SYS_munmap && number != SYS_mremap;
     if (!is_own_way && (forward(number, a, forwarded) || forward_to_names(number, a, forwarded))) return forwarded;
   }
-  const bool concerns_us =
-      shim::process::is_active() || shim::g_fds.served() != 0 || shim::profile::is_on() || number == SYS_seccomp;
+  const bool concerns_us = shim::process::tells() || shim::g_fds.served() != 0 || shim::profile::is_on() || number == SYS_seccomp;
   const shim::SyscallRow* const row = concerns_us ? shim::syscall_row_of(number) : nullptr;
   if (row != nullptr && shim::process::owns_table()) before_syscall(*row, a);
   if (row != nullptr && row->kind == shim::SyscallKind::closes) return close_by_syscall(number, a);
