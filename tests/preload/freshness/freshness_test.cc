@@ -92,9 +92,22 @@ class Stage {
     if (kernel_fd_ >= 0) close(kernel_fd_);
   }
 
+  const std::string& data() const { return data_; }
   std::string path() const { return data_ + "/" + event_.subject; }
   std::string see() const { return "see " + path(); }
-  std::string happen() const { return std::string("happen ") + event_.name + " " + data_; }
+  std::string happen() const { return "happen " + event_and(data_); }
+  std::string event_and(const std::string& data) const { return std::string(event_.name) + " " + data; }
+  // Names of the data set that lie below no prefix.
+  std::string link_to_data() const {
+    const std::string link = dir_ / "link";
+    EXPECT_EQ(symlink(data_.c_str(), link.c_str()), 0);
+    return link;
+  }
+  std::string other_prefix() const {
+    const std::string other = dir_ / "other";
+    EXPECT_EQ(mkdir(other.c_str(), 0755), 0);
+    return other;
+  }
   // Behind the library's back.
   void happen_at_origin() const { event_.happen(data_); }
   // The bytes that the kernel shows from now on.
@@ -226,6 +239,59 @@ TEST_P(Freshness, AtTheOriginBetweenTwoJobs) {
   }
   EXPECT_EQ(of_next_job.ask(stage.see()), stage.new_path);
 }
+
+// The process that makes the change has cached nothing, or serves nothing any more. It tells the reader all the same.
+struct Teller {
+  const char* name;
+  const char* become;  // nullptr: nothing
+  const char* happen;
+  bool reads_before, by_link, has_other_prefix;
+};
+constexpr Teller k_tellers[] = {
+    {"by_link", nullptr, "happen ", false, true, false},
+    {"by_link_in_fork", nullptr, "happen-in-fork ", false, true, false},
+    {"by_link_in_vfork", nullptr, "happen-in-vfork ", false, true, false},
+    {"in_vfork", nullptr, "happen-in-vfork ", false, false, false},
+    {"with_other_prefixes", nullptr, "happen ", false, false, true},
+    {"setegid", "setegid", "happen ", true, false, false},
+    {"setegid_before_all", "setegid", "happen ", false, false, false},
+    {"setegid_and_fork", "setegid", "happen-in-fork ", true, false, false},
+    {"setegid_and_vfork", "setegid", "happen-in-vfork ", true, false, false},
+    {"setgroups", "setgroups", "happen ", true, false, false},
+    {"setgroups_by_number_before_all", "setgroups_by_number", "happen ", false, false, false},
+    {"seteuid_and_back", "seteuid_and_back", "happen ", true, false, false},
+    {"chroot", "chroot", "happen ", true, true, false},
+    {"chroot_before_all", "chroot", "happen ", false, false, false},
+    {"unshare", "unshare", "happen ", true, false, false},
+};
+
+class FreshnessTold : public testing::TestWithParam<Teller> {};
+
+TEST_P(FreshnessTold, ChangeIsSeenAtOnceWhoeverMakesIt) {
+  const Teller& teller = GetParam();
+  for (const char* const event : {"written", "truncated", "renamed_over", "removed", "mode_changed"}) {
+    SCOPED_TRACE(event);
+    Stage stage(event, k_modes[0]);
+    Program reader(stage.new_job());
+    ASSERT_EQ(reader.ask(stage.see()), stage.old_path);
+    auto environment = stage.new_job();
+    if (teller.has_other_prefix) environment["CUBESHIM_PREFIXES"] = stage.other_prefix();
+    Program writer(environment);
+    if (teller.reads_before) {
+      ASSERT_EQ(writer.ask(stage.see()), stage.old_path);
+    }
+    if (teller.become != nullptr && writer.ask(std::string("become ") + teller.become) != "done")
+      GTEST_SKIP() << "these rights cannot be changed here";
+    const std::string data = teller.by_link ? stage.link_to_data() : stage.data();
+    ASSERT_EQ(writer.ask(teller.happen + stage.event_and(data)), "done");
+    stage.look_at_truth();
+    EXPECT_EQ(reader.ask(stage.see()), stage.new_path);
+  }
+}
+
+void PrintTo(const Teller& teller, std::ostream* out) { *out << teller.name; }
+INSTANTIATE_TEST_SUITE_P(Tellers, FreshnessTold, testing::ValuesIn(k_tellers),
+                         [](const auto& teller) { return std::string(teller.param.name); });
 
 std::string name_of(const testing::TestParamInfo<Cell>& cell) {
   return std::string(std::get<0>(cell.param).name) + "_" + std::get<1>(cell.param).event;
