@@ -91,7 +91,8 @@ FileCache::FileCache(Region& region, const base::Config& config)
       changes_(parts_),
       ahead_(parts_),
       large_(parts_),
-      names_(region, parts_.ram, parts_.tiers, parts_.remote, config) {
+      names_(region, parts_.ram, parts_.tiers, parts_.remote, config),
+      corrections_(parts_, changes_, names_) {
   parts_.freshness.use_known_stats(names_);
 }
 
@@ -121,6 +122,7 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
   if (names_.is_absent(request.key)) {
     stats.count(Counter::bypassed_error);
     outcome.error = ENOENT;
+    outcome.is_known_absent = true;
     return outcome;
   }
   // A signal handler that opens a file must neither wait nor fetch.

@@ -9,6 +9,7 @@
 
 #include "cache/base/config.h"
 #include "cache/changes.h"
+#include "cache/corrections.h"
 #include "cache/fetch_ahead.h"
 #include "cache/fill/open_request.h"
 #include "cache/large_files.h"
@@ -40,6 +41,7 @@ class FileCache {
   base::Result<Pin> make_mappable(const Record& record);
 
   Changes& changes() { return changes_; }
+  Corrections& corrections() { return corrections_; }
   FetchAhead& ahead() { return ahead_; }
   LargeFiles& large() { return large_; }
   MountNames& names() { return names_; }
@@ -78,6 +80,7 @@ class FileCache {
   FetchAhead ahead_;
   LargeFiles large_;
   MountNames names_;
+  Corrections corrections_;
 };
 
 }  // namespace cube::cache

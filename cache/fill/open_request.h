@@ -38,6 +38,7 @@ struct OpenOutcome {
   // Of kernel_fd, and of a mount: perhaps it can be served in blocks (large_files.h). If not, the open counts as this.
   std::optional<base::Counter> unless_large;
   int error = 0;
+  bool is_known_absent = false;  // of error: memory has said so, nobody was asked
 };
 
 }  // namespace cube::cache

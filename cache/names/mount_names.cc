@@ -280,15 +280,22 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
   return Says::present;
 }
 
-std::optional<KnownStats::Known> MountNames::known_stat(std::string_view key, std::uint64_t since_ns) const {
-  if (!is_on_ || !are_any() || key.size() < 2) return {};
+MountNames::Entry MountNames::listed_entry(std::string_view key) const {
   const auto [parent, name] = split(key);
   Entry listed;
   listed.directory = directory(parent);
   const auto data = listed.directory ? DirectoryData::of(*listed.directory) : std::nullopt;
   const auto found = data ? data->find(name) : std::nullopt;
-  if (!found) return {};
+  if (!found) return listed;
+  listed.says = Says::present;
   listed.entry = *found;
+  return listed;
+}
+
+std::optional<KnownStats::Known> MountNames::known_stat(std::string_view key, std::uint64_t since_ns) const {
+  if (!is_on_ || !are_any() || key.size() < 2) return {};
+  const Entry listed = listed_entry(key);
+  if (listed.says != Says::present) return {};
   const EntryStat known = gathered_stat(key, listed);
   const StatTable::Entry* const entry = known.entry;
   if (entry == nullptr || entry->looked_ns == 0 || !entry->stat.is_regular()) return {};
@@ -296,6 +303,27 @@ std::optional<KnownStats::Known> MountNames::known_stat(std::string_view key, st
   if (looked < since_ns || !is_untouched(*entry)) return {};
   region_->stats().count(Counter::names_stats);
   return Known{entry->stat, looked};
+}
+
+void MountNames::correct_stat(std::string_view key, const FileStat& stat) {
+  const Entry listed = listed_entry(key);
+  if (listed.says != Says::present) return;
+  const EntryStat known = gathered_stat(key, listed);
+  // A link at the end was followed.
+  if (known.entry == nullptr || (known.entry->stat.mode & S_IFMT) != (stat.mode & S_IFMT)) return;
+  if (known.entry->stat.is_unchanged_since(stat) || !is_untouched(*known.entry)) return;
+  // By the stripe's count: each stat holds that of its file.
+  writer_stripe_of(*region_, known.entry->stat).epoch.fetch_add(1, std::memory_order_seq_cst);
+}
+
+bool MountNames::correct_target(std::string_view key, std::string_view target) {
+  const Entry listed = listed_entry(key);
+  if (listed.says != Says::present) return false;
+  const EntryStat known = gathered_stat(key, listed);
+  const std::string_view text = known.entry != nullptr ? StatTable::target_of(*known.table, *known.entry) : std::string_view();
+  if (text.empty() || text == target || !is_untouched(*known.entry)) return false;
+  writer_stripe_of(*region_, known.entry->stat).epoch.fetch_add(1, std::memory_order_seq_cst);
+  return true;
 }
 
 bool MountNames::has_listing_beside(std::string_view key) const { return static_cast<bool>(directory(split(key).directory)); }

@@ -56,6 +56,10 @@ class MountNames final : public KnownStats {
   std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const override;
   // The target of a link. Present, and nothing in it: the name is no link.
   Says read_link(std::string_view key, FoundPath& target);
+  // The origin has just given this stat, or this target, for the name itself, or for what a link there leads to. What was
+  // gathered before is void if it differs. correct_target: true if it did.
+  void correct_stat(std::string_view key, const FileStat& stat);
+  bool correct_target(std::string_view key, std::string_view target);
   // The real path, links at its end followed. `by_link`: unknown if no link is at its end, and the place that the last one leads
   // to is not looked at. Unknown: memory knew no more at `real`.
   enum class Leads : std::uint8_t { anywhere, by_link };
@@ -129,6 +133,8 @@ class MountNames final : public KnownStats {
     DirectoryData::Entry entry;
   };
   Entry entry_of(std::string_view key);
+  // The same by the listing of its directory alone, however old that is.
+  Entry listed_entry(std::string_view key) const;
   // The entry's stat by the table of its directory, if it is fresh. The name may be another file's by now (is_shown).
   struct EntryStat {
     Pin table;

@@ -62,6 +62,22 @@ Pin RamTier::find_of_kind(RecordKind kind, std::string_view path, std::uint64_t 
   return find_if(kind, path, hash, [view = region_->own_view()](const Record& record) { return record.is_seen_by(view); });
 }
 
+Pin RamTier::find_directory(const FileStat& directory) const {
+  Pin found;
+  index_.visit(base::hash_inode(directory.device(), directory.inode), [&](const RecordPlace& place) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const record = pin(place, counter);
+    if (record == nullptr) return false;
+    Pin candidate(counter, record);
+    if (record->kind != RecordKind::directory || record->is_stale() || !record->stat.same_file(directory) ||
+        !record->is_seen_by(region_->own_view()))
+      return false;
+    found = std::move(candidate);
+    return true;
+  });
+  return found;
+}
+
 Pin RamTier::find_of_others(std::string_view path, std::uint64_t hash) const {
   return find_if(RecordKind::file, path, hash,
                  [view = region_->own_view()](const Record& record) { return !record.is_seen_by(view); });

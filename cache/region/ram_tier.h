@@ -116,6 +116,8 @@ class RamTier {
   bool has_any(std::string_view path, std::uint64_t hash) const;
   // The same as find, of another kind.
   Pin find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const;
+  // The listing of a directory, by whatever path this view has found it.
+  Pin find_directory(const FileStat& directory) const;
   // Takes the record of another view for ours, too: we have just found the very same file by the same path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
 

@@ -1,10 +1,13 @@
 #include "shim/calls/name_change.h"
 
+#include <linux/fs.h>
+
 #include <cstring>
 
 #include "cache/base/aside.h"
 #include "shim/attachment.h"
 #include "shim/calls/c_result.h"
+#include "shim/calls/kernel_answer.h"
 #include "shim/calls/listed_directory.h"
 #include "shim/fd_path.h"
 #include "shim/fd_table.h"
@@ -155,6 +158,41 @@ void NameChange::commit_of_unlooked() const {
   const KeepErrno keep;
   auto* const cache = attachment::existing_cache();
   if (cache != nullptr && !cache->changes().is_empty()) cache->changes().tree_changed("/");
+}
+
+long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
+  // The commit has told of a name that is gone.
+  if (result == 0 && of == NameChange::Of::name) return result;
+  const bool no_follow = of == NameChange::Of::name || of == NameChange::Of::file_or_link;
+  kernel_answer::learn({.dir = dir, .path = path, .no_follow = no_follow, .is_change = true}, result == 0 ? 0 : errno);
+  return result;
+}
+
+long told_of_new_name(long result, int dir, const char* path) {
+  if (result == 0) {
+    NameChange::note_entry(dir, path);
+  } else {
+    kernel_answer::learn({.dir = dir, .path = path, .wants = PathCall::Wants::new_name, .is_change = true}, errno);
+  }
+  return result;
+}
+
+void told_of_source(long result, int dir, const char* path, bool no_follow) {
+  // EEXIST, ENOTEMPTY and the like are said of the other one.
+  const bool is_of_this = result == 0 || errno == ENOENT || errno == ENOTDIR || errno == EXDEV;
+  if (!is_of_this) return;
+  kernel_answer::learn({.dir = dir, .path = path, .no_follow = no_follow, .has_other_reasons = true, .is_change = true},
+                       result == 0 ? 0 : errno);
+}
+
+void told_of_target(long result, int dir, const char* path, unsigned flags) {
+  using Wants = PathCall::Wants;
+  if (result == 0) return;
+  const Wants wants = (flags & RENAME_NOREPLACE) != 0  ? Wants::new_name
+                      : (flags & RENAME_EXCHANGE) != 0 ? Wants::name
+                                                       : Wants::any_name;
+  kernel_answer::learn(
+      {.dir = dir, .path = path, .wants = wants, .no_follow = true, .has_other_reasons = true, .is_change = true}, errno);
 }
 
 Passage passage_of(int dir, const char* path) {

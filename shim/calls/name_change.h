@@ -58,6 +58,14 @@ class NameChange {
   CoveredPath path_;
 };
 
+// The kernel's answer to a change of what the path names, after its commit. Passes it through.
+long told_of_change(long result, int dir, const char* path, NameChange::Of of);
+// The same of a call that makes a name, which has no NameChange of its own.
+long told_of_new_name(long result, int dir, const char* path);
+// The same of the two paths of a rename that has failed, and of the first one of a link.
+void told_of_source(long result, int dir, const char* path, bool no_follow);
+void told_of_target(long result, int dir, const char* path, unsigned flags);
+
 // The file behind an fd was changed in a way that its opening did not tell (fchmod).
 void note_changed(int fd, const Passage& before = {});
 

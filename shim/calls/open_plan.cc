@@ -2,6 +2,7 @@
 
 #include "shim/attachment.h"
 #include "shim/background.h"
+#include "shim/calls/kernel_answer.h"
 #include "shim/calls/large_reads.h"
 #include "shim/calls/listings.h"
 #include "shim/calls/name_change.h"
@@ -141,10 +142,12 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   };
   cache::OpenOutcome outcome = cache.open({path_.key(), path_.c_str(), flags_, expect_new_fd, k_serve, this});
   const std::uint64_t fetched_bytes = outcome.was_fetched && outcome.pin ? outcome.pin->data_size : 0;
+  const bool is_kernels_error = outcome.error != 0 && !outcome.is_known_absent;
   const bool was_fetched = outcome.was_fetched, has_waited_for_stat = outcome.has_waited_for_stat;
   serve(std::move(outcome));
   if (result_ == -ENOENT && cache.names().note_miss(path_.key())) background::gather_names_near(cache, path_.key());
   if (has_waited_for_stat && cache.names().note_look(path_.key())) background::gather_names_around(cache, path_.key());
+  if (is_kernels_error) learn(-result_);
   if (names_ != nullptr && result_ == -EISDIR) open_directory();
   // A file that cannot be opened by its whole path may be by the program's own name, or fails with its own error.
   const bool is_kernels = names_ == nullptr || (result_ == -ENOENT && !served_directory::is_below(dir_, program_path_));
@@ -301,7 +304,25 @@ void OpenPlan::note_new_name(int fd) {
   NameChange::note_entry_of(fd, dir_, program_path_);
 }
 
+// The kernel was asked.
+void OpenPlan::learn(int error) const {
+  using Wants = PathCall::Wants;
+  const bool for_path_only = (flags_ & O_PATH) != 0, is_nameless = (flags_ & O_TMPFILE) == O_TMPFILE;
+  const bool makes = (flags_ & O_CREAT) != 0 && !is_nameless && !for_path_only;
+  const Wants wants = makes                           ? (flags_ & O_EXCL) != 0 ? Wants::new_name : Wants::any_name
+                      : (flags_ & O_DIRECTORY) != 0   ? Wants::directory
+                      : may_write() && !for_path_only ? Wants::file
+                                                      : Wants::name;
+  kernel_answer::learn({.dir = dir_,
+                        .path = program_path_,
+                        .wants = wants,
+                        .no_follow = (flags_ & O_NOFOLLOW) != 0,
+                        .is_change = may_write() && !for_path_only},
+                       error);
+}
+
 int OpenPlan::note(int fd) {
+  learn(fd < 0 ? errno : 0);
   if (fd < 0 || (!process::is_active() && follow_ == Follow::nothing)) return fd;
   note_new_name(fd);
   if (!process::owns_table()) {

@@ -21,7 +21,7 @@ class OpenPlan {
   bool is_answered() const { return answered_; }
   // An fd, or -1 and errno.
   int result() const { return static_cast<int>(to_c(result_)); }
-  // libc has done it: remembers what the new fd is. Passes the fd through.
+  // libc has done it, or has failed (-1 and errno): remembers what the new fd is. Passes the fd through.
   int note(int fd);
 
  private:
@@ -57,6 +57,7 @@ class OpenPlan {
   bool may_write() const;
   bool is_listed(const cache::FileCache& cache, int fd) const;
   void note_new_name(int fd);
+  void learn(int error) const;
 
   // The use of libc's fd.
   enum class Follow : std::uint8_t {

@@ -29,7 +29,7 @@ namespace {
 
 // For calls with two names, whose paths are more than the smallest stacks hold.
 template <typename Call>
-int change_both(int from_dir, const char* from, int to_dir, const char* to, Call&& call) {
+int change_both(int from_dir, const char* from, int to_dir, const char* to, unsigned flags, Call&& call) {
   static_assert(std::is_trivially_destructible_v<NameChange>);
   struct NameRoom {
     alignas(NameChange) std::byte bytes[sizeof(NameChange)];
@@ -42,6 +42,9 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, Call
       if (result == 0) {
         source.commit();
         target.commit();
+      } else {
+        shim::told_of_source(result, from_dir, from, /*no_follow=*/true);
+        shim::told_of_target(result, to_dir, to, flags);
       }
       return result;
     });
@@ -59,7 +62,7 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, Call
     const shim::Passage before = passage;                                     \
     const int result = real::name(__VA_ARGS__);                               \
     if (result == 0) change.commit(before);                                   \
-    return result;                                                            \
+    return static_cast<int>(shim::told_of_change(result, dir, path, of));     \
   }
 #define CUBE_CHANGES_ONE(name, ...) CUBE_CHANGES(name, shim::Passage(), __VA_ARGS__)
 #define CUBE_CHANGES_RIGHTS(name, dir, ...) CUBE_CHANGES(name, shim::passage_of(dir, path), dir, __VA_ARGS__)
@@ -102,8 +105,8 @@ CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, NameChange::Of::file_or_link, (c
     NameChange change(from_dir, from, NameChange::file_by(follows));                                                \
     const int result = real::name(__VA_ARGS__);                                                                     \
     if (result == 0) change.commit();                                                                               \
-    if (result == 0) NameChange::note_entry(to_dir, to);                                                            \
-    return result;                                                                                                  \
+    shim::told_of_source(result, from_dir, from, !(follows));                                                       \
+    return static_cast<int>(shim::told_of_new_name(result, to_dir, to));                                            \
   }
 CUBE_LINKS(link, AT_FDCWD, AT_FDCWD, false, (const char* from, const char* to), from, to)
 CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
@@ -114,9 +117,7 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
   int export_##name declaration {                                                                 \
     shim::placeholder::unpark_if(dir);                                                            \
     if (const int error = shim::names::error_of_new(dir, path); error != 0) return refuse(error); \
-    const int result = real::name(__VA_ARGS__);                                                   \
-    if (result == 0) NameChange::note_entry(dir, path);                                           \
-    return result;                                                                                \
+    return static_cast<int>(shim::told_of_new_name(real::name(__VA_ARGS__), dir, path));          \
   }
 CUBE_MAKES(mkdir, AT_FDCWD, (const char* path, mode_t mode), path, mode)
 CUBE_MAKES(mkdirat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
@@ -136,6 +137,7 @@ struct SocketPath {
   // A zero may be missing.
   char text[sizeof(::sockaddr_un::sun_path) + 1] = {};
 
+  SocketPath() = default;
   // The address can be read.
   SocketPath(const struct ::sockaddr* a, socklen_t n) {
     constexpr std::size_t k_path_at = offsetof(struct ::sockaddr_un, sun_path);
@@ -168,8 +170,12 @@ int export_bind(int fd, const struct ::sockaddr* a, socklen_t n) {
     if (error != 0) return refuse(error == EEXIST ? EADDRINUSE : error);
   }
   const int result = real::bind(fd, a, n);
-  if (result != 0) return result;
-  if (const SocketPath path(a, n); path.is_any()) NameChange::note_entry(AT_FDCWD, path.text);
+  if (result != 0 && errno != EADDRINUSE && errno != ENOENT && errno != ENOTDIR) return result;
+  // EADDRINUSE is EEXIST here.
+  const SocketPath path = is_readable_address(a, n) ? SocketPath(a, n) : SocketPath();
+  const shim::KeepErrno keep;
+  if (result != 0 && errno == EADDRINUSE) errno = EEXIST;
+  if (path.is_any()) shim::told_of_new_name(result, AT_FDCWD, path.text);
   return result;
 }
 char* export_mkdtemp(char* pattern) {
@@ -178,7 +184,7 @@ char* export_mkdtemp(char* pattern) {
     return nullptr;
   }
   char* const made = real::mkdtemp(pattern);
-  if (made != nullptr) NameChange::note_entry(AT_FDCWD, made);
+  shim::told_of_new_name(made != nullptr ? 0 : -1, AT_FDCWD, pattern);
   return made;
 }
 CUBE_CHANGES_ONE(rmdir, AT_FDCWD, path, NameChange::Of::name, (const char* path), path)
@@ -190,14 +196,15 @@ CUBE_CHANGES_ONE(mount, AT_FDCWD, target, NameChange::Of::mount_point,
 CUBE_CHANGES_ONE(umount, AT_FDCWD, target, NameChange::Of::mount_point, (const char* target), target)
 CUBE_CHANGES_ONE(umount2, AT_FDCWD, target, NameChange::Of::mount_point, (const char* target, int flags), target, flags)
 
-#define CUBE_RENAMES(name, from_dir, to_dir, declaration, ...)                                                      \
+#define CUBE_RENAMES(name, from_dir, to_dir, how, declaration, ...)                                                 \
   int export_##name declaration {                                                                                   \
     for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                                     \
     if (shim::path_filter::is_unmapped(from) || shim::path_filter::is_unmapped(to)) return real::name(__VA_ARGS__); \
     if (shim::names::is_read_only(from_dir, from) || shim::names::is_read_only(to_dir, to)) return refuse();        \
-    return change_both(from_dir, from, to_dir, to, [&] { return real::name(__VA_ARGS__); });                        \
+    return change_both(from_dir, from, to_dir, to, how, [&] { return real::name(__VA_ARGS__); });                   \
   }
-CUBE_RENAMES(rename, AT_FDCWD, AT_FDCWD, (const char* from, const char* to), from, to)
-CUBE_RENAMES(renameat, from_dir, to_dir, (int from_dir, const char* from, int to_dir, const char* to), from_dir, from, to_dir, to)
-CUBE_RENAMES(renameat2, from_dir, to_dir, (int from_dir, const char* from, int to_dir, const char* to, unsigned flags), from_dir,
-             from, to_dir, to, flags)
+CUBE_RENAMES(rename, AT_FDCWD, AT_FDCWD, 0, (const char* from, const char* to), from, to)
+CUBE_RENAMES(renameat, from_dir, to_dir, 0, (int from_dir, const char* from, int to_dir, const char* to), from_dir, from, to_dir,
+             to)
+CUBE_RENAMES(renameat2, from_dir, to_dir, flags, (int from_dir, const char* from, int to_dir, const char* to, unsigned flags),
+             from_dir, from, to_dir, to, flags)

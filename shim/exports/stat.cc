@@ -1,6 +1,7 @@
 // stat, access and their kin, by path and by fd.
 #include "shim/calls/c_result.h"
 #include "shim/calls/file_calls.h"
+#include "shim/calls/kernel_answer.h"
 #include "shim/calls/names.h"
 #include "shim/calls/path_calls.h"
 #include "shim/calls/user_pointer.h"
@@ -34,17 +35,22 @@ std::optional<long> known_stat(int dir, const char* path, bool no_follow, struct
   return 0;
 }
 
+// The kernel's own words, which memory may be compared with; else null.
+const struct ::stat* kernels_stat(bool is_known_form, const struct ::stat* st) {
+  return is_known_form && !real::stat_is_anothers() ? st : nullptr;
+}
+
 }  // namespace
 
-#define CUBE_STAT(name, known, dir_of, path_of, no_follow, declaration, ...)                                        \
-  int export_##name declaration {                                                                                   \
-    CUBE_PLAIN(int, {                                                                                               \
-      if (known) {                                                                                                  \
-        if (const auto answer = known_stat(dir_of, path_of, no_follow, st)) return static_cast<int>(to_c(*answer)); \
-      }                                                                                                             \
-      return shim::names::with_error(shim::by_kernel(real::name(__VA_ARGS__)), dir_of, path_of, no_follow);         \
-    });                                                                                                             \
-    CUBE_WATCHED(stat, .fd = dir_of, .path = path_of, .st = st);                                                    \
+#define CUBE_STAT(name, known, dir_of, path_of, no_follow, declaration, ...)                                                 \
+  int export_##name declaration {                                                                                            \
+    CUBE_PLAIN(int, {                                                                                                        \
+      if (known) {                                                                                                           \
+        if (const auto answer = known_stat(dir_of, path_of, no_follow, st)) return static_cast<int>(to_c(*answer));          \
+      }                                                                                                                      \
+      return shim::told_stat(shim::by_kernel(real::name(__VA_ARGS__)), dir_of, path_of, no_follow, kernels_stat(known, st)); \
+    });                                                                                                                      \
+    CUBE_WATCHED(stat, .fd = dir_of, .path = path_of, .st = st);                                                             \
   }
 CUBE_STAT(stat, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
 CUBE_STAT(stat64, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
@@ -97,21 +103,21 @@ const char* named_or_null(const char* path, int flags) {
 
 }  // namespace
 
-#define CUBE_FSTATAT(name, known, declaration, ...)                                                           \
-  int export_##name declaration {                                                                             \
-    CUBE_PLAIN(int, {                                                                                         \
-      if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {                       \
-        CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));                                   \
-      }                                                                                                       \
-      const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                              \
-      if (known && flags_are_known(flags)) {                                                                  \
-        if (const auto answer = known_stat(dir, path, no_follow, st)) return static_cast<int>(to_c(*answer)); \
-      }                                                                                                       \
-      if (flags_are_known(flags) && shim::names::is_below_served(dir, path))                                  \
-        return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));                          \
-      return shim::names::with_error(shim::by_kernel(real::name(__VA_ARGS__)), dir, path, no_follow);         \
-    });                                                                                                       \
-    CUBE_WATCHED(stat, .fd = dir, .path = named_or_null(path, flags), .st = st);                              \
+#define CUBE_FSTATAT(name, known, declaration, ...)                                                                    \
+  int export_##name declaration {                                                                                      \
+    CUBE_PLAIN(int, {                                                                                                  \
+      if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {                                \
+        CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));                                            \
+      }                                                                                                                \
+      const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                                       \
+      if (known && flags_are_known(flags)) {                                                                           \
+        if (const auto answer = known_stat(dir, path, no_follow, st)) return static_cast<int>(to_c(*answer));          \
+      }                                                                                                                \
+      if (flags_are_known(flags) && shim::names::is_below_served(dir, path))                                           \
+        return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));                                   \
+      return shim::told_stat(shim::by_kernel(real::name(__VA_ARGS__)), dir, path, no_follow, kernels_stat(known, st)); \
+    });                                                                                                                \
+    CUBE_WATCHED(stat, .fd = dir, .path = named_or_null(path, flags), .st = st);                                       \
   }
 CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
 CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
@@ -148,7 +154,8 @@ int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::
   const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
   if (statx_flags_are_known(flags) && shim::names::is_below_served(dir, path))
     return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));
-  return shim::names::with_error(shim::by_kernel(real::statx(dir, path, flags, mask, x)), dir, path, no_follow);
+  const int result = shim::by_kernel(real::statx(dir, path, flags, mask, x));
+  return shim::told_statx(result, dir, path, no_follow, real::stat_is_anothers() ? nullptr : x);
 }
 }  // namespace
 int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
@@ -170,14 +177,13 @@ std::optional<long> access_known(int dir, const char* path, int mode) {
 
 }  // namespace
 
-#define CUBE_ACCESS(name)                                                                                      \
-  int export_##name(const char* path, int mode) {                                                              \
-    CUBE_PLAIN(int, {                                                                                          \
-      if (const auto known = access_known(AT_FDCWD, path, mode); known) return static_cast<int>(to_c(*known)); \
-      CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode),                                           \
-                     shim::names::with_error(real::name(path, mode), AT_FDCWD, path, false));                  \
-    });                                                                                                        \
-    CUBE_WATCHED(access, .fd = AT_FDCWD, .path = path);                                                        \
+#define CUBE_ACCESS(name)                                                                                                        \
+  int export_##name(const char* path, int mode) {                                                                                \
+    CUBE_PLAIN(int, {                                                                                                            \
+      if (const auto known = access_known(AT_FDCWD, path, mode); known) return static_cast<int>(to_c(*known));                   \
+      CUBE_ANSWER_OR(int, shim::names::access(AT_FDCWD, path, mode), shim::told(real::name(path, mode), AT_FDCWD, path, false)); \
+    });                                                                                                                          \
+    CUBE_WATCHED(access, .fd = AT_FDCWD, .path = path);                                                                          \
   }
 CUBE_ACCESS(access)
 CUBE_ACCESS(eaccess)
@@ -193,7 +199,7 @@ int access_at(int dir, const char* path, int mode, int flags) {
     return static_cast<int>(to_c(*answer));
   const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
   if (shim::names::is_below_served(dir, path)) return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));
-  return shim::names::with_error(shim::by_kernel(real::faccessat(dir, path, mode, flags)), dir, path, no_follow);
+  return shim::told(shim::by_kernel(real::faccessat(dir, path, mode, flags)), dir, path, no_follow);
 }
 }  // namespace
 int export_faccessat(int dir, const char* path, int mode, int flags) {

@@ -133,7 +133,7 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
     return stream;
   }
   FILE* const stream = libcs(path, mode);
-  if (stream != nullptr) plan.note(fileno(stream));
+  plan.note(stream != nullptr ? fileno(stream) : -1);
   return stream;
 }
 
@@ -184,7 +184,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream, FILE* (*li
   // libc must open it itself, so it is planned with a flag that is never served.
   shim::OpenPlan plan(AT_FDCWD, path, (flags < 0 ? O_RDONLY : flags) | O_NOATIME);
   FILE* const reopened = libcs(path, mode, stream);
-  if (reopened != nullptr) plan.note(fileno(reopened));
+  plan.note(reopened != nullptr ? fileno(reopened) : -1);
   return reopened;
 }
 

@@ -1,0 +1,243 @@
+#include "cache/corrections.h"
+
+#include <dirent.h>
+
+#include <climits>
+#include <cstring>
+
+#include "cache/base/aside.h"
+#include "cache/base/hash.h"
+
+namespace cube::cache {
+namespace {
+
+// Records that may say the same of one name: of other sizes, or of other views by other paths. No loop goes on for ever.
+constexpr int k_most_records = 16;
+// As MountNames looks for a directory that lacks a name on the way.
+constexpr int k_most_levels = 9;
+
+struct Split {
+  std::string_view directory, name;
+};
+// The key is not "/".
+Split split(std::string_view key) {
+  const std::size_t slash = key.rfind('/');
+  return {slash == 0 ? std::string_view("/") : key.substr(0, slash), key.substr(slash + 1)};
+}
+
+bool is_root(std::string_view key) { return key.size() < 2; }
+
+// 0: the listing does not tell.
+std::uint8_t kind_of_type(std::uint8_t type) {
+  return type == DT_UNKNOWN ? 0 : type == DT_DIR ? Told::k_directory : type == DT_LNK ? Told::k_link : Told::k_other;
+}
+
+std::uint8_t kind_of_mode(std::uint32_t mode) { return kind_of_type(static_cast<std::uint8_t>((mode & S_IFMT) >> 12)); }
+
+bool lists_nothing(const DirectoryData& data) {
+  DirectoryData::Entry entry;
+  for (DirectoryData::Reader reader(data.entries()); reader.next(entry);) {
+    if (!entry.is_dots()) return false;
+  }
+  return true;
+}
+
+// As the kernel has just seen it.
+base::Result<FileStat> stat_of(std::string_view key, int flags) {
+  base::Aside room;
+  if (!room || key.size() >= PATH_MAX) return base::fail(ENOMEM);
+  std::memcpy(room.data(), key.data(), key.size());
+  room.data()[key.size()] = '\0';
+  return stat_path(AT_FDCWD, room.data(), flags | AT_STATX_DONT_SYNC);
+}
+
+// Of a name that is listed as of this kind.
+bool contradicts(std::string_view key, std::uint8_t kind, const Told& told) {
+  // A link may lead nowhere, and to anything.
+  if (kind == Told::k_link && !told.no_follow) return false;
+  if (kind != 0) return (told.kinds & kind) == 0;
+  return told.kinds == 0 && !stat_of(key, AT_SYMLINK_NOFOLLOW);
+}
+
+}  // namespace
+
+Pin Corrections::listing_of(std::string_view directory) const {
+  return parts_.ram.find_of_kind(RecordKind::directory, directory, base::hash_path(directory));
+}
+
+Corrections::Listed Corrections::listed_name(std::string_view key) const {
+  const auto [above, name] = split(key);
+  Pin listing = listing_of(above);
+  const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
+  const auto entry = data ? data->find(name) : std::nullopt;
+  return entry ? Listed{std::move(listing), entry->type} : Listed{};
+}
+
+// A reading that has begun is not published.
+void Corrections::drop(const Record& listing) {
+  const FileStat stat = listing.stat;
+  parts_.ram.mark_record_stale(listing);
+  changes_.entries_changed(stat);
+}
+
+void Corrections::drop_name(std::string_view key, const FileStat* stat) {
+  // A copy: the record that holds it may go.
+  const FileStat copy = stat != nullptr ? *stat : FileStat();
+  changes_.content_changed(key, stat != nullptr ? &copy : nullptr);
+}
+
+Pin Corrections::teller_of_absence(std::string_view key, bool& is_certain) const {
+  for (int level = 0; level < k_most_levels && !is_root(key); ++level) {
+    const auto [above, name] = split(key);
+    Pin listing = listing_of(above);
+    if (!listing) {
+      key = above;
+      continue;
+    }
+    const auto data = DirectoryData::of(*listing);
+    if (!data || data->find(name)) return {};
+    is_certain = data->tells_absence() && may_be_told_absent(name);
+    return listing;
+  }
+  return {};
+}
+
+bool Corrections::correct_absence(std::string_view key) {
+  bool has_corrected = false;
+  for (int i = 0; i < k_most_records; ++i) {
+    bool is_certain = false;
+    const Pin teller = teller_of_absence(key, is_certain);
+    if (!teller) break;
+    if (!is_certain) {
+      // File systems find names that they do not list (.snapshot): the origin says whether this one is new.
+      parts_.ram.mark_verified(*teller, 0);
+      break;
+    }
+    drop(*teller);
+    has_corrected = true;
+  }
+  return has_corrected;
+}
+
+void Corrections::doubt_absence(std::string_view key) {
+  bool is_certain = false;
+  if (const Pin teller = teller_of_absence(key, is_certain); teller) parts_.ram.mark_verified(*teller, 0);
+}
+
+// Drops what memory believes of the name and the answer excludes.
+bool Corrections::correct_presence(std::string_view key, const Told& told) {
+  bool has_corrected = false;
+  const auto is_refuted = [&] { return !told.is_in_doubt || has_corrected || !stat_of(key, AT_SYMLINK_NOFOLLOW); };
+  // Where a link at the end is not followed, a record of a path through links is that of another name.
+  const auto is_of_name = [&](const Pin& record) {
+    return record && (told.kinds == 0 || !told.no_follow || record->is_physical());
+  };
+  for (int i = 0; i < k_most_records && (told.kinds & Told::k_other) == 0; ++i) {
+    const Pin file = parts_.ram.find(key, base::hash_path(key));
+    if (!is_of_name(file) || !is_refuted()) break;
+    drop_name(key, &file->stat);
+    has_corrected = true;
+  }
+  for (int i = 0; i < k_most_records && (told.kinds & Told::k_directory) == 0; ++i) {
+    const Pin own = listing_of(key);
+    if (!is_of_name(own) || !is_refuted()) break;
+    drop(*own);
+    changes_.tree_changed(key);
+    has_corrected = true;
+  }
+  for (int i = 0; i < k_most_records; ++i) {
+    const Listed listed = listed_name(key);
+    if (!listed.listing || !contradicts(key, kind_of_type(listed.type), told) || !is_refuted()) break;
+    drop(*listed.listing);
+    // Records of paths that lead through it.
+    if (listed.type != DT_REG) changes_.tree_changed(key);
+    has_corrected = true;
+  }
+  return has_corrected;
+}
+
+std::string_view Corrections::follow(std::string_view key, char* room) {
+  if (const Listed listed = listed_name(key); !listed.listing || listed.type != DT_LNK) return {};
+  MountNames::FoundPath real{.text = room};
+  names_.real_path(key, MountNames::Leads::by_link, real);
+  return real.view() == key ? std::string_view() : real.view();
+}
+
+void Corrections::learn(std::string_view key, const Told& told) {
+  if (is_root(key)) return;
+  if (told.is_there && told.kinds != 0) correct_absence(key);
+  bool has_corrected = correct_presence(key, told);
+  if (told.has_entries) {
+    const Pin own = listing_of(key);
+    const auto data = own ? DirectoryData::of(*own) : std::nullopt;
+    if (data && lists_nothing(*data)) drop(*own);
+  }
+  if (!told.no_follow) {
+    base::Aside room;
+    const std::string_view real = room ? follow(key, room.data()) : std::string_view();
+    Told of_target = told;
+    of_target.no_follow = true;
+    if (!is_root(real)) {
+      if (told.is_there && told.kinds != 0) correct_absence(real);
+      has_corrected |= correct_presence(real, of_target);
+    }
+  }
+  const bool may_be_way = told.kinds == 0 || !told.is_there;
+  if (may_be_way && has_corrected) find_broken_way(key);
+}
+
+void Corrections::learn_stat(std::string_view key, const FileStat& stat, bool no_follow) {
+  if (is_root(key)) return;
+  learn(key, {.kinds = kind_of_mode(stat.mode), .no_follow = no_follow});
+  if (const Pin file = parts_.ram.find(key, base::hash_path(key));
+      file && (!no_follow || file->is_physical()) && !file->stat.is_unchanged_since(stat))
+    drop_name(key, &file->stat);
+  if (const Pin own = listing_of(key); own && (!no_follow || own->is_physical())) {
+    const auto data = DirectoryData::of(*own);
+    if (data && data->has_true_times() && !own->stat.is_unchanged_since(stat)) drop(*own);
+  }
+  names_.correct_stat(key, stat);
+}
+
+void Corrections::learn_target(std::string_view key, std::string_view target) {
+  if (is_root(key)) return;
+  learn(key, {.kinds = Told::k_link, .no_follow = true});
+  if (names_.correct_target(key, target)) {
+    drop_name(key, nullptr);
+    changes_.tree_changed(key);
+  }
+}
+
+bool Corrections::believes_directory(std::string_view key) const {
+  return listing_of(key) || (!is_root(key) && listed_name(key).listing);
+}
+
+void Corrections::learn_way_is_broken(std::string_view key) {
+  if (is_root(key)) return;
+  if (parts_.ram.find(key, base::hash_path(key)) || believes_directory(split(key).directory)) find_broken_way(key);
+}
+
+void Corrections::find_broken_way(std::string_view key) {
+  std::string_view broken;
+  for (std::string_view way = split(key).directory; !is_root(way); way = split(way).directory) {
+    const auto stat = stat_of(way, 0);
+    if (stat && (stat->mode & S_IFMT) == S_IFDIR) break;
+    const int error = stat ? ENOTDIR : stat.error().value;
+    if (error != ENOENT && error != ENOTDIR && error != ELOOP) break;
+    broken = way;
+  }
+  if (broken.empty()) return;
+  const Told told{.kinds = Told::k_link | Told::k_other};
+  correct_presence(broken, stat_of(broken, AT_SYMLINK_NOFOLLOW) ? told : Told{.kinds = 0});
+  changes_.tree_changed(broken);
+}
+
+std::size_t Corrections::path_of_listed(const FileStat& directory, char* path) const {
+  const Pin listing = parts_.ram.find_directory(directory);
+  if (!listing) return 0;
+  const std::string_view text = listing->path();
+  std::memcpy(path, text.data(), text.size());
+  return text.size();
+}
+
+}  // namespace cube::cache
