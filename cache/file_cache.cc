@@ -14,6 +14,7 @@
 #include "cache/fill/demand_open.h"
 #include "cache/fill/partial_fill.h"
 #include "cache/region/fetch_scope.h"
+#include "cache/region/process_slots.h"
 #include "cache/tier/cluster_tier.h"
 #include "cache/tier/disk_tier.h"
 
@@ -170,6 +171,13 @@ bool FileCache::has_cluster_thread() const {
 }
 
 bool FileCache::stop_cluster(std::uint64_t at_most_ns) { return cluster_ == nullptr || cluster_->client().stop(at_most_ns); }
+
+void FileCache::note_child_ended(std::uint32_t pid) {
+  Region& region = parts_.region;
+  if (pid == 0 || !take_attached(region, region.own_process().process, pid)) names_.doubt();
+}
+
+void FileCache::note_exec() { cache::note_exec(parts_.region, parts_.region.own_process().process); }
 
 void FileCache::detach() {
   PartialFill::give_up_all();

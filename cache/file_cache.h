@@ -57,6 +57,12 @@ class FileCache {
   bool has_cluster_thread() const;
   bool stop_cluster(std::uint64_t at_most_ns);
 
+  // A child of this process has ended. Names of this job are revalidated if it may have changed some without telling: it has
+  // never attached. `pid` 0: it is not known which child.
+  void note_child_ended(std::uint32_t pid);
+  // The program is about to become another one.
+  void note_exec();
+
   // At the end of the process.
   void detach();
   // In a forked child: takes the parent's mappings out of the way, by system calls alone. The object is then dead.

@@ -9,6 +9,7 @@
 #include "cache/base/log.h"
 #include "shim/background.h"
 #include "shim/calls/c_result.h"
+#include "shim/children.h"
 #include "shim/materialize.h"
 
 namespace cube::shim::attachment {
@@ -63,6 +64,7 @@ cache::FileCache* attach(bool create) {
     (*cache)->use_origins(process::origins());
     g_cache.store(*cache, std::memory_order_release);
     g_attachment.store(Attachment::attached, std::memory_order_release);
+    children::note_attached();
     return *cache;
   }
   if (!create && cache.error().value == ENOENT) {

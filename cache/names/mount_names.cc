@@ -124,6 +124,10 @@ Pin MountNames::directory(std::string_view key) const {
 
 Pin MountNames::stats_of(std::string_view key) const { return ram_->find_of_kind(RecordKind::stat, key, base::hash_path(key)); }
 
+void MountNames::doubt() {
+  if (are_any()) region_->job_row(region_->own_job()).names_doubted_ns.store(base::boot_ns(), std::memory_order_relaxed);
+}
+
 bool MountNames::asks_again(std::string_view key, std::uint64_t kind) {
   const std::uint64_t hash = base::hash_path(key) * 4 + kind;
   return asked_[(hash >> 8) % k_asked].exchange(hash, std::memory_order_relaxed) == hash;
@@ -131,6 +135,7 @@ bool MountNames::asks_again(std::string_view key, std::uint64_t kind) {
 
 bool MountNames::is_young(const Record& record, bool again) const {
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
+  if (verified < doubted_ns()) return false;
   if (ttl_.kind == base::NamesTtl::Kind::job) return verified >= job_start_ns_;
   // A program that asks again waits for something that others make.
   const bool may_be_longer = ttl_.kind == base::NamesTtl::Kind::seconds && !again;
@@ -260,7 +265,8 @@ std::uint64_t MountNames::looked_ns(const EntryStat& known) {
 
 // A look at the directory tells.
 bool MountNames::is_shown(const EntryStat& stat, const Entry& entry) {
-  return is_within(looked_ns(stat), k_second_ns) || holds(*entry.directory, /*again=*/false);
+  const std::uint64_t looked = looked_ns(stat);
+  return (is_within(looked, k_second_ns) && looked >= doubted_ns()) || holds(*entry.directory, /*again=*/false);
 }
 
 MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat) {

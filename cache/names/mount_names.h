@@ -43,6 +43,9 @@ class MountNames final : public KnownStats {
   // The listing of its directory, by this path, has the name, and for this file. It may be too old to be shown.
   bool was_listed(std::string_view key, const FileStat& file) const;
 
+  // Somebody may have changed names without telling: this job revalidates each listing before it uses it again.
+  void doubt();
+
   // Keys are absolute and normalised. `no_follow`: the stat of a link itself. `with_mount`: the mount id is wanted, too.
   // A link at the end is not followed: where `no_follow` is not set, it is unknown (real_path).
   Says stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
@@ -121,6 +124,9 @@ class MountNames final : public KnownStats {
   static base::Result<FileStat> stat_of_directory(const char* path, bool is_physical);
   bool is_still_right(const Record& record);
   bool is_young(const Record& record, bool again) const;
+  std::uint64_t doubted_ns() const {
+    return region_->job_row(region_->own_job()).names_doubted_ns.load(std::memory_order_relaxed);
+  }
   // May it be shown? The origin is asked if the last look is too old.
   bool holds(const Record& record, bool again) { return is_young(record, again) || is_still_right(record); }
   // Has this process asked this before?

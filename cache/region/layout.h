@@ -17,7 +17,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 22;
+inline constexpr std::uint32_t k_layout_version = 23;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -132,6 +132,9 @@ struct RegionHeader {
   pthread_mutex_t cluster_writer;
   std::atomic<std::uint32_t> cluster_distrusted;                // 1: names of directories have changed on this node
   std::atomic<std::uint64_t> cluster_changed[k_changed_words];  // bits by hash: files that this node has changed
+  // pid:32 | pid namespace:32 of programs that have attached and were not reaped yet (process_slots.h).
+  static constexpr std::uint32_t k_attached = 64;
+  std::atomic<std::uint64_t> attached[k_attached];
   // For the report.
   std::atomic<std::uint32_t> disk_told;  // its trouble was told
   TierRow tiers[base::k_tiers];
@@ -170,6 +173,8 @@ struct JobRow {
   std::atomic<std::uint32_t> misspelled_state;
   char misspelled[252];
   std::atomic<std::uint64_t> listed;  // entries of its list that have been dealt with
+  // base::boot_ns: a child ended that may have changed names without telling. Listings that were verified before are revalidated.
+  std::atomic<std::uint64_t> names_doubted_ns;
 };
 
 struct alignas(64) ProcessSlot {

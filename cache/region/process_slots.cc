@@ -75,6 +75,12 @@ void clear_slot(Region& region, std::uint32_t index) {
   slot.used.store(0, std::memory_order_release);
 }
 
+std::uint64_t word_of_program(std::uint32_t pid, std::uint64_t pid_namespace) { return (pid_namespace << 32) | pid; }
+
+std::atomic<std::uint64_t>& attached_row(Region& region, std::uint32_t pid) {
+  return region.header().attached[pid % RegionHeader::k_attached];
+}
+
 using JobSet = std::bitset<k_most_job_rows>;
 
 JobSet jobs_in_use(const Region& region) {
@@ -149,6 +155,8 @@ base::Result<Claim> claim_slot(Region& region, std::uint32_t index, LifeLock& lo
   slot.job = *row;
   if (job == self) region.job_row(*row).reported.store(0, std::memory_order_relaxed);
   slot.process = self;
+  // Release: who reaps the process has waited for its end.
+  attached_row(region, self.pid).store(word_of_program(self.pid, self.pid_namespace), std::memory_order_release);
   slot.generation.fetch_add(1, std::memory_order_relaxed);
   // seq_cst, before the first pin: who looks for pins sees this, or his mark on the segment is seen by us (Ring::is_pinned).
   if (slots_reached(region) <= index) region.header().slots_reached.store(index + 1, std::memory_order_seq_cst);
@@ -199,6 +207,13 @@ std::uint32_t reap_dead_processes(Region& region, std::uint32_t except, bool tho
   }
   return left;
 }
+
+bool take_attached(Region& region, const base::ProcessId& self, std::uint32_t child) {
+  std::uint64_t word = word_of_program(child, self.pid_namespace);
+  return attached_row(region, child).compare_exchange_strong(word, 0, std::memory_order_acq_rel);
+}
+
+void note_exec(Region& region, const base::ProcessId& self) { take_attached(region, self, self.pid); }
 
 bool process_is_alive(Region& region, std::uint32_t slot) {
   return region.process_slot(slot).used.load(std::memory_order_acquire) != 0 && LifeProbe(region).is_held(slot);

@@ -36,6 +36,12 @@ std::uint32_t slots_reached(const Region& region);
 // Has any process a claim on this segment? seq_cst: a claimer raises its count first and looks at the segment then.
 bool is_segment_pinned(const Region& region, std::uint32_t segment);
 
+// Which programs have attached, for those who reap them. A row may be lost to another program's; then the child counts as one
+// that has not. A program that is about to become another (exec) has not attached either.
+void note_exec(Region& region, const base::ProcessId& self);
+// Had the child attached that `self` has just reaped? Forgets it.
+bool take_attached(Region& region, const base::ProcessId& self, std::uint32_t child);
+
 bool process_is_alive(Region& region, std::uint32_t slot);
 
 // Is the first process of a job, other than `except`, alive, so that its report is still to come?

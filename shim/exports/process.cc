@@ -4,8 +4,12 @@
 
 #include <cstdarg>
 
+#include "shim/attachment.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/kernel_answer.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/spawn_actions.h"
+#include "shim/children.h"
 #include "shim/exports/exports.h"
 #include "shim/materialize.h"
 #include "shim/process.h"
@@ -15,6 +19,7 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 namespace process = cube::shim::process;
+namespace children = cube::shim::children;
 
 namespace {
 
@@ -23,6 +28,12 @@ void before_exec() {
   shim::profile::before_exec();
   shim::materialize_all(/*only_inherited=*/true, "exec");
   shim::let_inherited_writers_outlive_us();
+  if (auto* const cache = shim::attachment::attached_cache(); cache != nullptr) cache->note_exec();
+}
+
+// What an exec that has failed tells of the path. A script may name an interpreter that is not there.
+int exec_has_failed(int result, int dir, const char* path, bool no_follow = false) {
+  return shim::told(result, {.dir = dir, .path = path, .no_follow = no_follow, .has_other_reasons = true});
 }
 
 // The arguments of execl and its kin, as an array on the stack, for exec may be called where malloc may not.
@@ -38,20 +49,25 @@ void collect_arguments(const char* first, va_list list, char** to, std::size_t n
 
 }  // namespace
 
-#define CUBE_EXEC(name, declaration, ...) \
-  int export_##name declaration {         \
-    before_exec();                        \
-    return real::name(__VA_ARGS__);       \
+#define CUBE_EXEC(name, declaration, ...)                            \
+  int export_##name declaration {                                    \
+    before_exec();                                                   \
+    return exec_has_failed(real::name(__VA_ARGS__), AT_FDCWD, path); \
   }
 CUBE_EXEC(execve, (const char* path, char* const* arguments, char* const* environment), path, arguments, environment)
 CUBE_EXEC(execv, (const char* path, char* const* arguments), path, arguments)
-CUBE_EXEC(execvp, (const char* file, char* const* arguments), file, arguments)
-CUBE_EXEC(execvpe, (const char* file, char* const* arguments, char* const* environment), file, arguments, environment)
+#define CUBE_EXEC_SEARCH(name, declaration, ...) \
+  int export_##name declaration {                \
+    before_exec();                               \
+    return real::name(__VA_ARGS__);              \
+  }
+CUBE_EXEC_SEARCH(execvp, (const char* file, char* const* arguments), file, arguments)
+CUBE_EXEC_SEARCH(execvpe, (const char* file, char* const* arguments, char* const* environment), file, arguments, environment)
 
 int export_execveat(int dir, const char* path, char* const* arguments, char* const* environment, int flags) {
   before_exec();
   shim::materialize(dir);
-  return real::execveat(dir, path, arguments, environment, flags);
+  return exec_has_failed(real::execveat(dir, path, arguments, environment, flags), dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0);
 }
 int export_fexecve(int fd, char* const* arguments, char* const* environment) {
   before_exec();
@@ -85,13 +101,14 @@ int export_execle(const char* path, const char* first, ...) {
   char* const* const environment = va_arg(list, char* const*);
   va_end(list);
   before_exec();
-  return real::execve(path, arguments, environment);
+  return exec_has_failed(real::execve(path, arguments, environment), AT_FDCWD, path);
 }
 
 int export_posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
                        const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   process::prepare_child();
   const int error = real::posix_spawn(pid, path, actions, attributes, arguments, environment);
+  if (error != 0) shim::kernel_answer::learn({.path = path, .has_other_reasons = true}, error);
   shim::note_spawned_writers(actions);
   return error;
 }
@@ -104,7 +121,9 @@ int export_posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_act
 }
 int export_system(const char* command) {
   if (command != nullptr) process::prepare_child();
-  return real::system(command);
+  const int status = real::system(command);
+  if (command != nullptr) children::note_ended();
+  return status;
 }
 FILE* export_popen(const char* command, const char* mode) {
   process::prepare_child();
@@ -112,6 +131,33 @@ FILE* export_popen(const char* command, const char* mode) {
   FILE* const stream = real::popen(command, mode);
   if (stream != nullptr) shim::noted(fileno(stream));
   return stream;
+}
+
+int export_pclose(FILE* stream) {
+  const auto held = shim::file_calls::note_close(fileno(stream));
+  const int status = real::pclose(stream);
+  children::note_ended();
+  return status;
+}
+
+// With room of our own where the program wants no status.
+#define CUBE_WAITS(name, declaration, ...)                 \
+  pid_t export_##name declaration {                        \
+    int own = 0;                                           \
+    if (status == nullptr) status = &own;                  \
+    const pid_t child = real::name(__VA_ARGS__);           \
+    children::note_waited(child, child > 0 ? *status : 0); \
+    return child;                                          \
+  }
+CUBE_WAITS(wait, (int* status), status)
+CUBE_WAITS(waitpid, (pid_t child_wanted, int* status, int options), child_wanted, status, options)
+CUBE_WAITS(wait3, (int* status, int options, struct ::rusage* usage), status, options, usage)
+CUBE_WAITS(wait4, (pid_t child_wanted, int* status, int options, struct ::rusage* usage), child_wanted, status, options, usage)
+int export_waitid(idtype_t type, id_t child, siginfo_t* info, int options) {
+  siginfo_t own{};
+  const int result = real::waitid(type, child, info != nullptr ? info : &own, options);
+  children::note_waited(result, info != nullptr ? *info : own);
+  return result;
 }
 
 // Runs no pthread_atfork handlers. A libc without it (before 2.34) has fork for the same use, which does.

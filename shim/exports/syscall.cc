@@ -2,6 +2,8 @@
 // first whatever is served among its fds.
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
+#include <sys/fanotify.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
@@ -12,6 +14,7 @@
 #include "cache/base/kernel_page.h"
 #include "shim/calls/c_result.h"
 #include "shim/calls/file_calls.h"
+#include "shim/calls/kernel_answer.h"
 #include "shim/calls/name_change.h"
 #include "shim/calls/names.h"
 #include "shim/calls/new_fds.h"
@@ -19,6 +22,7 @@
 #include "shim/calls/syscall_table.h"
 #include "shim/calls/user_pointer.h"
 #include "shim/cancellation.h"
+#include "shim/children.h"
 #include "shim/exports/exports.h"
 #include "shim/exports/map.h"
 #include "shim/locks.h"
@@ -125,7 +129,7 @@ long change(long number, const long (&a)[6], int dir, long path, shim::NameChang
   const shim::Passage before = shim::passage_of(dir, name);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   if (result == 0) change.commit(before);
-  return result;
+  return shim::told_of_change(result, dir, name, of);
 }
 
 // All bytes of a served file are in memory. The program does not read the pages that the kernel may have of it.
@@ -314,6 +318,65 @@ bool forward_to_names(long number, const long (&a)[6], long& result) {
   }
 }
 
+// The kernel's answers to calls that are its alone: what they say of names, and of children.
+void learn_from(long number, const long (&a)[6], long result) {
+  using Wants = shim::PathCall::Wants;
+  const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
+  const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
+  const auto stat = [&](int i) { return reinterpret_cast<const struct ::stat*>(a[i]); };
+  const auto is_unfollowed = [&](int i) { return (a[i] & AT_SYMLINK_NOFOLLOW) != 0; };
+  const int status = static_cast<int>(result);
+  switch (number) {
+    case SYS_newfstatat: shim::told_stat(status, number_at(0), path(1), is_unfollowed(3), stat(2)); break;
+    case SYS_statx:
+      shim::told_statx(status, number_at(0), path(1), is_unfollowed(2), reinterpret_cast<const struct ::statx*>(a[4]));
+      break;
+    case SYS_readlinkat: shim::told_link(result, number_at(0), path(1), path(2), static_cast<size_t>(a[3])); break;
+    case SYS_faccessat: shim::told(result, number_at(0), path(1), false); break;
+    case SYS_faccessat2: shim::told(result, number_at(0), path(1), is_unfollowed(3)); break;
+    case SYS_name_to_handle_at: shim::told(result, number_at(0), path(1), (a[4] & AT_SYMLINK_FOLLOW) == 0); break;
+    case SYS_open_tree: shim::told(result, number_at(0), path(1), is_unfollowed(2)); break;
+    case shim::k_getxattrat:
+    case shim::k_listxattrat:
+    case shim::k_mount_setattr: shim::told(result, number_at(0), path(1), is_unfollowed(2)); break;
+    case shim::k_file_getattr: shim::told(result, number_at(0), path(1), is_unfollowed(4)); break;
+    case SYS_inotify_add_watch: shim::told(result, AT_FDCWD, path(1), (a[2] & IN_DONT_FOLLOW) != 0); break;
+    case SYS_fanotify_mark: shim::told(result, number_at(3), path(4), (a[1] & FAN_MARK_DONT_FOLLOW) != 0); break;
+    case SYS_statfs:
+    case SYS_getxattr:
+    case SYS_listxattr: shim::told(result, AT_FDCWD, path(0), false); break;
+    case SYS_lgetxattr:
+    case SYS_llistxattr: shim::told(result, AT_FDCWD, path(0), true); break;
+    case SYS_execve: shim::told(result, {.path = path(0), .has_other_reasons = true}); break;
+    case SYS_execveat:
+      shim::told(
+          result,
+          {.dir = number_at(0), .path = path(1), .wants = Wants::name, .no_follow = is_unfollowed(4), .has_other_reasons = true});
+      break;
+    case SYS_wait4:
+      if (a[1] != 0 || result <= 0) {
+        cube::shim::children::note_waited(result, result > 0 ? *reinterpret_cast<const int*>(a[1]) : 0);
+      } else {
+        cube::shim::children::note_ended();
+      }
+      break;
+    case SYS_waitid:
+      if (a[2] != 0 || result < 0) {
+        cube::shim::children::note_waited(result, result < 0 ? siginfo_t{} : *reinterpret_cast<const siginfo_t*>(a[2]));
+      } else {
+        cube::shim::children::note_ended();
+      }
+      break;
+#if defined(SYS_stat)
+    case SYS_stat: shim::told_stat(status, AT_FDCWD, path(0), false, stat(1)); break;
+    case SYS_lstat: shim::told_stat(status, AT_FDCWD, path(0), true, stat(1)); break;
+    case SYS_access: shim::told(result, AT_FDCWD, path(0), false); break;
+    case SYS_readlink: shim::told_link(result, AT_FDCWD, path(0), path(1), static_cast<size_t>(a[2])); break;
+#endif
+    default: break;
+  }
+}
+
 // libc's functions for these are cancellation points.
 bool may_be_cancelled_in_libc(long number) {
 #if defined(SYS_open)
@@ -346,6 +409,7 @@ long export_syscall(long number, ...) {
   if (row != nullptr && shim::process::owns_table()) before_syscall(*row, a);
   if (row != nullptr && row->kind == shim::SyscallKind::closes) return close_by_syscall(number, a);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+  if (shim::process::is_active()) learn_from(number, a, result);
   if (row != nullptr && row->kind == shim::SyscallKind::makes_fd) shim::noted(static_cast<int>(result));
   if (row != nullptr && row->kind == shim::SyscallKind::limits && shim::process::owns_table()) shim::placeholder::note_limit();
   return result;
