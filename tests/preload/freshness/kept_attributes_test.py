@@ -17,8 +17,15 @@ from bench.harness.mount import SlowMount  # noqa: E402
 LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
 PYTHON, OLD, DEADLINE_S, FILES = "/usr/bin/python3", 1e9, 60, 120
 READER = """
-import hashlib, os, sys
+import fcntl, hashlib, os, sys
+held = {}
 def answer(word, path):
+    if word == "hold":
+        held[path] = os.open(path, os.O_RDONLY)
+        return len(os.pread(held[path], 1, 0))
+    if word == "lock":
+        fcntl.flock(held[path], fcntl.LOCK_SH)
+        return hashlib.md5(os.pread(held[path], 1 << 30, 0)).hexdigest()
     if word == "stat":
         return os.stat(path).st_mtime
     if word == "exists":
@@ -117,6 +124,13 @@ class Files(KeptAttributes):
                 self.assertEqual(self.ask(job, "read", "f"), digest(b"new content"))
                 self.assertEqual(self.ask(job, "stat", "f"), str(OLD + 1))
 
+    def test_a_lock_brings_the_new_bytes_to_an_open_file(self):
+        job = self.start()
+        self.assertEqual(self.ask(job, "read", "f"), digest(b"old content"))
+        self.assertEqual(self.ask(job, "hold", "f"), "1")
+        self.change("f", b"new content")
+        self.assertEqual(self.ask(job, "lock", "f"), digest(b"new content"))
+
     def test_a_file_that_has_grown_is_seen_whole_after_the_seconds_of_ttl(self):
         job = self.start(CUBESHIM_CONSISTENCY="ttl:1")
         self.assertEqual(self.ask(job, "read", "f"), digest(b"old content"))
@@ -167,14 +181,22 @@ while os.read(fd, 1 << 20):
 
 
 class LargeFile(KeptAttributes):
-    def test_the_next_open_of_a_file_in_blocks_sees_the_new_bytes(self):
-        old, new = (random.Random(seed).randbytes(3 << 20) for seed in (1, 2))
+    def setUp(self):
+        super().setUp()
+        old, self.new = (random.Random(seed).randbytes(3 << 20) for seed in (1, 2))
         self.put("f", old)
         self.mount_source()
-        job = self.start(CUBESHIM_MAX_FILE="1M")
-        self.assertEqual(self.ask(job, "read", "f"), digest(old))
-        self.change("f", new)
-        self.assertEqual(self.ask(job, "read", "f"), digest(new))
+        self.job = self.start(CUBESHIM_MAX_FILE="1M")
+        self.assertEqual(self.ask(self.job, "read", "f"), digest(old))
+
+    def test_the_next_open_of_a_file_in_blocks_sees_the_new_bytes(self):
+        self.change("f", self.new)
+        self.assertEqual(self.ask(self.job, "read", "f"), digest(self.new))
+
+    def test_a_lock_brings_the_new_bytes_to_an_open_file_in_blocks(self):
+        self.assertEqual(self.ask(self.job, "hold", "f"), "1")
+        self.change("f", self.new)
+        self.assertEqual(self.ask(self.job, "lock", "f"), digest(self.new))
 
 
 class ManyFiles(KeptAttributes):
