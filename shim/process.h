@@ -24,8 +24,8 @@ bool owns_table_slow();
 // Prefixes are set, the mode is not off, and nothing has happened that changes what a path means (setuid, chroot ...).
 // Acquire: a thread that another library has started before our constructor finds the settings; pairs with start().
 inline bool is_active() { return g_active.load(std::memory_order_acquire); }
-// What this process changes is told to those who have it cached: as long as it serves files, and after setuid, chroot and the
-// like as well, when it serves none any more.
+// This process tells those who have a file cached of its changes: while it serves files, and after setuid, chroot and the like,
+// when it serves none any more.
 inline bool tells() { return g_tells.load(std::memory_order_acquire); }
 void disable(const char* why);
 // Before a call that changes what paths or permissions mean, and for which disable() follows: the region is found by the user's

@@ -1,7 +1,13 @@
 // Files that are open for writing, as long as somebody writes them.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/fsuid.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -45,6 +51,46 @@ TEST_F(WritersTest, NothingIsCachedWhileItIsOpenForWriting) {
   tests::TempDir::write_file(path, "new");
   cache->changes().writing_ends(stat);
   EXPECT_EQ(open(path), "new");
+}
+
+// A writer past the library: none of its stores but the first moves the times.
+TEST_F(WritersTest, FileThatIsOpenForWritingPastTheLibraryIsNotCached) {
+  const std::string path = dir.write("f", "old"), other = dir.write("g", "other");
+  auto writer = base::open_fd(path.c_str(), O_RDWR);
+  ASSERT_TRUE(writer);
+  EXPECT_EQ(open(path), "(no pin)");
+  EXPECT_EQ(open(other), "other");
+  void* const mapped = mmap(nullptr, 3, PROT_READ | PROT_WRITE, MAP_SHARED, writer->get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  writer->reset();
+  EXPECT_EQ(open(path), "(no pin)") << "the mapping alone is left";
+  std::memcpy(mapped, "new", 3);
+  munmap(mapped, 3);
+  EXPECT_EQ(open(path), "new");
+  EXPECT_EQ(cache.count(Counter::bypassed_busy), 2U);
+}
+
+TEST_F(WritersTest, FileThatMayNotBeAskedAboutIsCached) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away, and then refuse itself the right to ask";
+  const std::string path = dir.write("f", "old");
+  ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
+  const auto writer = base::open_fd(path.c_str(), O_RDWR);
+  ASSERT_TRUE(writer);
+  EXPECT_EQ(open(path), "(no pin)") << "CAP_LEASE permits the question";
+  ASSERT_EQ(setfsuid(12345), 0);
+  EXPECT_EQ(open(path), "(no pin)") << "the owner may ask";
+  setfsuid(0);
+  tests::Child child([&] {
+    constexpr std::uint32_t k_lease = 28;
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct rights[2];
+    CHILD_CHECK(syscall(SYS_capget, &header, rights) == 0);
+    rights[0].effective &= ~(1U << k_lease);
+    CHILD_CHECK(syscall(SYS_capset, &header, rights) == 0);
+    const auto reader = base::open_fd(path.c_str(), O_RDONLY);
+    return may_be_written(cache->region(), stat_of(path), reader->get()) ? 20 : 10;
+  });
+  EXPECT_EQ(child.wait(), 10);
 }
 
 // The writer is stopped there, the file fetched, and the writer goes on.

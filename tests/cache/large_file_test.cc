@@ -72,6 +72,25 @@ TEST_F(LargeFileTest, SmallFileIsNotServedSo) {
   close(other);
 }
 
+TEST_F(LargeFileTest, FileThatIsOpenForWritingPastTheLibraryIsTheKernels) {
+  const int writer = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  EXPECT_EQ(large().begin(path, fd), nullptr);
+  close(writer);
+  LargeFile* const again = large().begin(path, fd);
+  ASSERT_NE(again, nullptr);
+  again->end();
+}
+
+// A lease is of an open file: one of ours would take the place of the program's.
+TEST_F(LargeFileTest, LeaseOfTheProgramOutlastsALookAtTheFile) {
+  ASSERT_EQ(read(0, 10), data.substr(0, 10));
+  ASSERT_EQ(fcntl(fd, F_SETLEASE, F_RDLCK), 0);
+  cache->changes().content_changed({}, nullptr);
+  let_the_look_be_old();
+  ASSERT_EQ(read(4 * k_block, 10), data.substr(4 * k_block, 10));
+  EXPECT_EQ(fcntl(fd, F_GETLEASE), F_RDLCK);
+}
+
 TEST_F(LargeFileTest, ReadFetchesItsPagesAndNoMore) {
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(read(5000, 100), data.substr(5000, 100));

@@ -2,6 +2,7 @@
 // came of it.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -43,6 +44,8 @@ class Client : public FetchClient {
     auto& order = static_cast<Order&>(fetch);
     order.file = file;
     ++order.asked;
+    // By which the kernel is asked for writers. The number is of this thread's table.
+    EXPECT_TRUE(!file.stat.is_regular() || file.origin != cache::k_mounts || (fcntl(file.fd, F_GETFL) & O_ACCMODE) == O_RDONLY);
     if (when_asked) when_asked(order);
     if (!file.stat.is_regular()) return Room::decline(k_not_regular);
     if (file.stat.size > most) return Room::decline(k_too_large);
