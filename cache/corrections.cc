@@ -212,12 +212,15 @@ bool Corrections::believes_directory(std::string_view key) const {
   return listing_of(key) || (!is_root(key) && listed_name(key).listing);
 }
 
-void Corrections::learn_way_is_broken(std::string_view key) {
-  if (is_root(key)) return;
-  if (parts_.ram.find(key, base::hash_path(key)) || believes_directory(split(key).directory)) find_broken_way(key);
+bool Corrections::learn_way_is_broken(std::string_view key) {
+  if (is_root(key)) return true;
+  bool is_certain = false;
+  const bool believes_any = static_cast<bool>(parts_.ram.find(key, base::hash_path(key))) ||
+                            believes_directory(split(key).directory) || static_cast<bool>(teller_of_absence(key, is_certain));
+  return believes_any && find_broken_way(key);
 }
 
-void Corrections::find_broken_way(std::string_view key) {
+bool Corrections::find_broken_way(std::string_view key) {
   std::string_view broken;
   for (std::string_view way = split(key).directory; !is_root(way); way = split(way).directory) {
     const auto stat = stat_of(way, 0);
@@ -226,10 +229,11 @@ void Corrections::find_broken_way(std::string_view key) {
     if (error != ENOENT && error != ENOTDIR && error != ELOOP) break;
     broken = way;
   }
-  if (broken.empty()) return;
+  if (broken.empty()) return false;
   const Told told{.kinds = Told::k_link | Told::k_other};
   correct_presence(broken, stat_of(broken, AT_SYMLINK_NOFOLLOW) ? told : Told{.kinds = 0});
   changes_.tree_changed(broken);
+  return true;
 }
 
 std::size_t Corrections::path_of_listed(const FileStat& directory, char* path) const {

@@ -41,8 +41,9 @@ class Corrections {
   // The call may have failed because of the name or of its directory, and does not tell why (EACCES, EROFS). A negative entry is
   // revalidated before it is used again.
   void doubt_absence(std::string_view key);
-  // A directory on the way to the name is absent, or is no directory.
-  void learn_way_is_broken(std::string_view key);
+  // A directory on the way to the name may be absent, or be no directory. False: all of them are there, or memory knows nothing
+  // of the name.
+  bool learn_way_is_broken(std::string_view key);
   // The path by which memory lists this directory, in room for PATH_MAX bytes: its length, or 0.
   std::size_t path_of_listed(const FileStat& directory, char* path) const;
 
@@ -61,7 +62,7 @@ class Corrections {
   bool believes_directory(std::string_view key) const;
   void drop(const Record& listing);
   void drop_name(std::string_view key, const FileStat* stat);
-  void find_broken_way(std::string_view key);
+  bool find_broken_way(std::string_view key);
   // The key that memory comes to by links at the end of this one, in room for PATH_MAX bytes. Empty: there is none.
   std::string_view follow(std::string_view key, char* room);
 

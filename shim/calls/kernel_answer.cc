@@ -36,8 +36,10 @@ Answer meaning_of(const PathCall& call, int error) {
   Answer there{Lesson::name, {.no_follow = no_follow}};
   switch (error) {
     case 0:
-      // NameChange tells of a new name.
-      if (may_be_made(call)) return {};
+      if (call.wants == Wants::any_name) return {};
+      // Whatever had the name before is gone. NameChange tells of the new one.
+      if (call.wants == Wants::new_name) there.told.kinds = 0;
+      if (call.wants == Wants::new_name) return there;
       there.told.kinds = kinds_wanted(call);
       return there;
     case ENOENT:
@@ -112,7 +114,7 @@ bool may_matter(const PathCall& call) {
 }
 
 template <typename Learn>
-void with_key(const PathCall& call, Learn&& learn) {
+void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
   if (!may_matter(call) || !path_filter::is_readable_pointer(call.path)) return;
   const KeepErrno keep;
   base::use_aside<CoveredPath>([&](CoveredPath& covered) {
@@ -120,12 +122,12 @@ void with_key(const PathCall& call, Learn&& learn) {
     const bool may_attach = is_covered && call.is_change && process::owns_table();
     auto* const cache = may_attach ? attachment::existing_cache() : attachment::attached_cache();
     if (cache == nullptr || cache->corrections().has_nothing()) return;
-    if (is_covered || (call.is_change && covers_by_inode(*cache, call, covered))) learn(cache->corrections(), covered.key());
+    if (is_covered || (may_ask && covers_by_inode(*cache, call, covered))) learn(cache->corrections(), covered.key());
   });
 }
 
 void learn_stat(const PathCall& call, const cache::FileStat& stat) {
-  with_key(call, [&](cache::Corrections& corrections, std::string_view key) {
+  with_key(call, /*may_ask=*/false, [&](cache::Corrections& corrections, std::string_view key) {
     corrections.learn_stat(key, stat, call.no_follow && !names::asks_for_directory(call.path));
   });
 }
@@ -139,12 +141,18 @@ void learn(const PathCall& call, int error) {
   if (!path_filter::is_readable_pointer(call.path) || error == EFAULT) return;
   const Answer answer = meaning_of(call, error);
   if (answer.lesson == Lesson::nothing) return;
-  with_key(call, [&](cache::Corrections& corrections, std::string_view key) {
+  // Who makes a name has asked for its directory already.
+  const bool may_ask = call.is_change && (error != 0 || call.wants != Wants::new_name);
+  with_key(call, may_ask, [&](cache::Corrections& corrections, std::string_view key) {
     switch (answer.lesson) {
       case Lesson::nothing: break;
       case Lesson::name: return corrections.learn(key, answer.told);
       case Lesson::name_and_way: corrections.learn(key, answer.told); [[fallthrough]];
-      case Lesson::way: return corrections.learn_way_is_broken(key);
+      case Lesson::way:
+        // If the way is whole, ENOTDIR was said of the name itself, which is there.
+        if (!corrections.learn_way_is_broken(key) && answer.lesson == Lesson::name_and_way)
+          corrections.learn(key, {.no_follow = true});
+        return;
       case Lesson::absence_in_doubt: return corrections.doubt_absence(key);
     }
   });
@@ -174,7 +182,7 @@ int told_statx(int result, int dir, const char* path, bool no_follow, const stru
 long told_link(long length, int dir, const char* path, const char* to, std::size_t room) {
   const PathCall call{.dir = dir, .path = path, .wants = PathCall::Wants::link, .no_follow = true};
   if (length <= 0 || static_cast<std::size_t>(length) >= room) return told(length, call);
-  with_key(call, [&](cache::Corrections& corrections, std::string_view key) {
+  with_key(call, /*may_ask=*/false, [&](cache::Corrections& corrections, std::string_view key) {
     corrections.learn_target(key, {to, static_cast<std::size_t>(length)});
   });
   return length;

@@ -169,17 +169,15 @@ long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
 }
 
 long told_of_new_name(long result, int dir, const char* path) {
-  if (result == 0) {
-    NameChange::note_entry(dir, path);
-  } else {
-    kernel_answer::learn({.dir = dir, .path = path, .wants = PathCall::Wants::new_name, .is_change = true}, errno);
-  }
+  if (result == 0) NameChange::note_entry(dir, path);
+  kernel_answer::learn({.dir = dir, .path = path, .wants = PathCall::Wants::new_name, .is_change = true},
+                       result == 0 ? 0 : errno);
   return result;
 }
 
 void told_of_source(long result, int dir, const char* path, bool no_follow) {
   // EEXIST, ENOTEMPTY and the like are said of the other one.
-  const bool is_of_this = result == 0 || errno == ENOENT || errno == ENOTDIR || errno == EXDEV;
+  const bool is_of_this = result == 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EPERM;
   if (!is_of_this) return;
   kernel_answer::learn({.dir = dir, .path = path, .no_follow = no_follow, .has_other_reasons = true, .is_change = true},
                        result == 0 ? 0 : errno);

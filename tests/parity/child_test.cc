@@ -325,6 +325,35 @@ PARITY(Child, SpawnWithEveryAction) {
   CALL(posix_spawn(&child, path, nullptr, nullptr, const_cast<char**>(arguments), environ));
 }
 
+PARITY(Child, EveryWaitTellsHowTheChildEnded) {
+  const auto child_of = [](int status) {
+    const pid_t child = fork();
+    if (child == 0) _exit(status);
+    return child;
+  };
+  const auto tell_of = [&](const char* call, bool is_child, int status) {
+    t.line(std::string(call) + (is_child ? " child " : " other ") + std::to_string(status));
+  };
+  struct rusage usage {};
+  siginfo_t info{};
+  int status = -1;
+  pid_t child = child_of(3);
+  tell_of("wait", wait(&status) == child, status);
+  child = child_of(4);
+  tell_of("waitpid", waitpid(child, nullptr, 0) == child, 0);
+  child = child_of(5);
+  tell_of("wait3", wait3(&status, 0, &usage) == child, status);
+  child = child_of(6);
+  tell_of("wait4", wait4(child, &status, 0, nullptr) == child, status);
+  child = child_of(7);
+  CALL(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED));
+  tell_of("waitid", info.si_pid == child, info.si_status);
+  child = child_of(8);
+  CALL(waitid(P_PID, static_cast<id_t>(child), nullptr, WEXITED));
+  CALL(waitpid(-1, &status, WNOHANG));
+  CALL(wait(nullptr));
+}
+
 PARITY(Child, PlaceholdersNeverReachAChildThatPassesLibcBy) {
   // fork by the bare system call: no handler of libc's runs, and the child's first call finds out.
   const char* const path = t.file("a", 4000);

@@ -26,7 +26,7 @@ ROWS = [
     ("dup", "dup {,__}dup2 dup3"),
     ("fork", "fork __fork _Fork vfork __vfork clone daemon forkpty"),
     ("ranges", "close_range closefrom"),
-    ("exec", "posix_spawn{,p} system popen execve execv execvp execvpe execl execlp execle execveat fexecve _exit _Exit"),
+    ("exec", "posix_spawn{,p} system popen pclose wait waitpid wait3 wait4 waitid execve execv execvp execvpe execl execlp execle execveat fexecve _exit _Exit"),
     ("names and directories", "access faccessat e{,uid}access opendir fdopendir readdir{,64}{,_r} closedir dirfd {seek,tell,"
      "rewind}dir scandir{,at}{,64} getdents64"),
     ("between fds", "sendfile{,64} copy_file_range splice tee vmsplice"),
