@@ -267,18 +267,6 @@ const std::vector<ConfigRow>& config_rows() {
 
 namespace {
 const ConfigRow& row_of(std::string_view variable) { return *std::ranges::find(config_rows(), variable, &ConfigRow::variable); }
-
-// Launchers give a job the same id on all its nodes. Ray's ids begin anew with each of its clusters, and torchrun's default is
-// "none".
-std::string job_of_launcher(const Lookup& lookup) {
-  for (const char* const variable : {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"}) {
-    const char* const text = lookup(variable);
-    if (text == nullptr || *text == '\0' || std::string_view(text) == "none") continue;
-    const char* const restarts = lookup("SLURM_RESTART_COUNT");
-    return fmt::format("{}={}/{}", variable, text, restarts == nullptr ? "" : restarts).substr(0, PATH_MAX - 1);
-  }
-  return {};
-}
 }  // namespace
 
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
@@ -290,7 +278,6 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
 #undef CUBE_CONFIG
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   keep_outermost(parsed.config.prefixes);
-  if (parsed.config.cluster_job.empty()) parsed.config.cluster_job = job_of_launcher(lookup);
   // The default asks for nothing, and who gave a wrong size or a wrong directory has been told so.
   RamSize no_bound;
   Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);

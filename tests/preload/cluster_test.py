@@ -130,12 +130,11 @@ class Freshness(Cluster):
                 self.assertEqual((other["hits"]["cluster"], other["misses"]), (FILES, 0))
                 self.assertGreaterEqual(other["origin"]["stats"], FILES)
 
-    def test_a_launcher_names_the_job(self):
+    def test_an_allocation_is_no_job(self):
+        """Its steps are jobs of their own: SLURM_JOB_ID outlives them."""
         prefix = self.mount()
-        self.fill(prefix, SLURM_JOB_ID="17")
-        self.assertEqual(self.looks(prefix, "same", SLURM_JOB_ID="17")["origin"]["stats"], 16)
-        self.assertEqual(self.looks(prefix, "again", SLURM_JOB_ID="17", SLURM_RESTART_COUNT="1")["origin"]["stats"], FILES)
-        self.assertEqual(self.looks(prefix, "torch", TORCHELASTIC_RUN_ID="none")["origin"]["stats"], FILES)
+        self.fill(prefix, SLURM_JOB_ID="17", SLURM_STEP_ID="0", TORCHELASTIC_RUN_ID="7")
+        self.assertEqual(self.looks(prefix, "next", SLURM_JOB_ID="17", SLURM_STEP_ID="0", TORCHELASTIC_RUN_ID="7")["origin"]["stats"], FILES)
 
     def test_a_changed_file_is_read_anew_and_shared_anew(self):
         prefix = self.mount()
