@@ -192,7 +192,8 @@ bool MountNames::is_untouched(const StatTable::Entry& entry) const {
 }
 
 MountNames::Says MountNames::absent_unless_changed(std::string_view key, Pin&& directory, const DirectoryData& data) {
-  if (!data.tells_absence() || !may_be_told_absent(split(key).name)) return Says::unknown;
+  const std::string_view name = split(key).name;
+  if (!data.tells_absence() || !may_be_told_absent(name) || data.has_in_any_case(name)) return Says::unknown;
   if (!holds(*directory, asks_again(key, k_kind_absent))) return Says::unknown;
   region_->stats().count(Counter::names_absent);
   return Says::absent;

@@ -63,8 +63,7 @@ class MountNames::StoredListing final : public Tier::Judge {
     (is_remote_ ? content.from_cluster : content.from_disk) = true;
     content.fetched_ns = record.fetched_ns;
     content.verified_ns = began_ns_;
-    const DirectoryData::Proves proves{.tells_absence = data.tells_absence() && names_.trial_.is_known_to_tell(stat_->device()),
-                                       .has_true_times = true};
+    const DirectoryData::Proves proves{.tells_absence = data.tells_absence(), .has_true_times = true};
     pin_ = names_.publish(content, DirectoryData::bytes_for(data.count(), data.entries().size()), watch_,
                           [&](std::byte* to) { DirectoryData::write(to, data.entries(), data.count(), proves); });
     return static_cast<bool>(pin_);

@@ -2,7 +2,9 @@
 
 #include <dirent.h>
 
+#include <algorithm>
 #include <bit>
+#include <climits>
 #include <cstring>
 
 #include "cache/base/hash.h"
@@ -34,6 +36,18 @@ std::optional<DirectoryData::Entry> entry_in(std::span<const std::byte> bytes, s
   return entry;
 }
 
+char small(char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c | 0x20 : c); }
+
+bool is_same_in_small_letters(std::string_view a, std::string_view b) { return std::ranges::equal(a, b, {}, small, small); }
+
+// Names that differ in case alone have the same.
+std::uint32_t hash_of_name(std::string_view name) {
+  char text[NAME_MAX];
+  const std::size_t n = std::min(name.size(), sizeof text);
+  std::transform(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(n), text, small);
+  return static_cast<std::uint32_t>(base::hash_bytes(text, n));
+}
+
 std::uint32_t slots_for(std::uint32_t count) { return std::bit_ceil(count + count / 2 + 1); }
 
 }  // namespace
@@ -42,7 +56,9 @@ struct DirectoryData::Head {
   std::uint32_t count, slot_count;
   std::uint64_t entries_bytes;
   std::uint32_t tells_absence, has_true_times;
+  std::uint64_t form;  // k_form: another one may be of another version of this library
 };
+constexpr std::uint64_t k_form = 2;
 
 bool DirectoryData::Reader::next(Entry& entry) {
   std::size_t length = 0;
@@ -67,7 +83,8 @@ std::uint64_t DirectoryData::bytes_for(std::uint32_t count, std::uint64_t entrie
 }
 
 void DirectoryData::write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count, const Proves& proves) {
-  const Head head{count, slots_for(count), entries.size(), proves.tells_absence ? 1U : 0U, proves.has_true_times ? 1U : 0U};
+  const Head head{count, slots_for(count), entries.size(), proves.tells_absence ? 1U : 0U, proves.has_true_times ? 1U : 0U,
+                  k_form};
   std::memcpy(to, &head, sizeof head);
   auto* const slots = reinterpret_cast<std::uint32_t*>(to + sizeof head);
   auto* const begins = slots + head.slot_count;
@@ -77,7 +94,7 @@ void DirectoryData::write(std::byte* to, std::span<const std::byte> entries, std
     const auto entry = entry_in(entries.subspan(at), length);
     if (!entry) break;
     begins[place] = static_cast<std::uint32_t>(at);
-    auto slot = static_cast<std::uint32_t>(base::hash_path(entry->name)) & (head.slot_count - 1);
+    auto slot = hash_of_name(entry->name) & (head.slot_count - 1);
     while (slots[slot] != 0) slot = (slot + 1) & (head.slot_count - 1);
     slots[slot] = place + 1;
   }
@@ -88,7 +105,7 @@ std::optional<DirectoryData> DirectoryData::of(const Record& record) {
   if (record.kind != RecordKind::directory || record.data_size < sizeof(Head)) return std::nullopt;
   Head head;
   std::memcpy(&head, record.data(), sizeof head);
-  const bool is_sound = head.count <= k_most && head.slot_count == slots_for(head.count) &&
+  const bool is_sound = head.form == k_form && head.count <= k_most && head.slot_count == slots_for(head.count) &&
                         head.entries_bytes <= record.data_size && bytes_for(head.count, head.entries_bytes) == record.data_size;
   if (!is_sound) return std::nullopt;
   DirectoryData data;
@@ -110,13 +127,22 @@ std::optional<DirectoryData::Entry> DirectoryData::at(std::uint32_t place) const
   return entry;
 }
 
-std::optional<DirectoryData::Entry> DirectoryData::find(std::string_view name) const {
-  auto slot = static_cast<std::uint32_t>(base::hash_path(name)) & (slot_count_ - 1);
+template <typename Wanted>
+std::optional<DirectoryData::Entry> DirectoryData::find_if(std::string_view name, Wanted&& wanted) const {
+  auto slot = hash_of_name(name) & (slot_count_ - 1);
   for (std::uint32_t step = 0; step < slot_count_ && slots_[slot] != 0; ++step, slot = (slot + 1) & (slot_count_ - 1)) {
     const auto entry = at(slots_[slot] - 1);
-    if (entry && entry->name == name) return entry;
+    if (entry && wanted(entry->name)) return entry;
   }
   return std::nullopt;
+}
+
+std::optional<DirectoryData::Entry> DirectoryData::find(std::string_view name) const {
+  return find_if(name, [&](std::string_view other) { return other == name; });
+}
+
+bool DirectoryData::has_in_any_case(std::string_view name) const {
+  return find_if(name, [&](std::string_view other) { return is_same_in_small_letters(other, name); }).has_value();
 }
 
 std::uint64_t StatTable::hash_of_listing(const Record& listing) {

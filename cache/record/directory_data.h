@@ -42,8 +42,8 @@ class DirectoryData {
   static std::optional<std::uint32_t> count_of(std::span<const std::byte> entries);
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t entries_bytes);
   // `to` begins on a multiple of 8 and has room for bytes_for().
-  // `tells_absence`: a name that is not among them is absent. `has_true_times`: the directory's stat tells of each change of
-  // them.
+  // `tells_absence`: a name that is not among them, in any case, is absent. `has_true_times`: the directory's stat tells of each
+  // change of them.
   struct Proves {
     bool tells_absence = false, has_true_times = false;
   };
@@ -57,12 +57,17 @@ class DirectoryData {
   bool has_true_times() const { return proves_.has_true_times; }
   std::span<const std::byte> entries() const { return {entries_, entries_bytes_}; }
   std::optional<Entry> find(std::string_view name) const;
+  // Is there an entry that differs from it by the case of ASCII letters at most?
+  bool has_in_any_case(std::string_view name) const;
   std::optional<Entry> at(std::uint32_t place) const;
 
  private:
   struct Head;
 
-  const std::uint32_t* slots_ = nullptr;   // place + 1, or 0, by the hash of the name
+  template <typename Wanted>
+  std::optional<Entry> find_if(std::string_view name, Wanted&& wanted) const;
+
+  const std::uint32_t* slots_ = nullptr;   // place + 1, or 0, by the hash of the name in small letters
   const std::uint32_t* begins_ = nullptr;  // of each entry, in bytes
   const std::byte* entries_ = nullptr;
   std::uint32_t slot_count_ = 0, count_ = 0;
