@@ -150,7 +150,6 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   content.origin = record.origin;
   content.fetched_ns = record.fetched_ns;
   content.verified_ns = record.verified_ns.load(std::memory_order_relaxed);
-  content.views = record.views.load(std::memory_order_relaxed);
   auto pin = parts_.ram.publish(*reservation, content);
   if (!pin) return pin;
   // As in a fetch. The index has forgotten the old record, so a later change could not mark it: those who have it open turn

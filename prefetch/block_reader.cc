@@ -311,7 +311,7 @@ void BlockReader::State::run() {
   }
 }
 
-bool BlockReader::may_be_tried() { return !base::may_be_sandboxed() || is_clone_known_to_be_allowed(); }
+bool BlockReader::may_be_tried() { return !base::may_be_sandboxed() || base::is_clone_known_to_be_allowed(); }
 
 BlockReader* BlockReader::start(cache::FileCache& cache, NumberOf number_of) {
   const bool is_sandboxed = base::may_be_sandboxed();

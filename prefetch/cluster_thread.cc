@@ -45,7 +45,7 @@ bool start_helper_thread(void (*body)(void*), void* argument) {
 // A sandbox may kill for a new thread.
 bool may_have_thread() {
   if (!base::may_be_sandboxed()) return true;
-  return is_clone_known_to_be_allowed() && try_calls_of_threads(ThreadCalls::with_cluster) == 0;
+  return base::is_clone_known_to_be_allowed() && try_calls_of_threads(ThreadCalls::with_cluster) == 0;
 }
 
 }  // namespace

@@ -64,6 +64,9 @@ void start(const base::Config& config, const base::ProcessId& job, bool leader) 
 
 void disable(const char* why) {
   if (!g_active.exchange(false, std::memory_order_acq_rel)) return;
+  // From now on its life is no proof that its view's namespaces live.
+  cache::FileCache* const cache = attachment::attached_cache();
+  if (cache != nullptr && owns_table()) cache->region().leave_view();
   background::end_for_good();
   expect_new_fd();
   base::log(base::LogLevel::info, "files opened from now on are read without a cache: {}", why);

@@ -2,18 +2,13 @@
 // without such calls is done without them then. Thread safety and async-signal safety: yes; for what happens once.
 #pragma once
 
-#include <string_view>
-
-#include "cache/base/sys.h"
-
 namespace cube::base {
 
 // Also yes where it cannot be told.
-inline bool may_be_sandboxed() {
-  char text[4096];
-  const long n = sys::read_small_file("/proc/thread-self/status", text, sizeof text);
-  if (sys::failed(n)) return true;
-  return std::string_view(text, static_cast<std::size_t>(n)).find("\nSeccomp:\t0\n") == std::string_view::npos;
-}
+bool may_be_sandboxed();
+
+// A child that tries calls is itself a clone. It is known to be allowed if the process has other threads, or if its parent has as
+// many filters: then the process was made under them. What is not known yet may be known later.
+bool is_clone_known_to_be_allowed();
 
 }  // namespace cube::base

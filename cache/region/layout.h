@@ -138,7 +138,7 @@ struct RegionHeader {
   // For the report.
   std::atomic<std::uint32_t> disk_told;  // its trouble was told
   TierRow tiers[base::k_tiers];
-  std::uint64_t views[k_views];  // base::current_view of those who have attached; 0 is free; under lifecycle
+  std::uint64_t views[k_views];  // base::View::number of those who have attached; under lifecycle
 
   // Has a file of this device ever been cached? Says yes rather too often.
   bool knows_device(std::uint64_t device) const {
@@ -181,6 +181,8 @@ struct alignas(64) ProcessSlot {
   std::atomic<std::uint32_t> used;        // by a process that is alive, or was (life_lock.h)
   std::atomic<std::uint32_t> generation;  // of its claims
   std::uint32_t job;
+  std::atomic<std::uint32_t> view;  // its bit in Record::views
+  std::atomic<std::uint32_t> has_left_view;
   base::ProcessId process;
   // The waits of programs for the origin while files are prefetched: now, and so far.
   std::atomic<std::uint32_t> demand_waits;

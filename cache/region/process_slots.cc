@@ -72,6 +72,8 @@ void clear_slot(Region& region, std::uint32_t index) {
   slot.demand_fetches.store(0, std::memory_order_relaxed);
   slot.demand_ns.store(0, std::memory_order_relaxed);
   slot.process = {};
+  slot.view.store(0, std::memory_order_relaxed);
+  slot.has_left_view.store(0, std::memory_order_relaxed);
   slot.used.store(0, std::memory_order_release);
 }
 

@@ -14,6 +14,7 @@
 
 #include "cache/base/mapping.h"
 #include "cache/base/unique_fd.h"
+#include "cache/base/view.h"
 #include "cache/region/layout.h"
 #include "cache/region/life_lock.h"
 
@@ -25,9 +26,9 @@ struct RegionOptions {
   bool is_percent = true;  // of `size`
   std::uint64_t size = 25;
   bool keep = false;
-  bool create = true;      // false: only one that is there
-  base::ProcessId job;     // the first process of the job
-  std::uint64_t view = 0;  // 0: base::current_view()
+  bool create = true;    // false: only one that is there
+  base::ProcessId job;   // the first process of the job
+  base::View view = {};  // View::k_free: base::current_view()
 };
 
 class Region {
@@ -97,7 +98,10 @@ class Region {
   const RegionLayout& layout() const { return layout_; }
   std::uint32_t own_slot() const { return own_slot_; }
   std::uint32_t own_job() const { return own_job_; }
-  std::uint32_t own_view() const { return own_view_; }  // its bit in Record::views
+  std::uint32_t own_view() const { return own_view_; }      // its bit in Record::views
+  std::uint64_t own_rights() const { return own_rights_; }  // base::current_rights() when it attached
+  // What this process sees from now on, or may read, is another view's.
+  void leave_view() { own_process().has_left_view.store(1, std::memory_order_relaxed); }
   base::Stats& stats() const { return process_slot(own_slot_).stats; }
   const std::string& path() const { return path_; }
   // Is it still the file of that name?
@@ -132,7 +136,9 @@ class Region {
   Joined join(const RegionOptions& options, std::string& why);
   std::string why_not_claimed(int error) const;
   // The bit of this view; 0 where all are taken.
-  std::uint32_t claim_view(std::uint64_t view);
+  std::uint32_t claim_view(const base::View& view);
+  // The same, of a view that no process has any more.
+  std::uint32_t take_ended_view(const base::View& view);
   void remove_name();
   static void sweep_name(RegionOptions& options, std::string_view name);
   template <typename T>
@@ -150,6 +156,7 @@ class Region {
   std::string path_;
   std::uint64_t device_ = 0, inode_ = 0;
   std::uint32_t own_slot_ = 0, own_job_ = 0, own_view_ = 0;
+  std::uint64_t own_rights_ = 0;
   bool keep_ = false, began_job_ = false;
 };
 

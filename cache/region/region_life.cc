@@ -13,7 +13,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/file_io.h"
-#include "cache/base/view.h"
+#include "cache/region/ended_views.h"
 #include "cache/region/life_lock.h"
 #include "cache/region/process_slots.h"
 #include "cache/region/region.h"
@@ -100,7 +100,7 @@ base::Result<void> Region::retire() {
 Region::Joined Region::join(const RegionOptions& options, std::string& why) {
   // Asked here, and not where there is nothing to join: a program that reads nothing covered comes by at its end.
   const base::ProcessId self = base::current_process();
-  const std::uint64_t view = options.view != 0 ? options.view : base::current_view();
+  const base::View view = options.view.number != base::View::k_free ? options.view : base::current_view();
   const RobustLock lock(&header().lifecycle);
   if (!lock) {
     why = fmt::format("{} is held by a process that does not run", path_);
@@ -111,17 +111,10 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
   const bool left_over = unused && !options.keep && header().records.load(std::memory_order_relaxed) != 0;
   // Clears the wishes of an earlier job.
   if (unused) header().prefetch_wanted.store(0, std::memory_order_relaxed);
-  own_view_ = claim_view(view);
-  const bool worn_out = unused && own_view_ == 0;
-  if (header().dead.load(std::memory_order_relaxed) != 0 || left_over || worn_out) {
+  if (header().dead.load(std::memory_order_relaxed) != 0 || left_over) {
     header().dead.store(1, std::memory_order_relaxed);
     remove_name();
     return Joined::gone;
-  }
-  if (own_view_ == 0) {
-    why = fmt::format("{} is used from {} mount namespaces or sets of permissions, and takes no more: set another CUBESHIM_NAME",
-                      path_, k_views);
-    return Joined::no;
   }
   auto claim = claim_process_slot(*this, self, options.job);
   if (!claim) {
@@ -137,6 +130,16 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
   }
   own_slot_ = claim->slot;
   own_job_ = claim->job;
+  own_view_ = claim_view(view);
+  if (own_view_ == 0) own_view_ = take_ended_view(view);
+  if (own_view_ == 0) {
+    release_process_slot(*this, own_slot_);
+    why = fmt::format("{} is used from {} mount namespaces or sets of permissions, and takes no more: set another CUBESHIM_NAME",
+                      path_, k_views);
+    return Joined::no;
+  }
+  own_rights_ = view.rights;
+  own_process().view.store(own_view_, std::memory_order_relaxed);
   life_ = std::move(claim->life);
   began_job_ = claim->is_new_job;
   if (options.keep) header().kept.store(1, std::memory_order_relaxed);
@@ -160,13 +163,25 @@ std::string Region::why_not_claimed(int error) const {
   }
 }
 
-std::uint32_t Region::claim_view(std::uint64_t view) {
+std::uint32_t Region::claim_view(const base::View& view) {
   for (std::uint32_t i = 0; i < k_views; ++i) {
     std::uint64_t& known = header().views[i];
-    if (known == 0) known = view;
-    if (known == view) return 1U << i;
+    // The kernel may have given the numbers of a view that has ended to this one.
+    if (known == view.number && !view.is_lasting && (living_views(*this, LeftViews::have_ended) >> i & 1) == 0)
+      known = base::View::k_ended;
+    if (known == base::View::k_free) known = view.number;
+    if (known == view.number) return 1U << i;
   }
   return 0;
+}
+
+std::uint32_t Region::take_ended_view(const base::View& view) {
+  const std::uint32_t ended = ~living_views(*this, LeftViews::may_be_filled);
+  if (ended == 0 || !forget_views(*this, ended)) return 0;
+  for (std::uint32_t i = 0; i < k_views; ++i) {
+    if ((ended >> i & 1) != 0) header().views[i] = base::View::k_free;
+  }
+  return claim_view(view);
 }
 
 bool Region::is_named() const {

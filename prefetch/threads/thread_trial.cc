@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
@@ -33,24 +32,6 @@ constexpr std::uint64_t k_patience_ns = 1'000'000'000;
 
 // The result for each set of calls, once it was tried. A forked child has the parent's filters.
 constinit std::atomic<int> g_known[2] = {INT_MIN, INT_MIN};
-
-// A field of a status file of /proc; 0: there is none.
-unsigned long field_of(std::string_view status, std::string_view name) {
-  const std::size_t at = status.find(name);
-  if (at == std::string_view::npos) return 0;
-  const std::string_view rest = status.substr(at + name.size());
-  unsigned long value = 0;
-  std::from_chars(rest.data(), rest.data() + rest.size(), value);
-  return value;
-}
-
-struct Status {
-  char text[4096];
-  std::string_view read(const char* path) {
-    const long n = sys::read_small_file(path, text, sizeof text);
-    return sys::failed(n) ? std::string_view() : std::string_view(text, static_cast<std::size_t>(n));
-  }
-};
 
 // valgrind ends a program for such a clone.
 bool is_under_valgrind() {
@@ -131,18 +112,6 @@ int run_trial(ThreadCalls calls) {
 }
 
 }  // namespace
-
-bool is_clone_known_to_be_allowed() {
-  Status own, parents;
-  const std::string_view status = own.read("/proc/thread-self/status");
-  if (field_of(status, "\nThreads:\t") > 1) return true;
-  const unsigned long filters = field_of(status, "\nSeccomp_filters:\t"), parent = field_of(status, "\nPPid:\t");
-  if (filters == 0 || parent == 0) return false;
-  char path[64] = "/proc/";
-  const auto end = std::to_chars(path + 6, path + 32, parent).ptr;
-  std::string_view("/status").copy(end, 8);
-  return field_of(parents.read(path), "\nSeccomp_filters:\t") == filters;
-}
 
 int try_calls_of_threads(ThreadCalls calls) {
   std::atomic<int>& known = g_known[static_cast<int>(calls)];

@@ -5,9 +5,7 @@
 
 namespace cube::prefetch {
 
-// The trial is itself a clone. It is known to be allowed if the process has other threads, or if its parent has as many filters:
-// then the process was made under them. What is not known yet may be known later.
-bool is_clone_known_to_be_allowed();
+// The trial is itself a clone: base::is_clone_known_to_be_allowed().
 
 // 0: all calls may be made. An errno: close_range(CLOSE_RANGE_UNSHARE) is refused. k_killed: a call kills, or there is no child.
 // with_cluster: those of the thread that has sockets, too. The program's waits, its handler of SIGCHLD and its tracer do not see

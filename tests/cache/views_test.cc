@@ -7,7 +7,9 @@
 #include <sys/mount.h>
 
 #include <cerrno>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "cache/base/unique_fd.h"
 #include "tests/support/child.h"
@@ -223,44 +225,133 @@ TEST_F(LargeViewsTest, ANumberThatCannotBeReadGetsNothing) {
   EXPECT_EQ(read(*cache.cache, path, O_ACCMODE), "");
 }
 
-TEST(Views, WhenAllAreTakenTheRegionIsReplacedAsSoonAsNobodyUsesIt) {
+// As steps of one job in containers: the kernel gives the second namespace the numbers of the first.
+TEST_F(ViewsTest, NamespaceAfterAnEndedOneHasItsOwnFiles) {
+  const std::string path = dir.write("f", "ours");
+  for (const char* const bytes : {"first", "second", "third"}) {
+    Child child([&] {
+      CHILD_CHECK(enter_mount_namespace());
+      CHILD_CHECK(mount("cubeshim-test", dir.path().c_str(), "tmpfs", 0, nullptr) == 0);
+      CHILD_CHECK(tests::TempDir::write_file(path, bytes));
+      FileCache* const own = attach();
+      CHILD_CHECK(own != nullptr);
+      const OpenOutcome outcome = own->open(request_for(path));
+      CHILD_CHECK(outcome.pin && tests::bytes_of(*outcome.pin) == bytes);
+      return 0;
+    });
+    EXPECT_EQ(child.wait(), 0) << bytes;
+  }
+}
+
+// What it has cached is proven for it alone.
+struct ViewNumbersTest : testing::Test {
   tests::RegionName name;
-  name.options.keep = true;
-  for (std::uint64_t view = 1; view <= k_views; ++view) {
+
+  ViewNumbersTest() { name.options.keep = true; }
+  // In a process of its own, which lives until `over`, if there is one: its bit, and whether it finds the record of an earlier
+  // one. It leaves a record.
+  struct Seen {
+    std::uint32_t bit = 0;
+    bool has_found = false;
+  };
+  Seen see(const base::View& view) {
+    Seen seen;
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
     Child child([&] {
       name.options.view = view;
       name.options.job = base::current_process();
-      Region* const region = tests::attach(name.options);
-      CHILD_CHECK(region != nullptr && region->own_view() == 1U << (view - 1));
-      region->header().records.fetch_add(1);
+      std::string why;
+      Region* const region = tests::attach(name.options, &why);
+      CHILD_CHECK(region != nullptr);
+      RamTier tier(*region);
+      Seen own{region->own_view(), static_cast<bool>(tests::find(tier, "/f"))};
+      CHILD_CHECK(own.has_found || tests::put(tier, "/f", "bytes"));
+      CHILD_CHECK(write(ends[1], &own, sizeof own) == sizeof own);
       region->detach();
       return 0;
     });
-    ASSERT_EQ(child.wait(), 0) << view;
+    EXPECT_EQ(child.wait(), 0);
+    EXPECT_EQ(read(ends[0], &seen, sizeof seen), static_cast<ssize_t>(sizeof seen));
+    close(ends[0]), close(ends[1]);
+    return seen;
   }
+};
+
+TEST_F(ViewNumbersTest, ThatNobodyElseGetsStandForTheSameView) {
+  const base::View view{.number = 7, .rights = 1, .is_lasting = true};
+  const Seen first = see(view), again = see(view);
+  EXPECT_TRUE(!first.has_found && again.has_found);
+  EXPECT_EQ(first.bit, again.bit);
+}
+
+TEST_F(ViewNumbersTest, ThatOthersMayGetStandForItWhileAProcessOfItLives) {
+  const base::View view{.number = 7, .rights = 1, .is_lasting = false};
   tests::Gate attached, over;
   Child user([&] {
-    name.options.view = k_views;
+    name.options.view = view;
     name.options.job = base::current_process();
     Region* const region = tests::attach(name.options);
-    CHILD_CHECK(region != nullptr && region->own_view() == 1U << (k_views - 1));
+    CHILD_CHECK(region != nullptr);
+    attached.give();
+    CHILD_CHECK(over.take());
+    region->leave_view();
     attached.give();
     CHILD_CHECK(over.take());
     region->detach();
     return 0;
   });
   ASSERT_TRUE(attached.take());
-  name.options.view = k_views + 1;
+  const Seen first = see(view), again = see(view);
+  EXPECT_TRUE(!first.has_found && again.has_found);
+  over.give();
+  ASSERT_TRUE(attached.take());
+  EXPECT_FALSE(see(view).has_found) << "the one that lives sees something else by now";
+  over.give();
+  EXPECT_EQ(user.wait(), 0);
+  const Seen after = see(view);
+  EXPECT_FALSE(after.has_found);
+  EXPECT_NE(after.bit, first.bit);
+}
+
+TEST_F(ViewNumbersTest, AreManyAndTheBitsOfEndedViewsGoToOthers) {
+  std::uint32_t bits = 0;
+  for (std::uint64_t number = 2; number < 2 + k_views; ++number) {
+    const Seen seen = see({.number = number, .rights = 1, .is_lasting = true});
+    EXPECT_FALSE(seen.has_found) << number;
+    bits |= seen.bit;
+  }
+  EXPECT_EQ(bits, ~0U);
+  // All have records, which must not be found by those who get their bits.
+  const Seen next = see({.number = 1000, .rights = 1, .is_lasting = true});
+  EXPECT_NE(next.bit, 0U);
+  EXPECT_FALSE(next.has_found);
+  const Seen again = see({.number = 1000, .rights = 1, .is_lasting = true});
+  EXPECT_TRUE(again.has_found) << "the region is the same";
+}
+
+TEST_F(ViewNumbersTest, AreRefusedWhereAllBitsAreInUse) {
+  tests::Gate attached, over;
+  std::vector<std::unique_ptr<Child>> users;
+  for (std::uint64_t number = 2; number < 2 + k_views; ++number) {
+    users.push_back(std::make_unique<Child>([&, number] {
+      name.options.view = {.number = number, .rights = 1, .is_lasting = true};
+      name.options.job = base::current_process();
+      Region* const region = tests::attach(name.options);
+      CHILD_CHECK(region != nullptr);
+      attached.give();
+      CHILD_CHECK(over.take());
+      region->detach();
+      return 0;
+    }));
+    ASSERT_TRUE(attached.take());
+  }
+  name.options.view = {.number = 1000, .rights = 1, .is_lasting = true};
   std::string why;
   EXPECT_EQ(tests::attach(name.options, &why), nullptr);
   EXPECT_NE(why.find("takes no more: set another CUBESHIM_NAME"), std::string::npos) << why;
-  over.give();
-  ASSERT_EQ(user.wait(), 0);
-  Region* const region = tests::attach(name.options, &why);
-  ASSERT_NE(region, nullptr) << why;
-  EXPECT_EQ(region->own_view(), 1U);
-  EXPECT_EQ(region->header().records.load(), 0U);
-  region->detach();
+  for (std::size_t i = 0; i < users.size(); ++i) over.give();
+  for (const auto& user : users) EXPECT_EQ(user->wait(), 0);
 }
 
 }  // namespace
