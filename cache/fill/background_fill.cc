@@ -75,7 +75,10 @@ class BackgroundFill::FromRemote final : public Tier::Judge {
       if (verdict != Tier::Verdict::taken) return verdict;
     }
     const FileStat& stat = stat_ != nullptr ? *stat_ : record.stat;
-    if (!may_be_read(stat)) return Tier::Verdict::refused;
+    if (!is_proven_open(record, own_.parts_->region)) {
+      own_.is_to_be_proven_ = true;
+      return Tier::Verdict::refused;
+    }
     own_.remote_bytes_ = record.data_size;
     switch (own_.fill_.accept({stat, record.is_physical(), k_mounts, /*is_immutable=*/false})) {
       case RecordFill::Next::refuse: return end(Remote::refused);
@@ -142,9 +145,9 @@ RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   const RecordFill::Next next = fill_.accept(file);
   if (next != RecordFill::Next::read || parts_->freshness.origin_of(key_).traits().is_whole_in_one_read) return next;
   if (fill_.is_stat_in_doubt()) return next;
-  const auto from_tier = parts_->fill_from_tier(key_, file.stat, fill_.room());
+  const auto from_tier = parts_->fill_from_tier(key_, file.stat, fill_.room(), is_to_be_proven_);
   if (!from_tier) return next;
-  fill_.note_from_tier(from_tier->data_hash);
+  from_tier->is_remote ? fill_.note_from_cluster(from_tier->data_hash) : fill_.note_from_tier(from_tier->data_hash);
   // Nobody need read it; where it cannot be shown after all, a program will fetch it.
   publish();
   return RecordFill::Next::done;

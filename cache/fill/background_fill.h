@@ -23,7 +23,7 @@ class BackgroundFill {
   Begin begin();
 
   // Must the stat that accept gets be the server's own word?
-  bool stat_is_proof() const { return parts_->is_proof_by_stat(key_, hash_); }
+  bool stat_is_proof() const { return is_to_be_proven_ || parts_->is_proof_by_stat(key_, hash_); }
   // done: an older record of it was found to be right still.
   RecordFill::Next accept(const FileAtOrigin& file);
   // Before the file is opened: do other nodes share what they have of its origin?
@@ -73,6 +73,7 @@ class BackgroundFill {
   Pin wanted_again_;
   bool fetched_twice_ = false;
   bool has_asked_remote_ = false;
+  bool is_to_be_proven_ = false;  // another node has it, but only an open at the origin tells whether this process may
   std::uint64_t remote_bytes_ = 0;
   std::uint64_t changes_ = 0;  // RegionHeader::file_changes, before the origin is asked for the stat
 };

@@ -38,12 +38,14 @@ struct CacheParts {
   bool is_proof_by_stat(std::string_view key, std::uint64_t hash) const {
     return rules.consistency != base::ConsistencyKind::immutable || ram.has_any(key, hash) || tiers.may_have(key);
   }
-  // The bytes of the file with this stat, from a tier.
+  // The bytes of the file with this stat, from a tier, or from a remote one as well.
   struct FromTier {
     const Tier* tier;
+    bool is_remote;
     std::uint64_t data_hash;
   };
-  std::optional<FromTier> fill_from_tier(std::string_view key, const FileStat& stat, std::byte* room) const;
+  std::optional<FromTier> fill_from_tier(std::string_view key, const FileStat& stat, std::byte* room,
+                                         bool with_remote = false) const;
 
   Region& region;
   RamTier ram;

@@ -32,7 +32,7 @@ Tier::Verdict TierOpen::judge_mutable(const Record& record) {
   if (!has_asked_ && tier_->needs_no_look(record)) {
     stat_ = record.stat;
     is_physical_ = record.is_physical();
-    return may_be_read(record.stat) ? Verdict::taken : Verdict::refused;
+    return Verdict::taken;
   }
   if (!has_asked_ && is_known(record)) return Verdict::taken;
   if (!has_asked_) ask(record);
@@ -61,8 +61,14 @@ void TierOpen::ask(const Record& record) {
 
 Tier::Verdict TierOpen::judge_by_stat(const Record& record) {
   if (!stat_ || record.is_physical() != is_physical_) return Verdict::refused;
-  const Verdict verdict = tier_->judge_by_stat(record, *stat_);
-  return verdict == Verdict::taken && !may_be_read(*stat_) ? Verdict::refused : verdict;
+  return tier_->judge_by_stat(record, *stat_);
+}
+
+bool TierOpen::may_be_opened(const Record& record) {
+  if (is_proven_open(record, parts_.region)) return true;
+  const OriginOpen wish{.key = request_.key, .path = request_.path, .flags = request_.flags, .stats = &parts_.stats()};
+  OpenedPlace place;
+  return origin_.open(wish, place) && place.opened()->file().stat.is_unchanged_since(*stat_);
 }
 
 Tier::Verdict TierOpen::judge(const Record& record) {
@@ -70,6 +76,7 @@ Tier::Verdict TierOpen::judge(const Record& record) {
   const bool is_immutable = origin_.traits().is_immutable;
   const Verdict verdict = is_immutable ? judge_immutable(record) : judge_mutable(record);
   if (verdict != Verdict::taken) return verdict;
+  if (!is_immutable && !may_be_opened(record)) return Verdict::refused;
   switch (fill_.accept({*stat_, is_physical_, origin_.id(), is_immutable})) {
     case RecordFill::Next::refuse: return Verdict::refused;
     case RecordFill::Next::done: parts_.stats().count(Counter::hits_ram); return Verdict::taken;

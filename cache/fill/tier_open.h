@@ -1,4 +1,5 @@
-// An open that a tier answers: one question to the origin, its stat, and no open. An immutable origin is asked nothing.
+// An open that a tier answers: one question to the origin, its stat, and one more, an open, unless a process with the same rights
+// has opened the file before. An immutable origin is asked nothing.
 // Thread safety: an object belongs to one call; any number of them at a time.
 #pragma once
 
@@ -21,6 +22,8 @@ class TierOpen final : private Tier::Judge {
   Verdict judge_immutable(const Record& record);
   Verdict judge_mutable(const Record& record);
   Verdict judge_by_stat(const Record& record);
+  // Of a record that is right: has this process the right to open the file? At the origin, one open tells at most.
+  bool may_be_opened(const Record& record);
   // The origin's stat of the file.
   void ask(const Record& record);
   // The same, of a look that the node has made before. False: there is none that proves this record.

@@ -32,7 +32,7 @@ class MountNames::StoredListing final : public Tier::Judge {
     // Others may have written to the tier.
     if (DirectoryData::count_of(data->entries()) != data->count()) return Tier::Verdict::refused;
     if (!has_asked_) look(record.is_physical());
-    if (!stat_ || record.is_physical() != is_physical_ || !may_be_listed(*stat_)) return Tier::Verdict::refused;
+    if (!stat_ || record.is_physical() != is_physical_ || !is_proven_open(record, *names_.region_)) return Tier::Verdict::refused;
     // This process has read a listing of this mount before.
     if (!names_.times_.are_known_to_be_kept(stat_->device())) return Tier::Verdict::refused;
     if (!tier_->is_of_version(record, *stat_)) return Tier::Verdict::outdated;

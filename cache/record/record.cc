@@ -54,7 +54,7 @@ void write_record_head(std::byte* start, const RecordPlan& plan, const RecordCon
   record.reserved_word = 0;
   record.job_tag = content.job_tag;
   record.node_tag = content.node_tag;
-  record.reserved = 0;
+  record.rights = content.rights;
   auto* path = reinterpret_cast<std::byte*>(&record + 1);
   std::memcpy(path, content.path.data(), content.path.size());
   std::byte* const path_end = path + content.path.size();

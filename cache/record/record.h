@@ -64,7 +64,7 @@ struct Record {
   std::uint32_t reserved_word;  // zero, as the next
   // Zero but in the cluster (cache/tier/cluster_tier.h): hashes of the job and of the node that have read the file.
   std::uint64_t job_tag, node_tag;
-  std::uint64_t reserved;
+  std::uint64_t rights;  // base::current_rights() of a process that has opened the file by this path; 0: not known
 
   std::string_view path() const { return {reinterpret_cast<const char*>(this + 1), path_length}; }
   const char* path_text() const { return reinterpret_cast<const char*>(this + 1); }
@@ -113,6 +113,7 @@ struct RecordContent {
   std::uint64_t fetched_ns = 0;                 // wall clock: when the fetch began
   std::uint64_t verified_ns = 0;                // base::boot_ns
   std::uint64_t job_tag = 0, node_tag = 0;
+  std::uint64_t rights = 0;
   std::uint32_t views = 0;  // besides that of who publishes it
 };
 // The data, of a file stat.size bytes, is already in its place. `plan` is what plan_record gave.

@@ -180,10 +180,17 @@ void RamTier::note_device(std::uint64_t device) {
   }
 }
 
-Pin RamTier::write_head(const Reservation& reservation, const RecordContent& content) {
-  const Window& window = *reservation.window_;
+// Its publisher has found it, and may open it.
+RecordContent RamTier::seen_by_us(const RecordContent& content) const {
   RecordContent seen = content;
   seen.views |= region_->own_view();
+  seen.rights = region_->own_rights();
+  return seen;
+}
+
+Pin RamTier::write_head(const Reservation& reservation, const RecordContent& content) {
+  const Window& window = *reservation.window_;
+  const RecordContent seen = seen_by_us(content);
   write_record_head(window.mapping.data() + reservation.plan_.start, reservation.plan_, seen, {.size = content.stat.size});
   return {claim_on(window.segment), reinterpret_cast<const Record*>(region_->segment(window.segment) + reservation.plan_.start)};
 }
@@ -194,8 +201,7 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   // Before the record can be found, so that a writer who sees none of its device, or no records at all, has come before it.
   note_device(content.stat.device());
   header.records.fetch_add(1, std::memory_order_seq_cst);
-  RecordContent seen = content;
-  seen.views |= region_->own_view();
+  const RecordContent seen = seen_by_us(content);
   write_record(window.mapping.data(), reservation.plan_, seen);
   // Before anybody can find it, so that a run that is still open when its writer dies was never found.
   if (window.count > 1) seal_segment(*region_, window.segment);

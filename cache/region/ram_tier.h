@@ -205,6 +205,7 @@ class RamTier {
   const NamesRoom& names_room() const { return names_room_; }
 
  private:
+  RecordContent seen_by_us(const RecordContent& content) const;
   template <typename Accept>
   Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
   // A claim on what lies there, if it is a record, and one that ends within the region.

@@ -32,6 +32,7 @@ ClusterContent content_for_cluster(const Record& record, std::string_view below_
           .stat = record.stat,
           .is_physical = record.is_physical(),
           .fetched_ns = record.fetched_ns,
+          .rights = record.rights,
           .data = {.size = record.data_size, .hash = record.data_hash}};
 }
 
@@ -45,6 +46,7 @@ void write_cluster_head(const ClusterContent& of, const ClusterTags& tags, Clust
   content.fetched_ns = of.fetched_ns;
   content.job_tag = tags.job;
   content.node_tag = tags.node;
+  content.rights = of.rights;
   write_record_head(head.bytes, plan, content, of.data);
   reinterpret_cast<Record*>(head.bytes)->stale.store(0, std::memory_order_relaxed);
   head.size = plan.data;
@@ -78,7 +80,7 @@ Record* check_cluster_value(std::span<std::byte> bytes, RecordKind kind, std::st
                          record.verified_ns.load(std::memory_order_relaxed) != 0;
   const bool is_such =
       record.kind == kind && record.origin == k_mounts && has_sense(record) && (record.flags & ~Record::k_flag_physical) == 0;
-  if (has_marks || !is_such || record.reserved_word != 0 || record.reserved != 0) return nullptr;
+  if (has_marks || !is_such || record.reserved_word != 0) return nullptr;
   const std::byte* const path_end = bytes.data() + sizeof(Record) + record.path_length;
   const std::byte* const data_end = record.data() + record.data_size;
   if (!is_zero(path_end, record.data()) || !is_zero(data_end, bytes.data() + plan.end)) return nullptr;

@@ -25,6 +25,7 @@ struct ClusterContent {
   FileStat stat;                  // of a block: of its file
   bool is_physical = false;
   std::uint64_t fetched_ns = 0;  // wall clock
+  std::uint64_t rights = 0;      // as Record::rights
   RecordData data;
 };
 ClusterContent content_for_cluster(const Record& record, std::string_view below_prefix);

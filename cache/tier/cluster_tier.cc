@@ -7,6 +7,7 @@
 #include "cache/base/hash.h"
 #include "cache/record/recent_change.h"
 #include "cache/tier/cluster_identity.h"
+#include "cache/tier/rights.h"
 
 namespace cube::cache {
 namespace {
@@ -224,7 +225,7 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place, C
   const std::uint64_t row =
       mounts_.row_of(base::hash_bytes(parts, sizeof parts), tags_.node != 0 && record->node_tag == tags_.node);
   bool needs_no_look = record->kind == RecordKind::file && is_immutable_ && tags_.job != 0 && record->job_tag == tags_.job &&
-                       mounts_.is_stable(row) && !may_be_racy(*record);
+                       is_proven_open(*record, ram_.region()) && mounts_.is_stable(row) && !may_be_racy(*record);
   if (needs_no_look) {
     mounts_.localise(row, record->stat);
     const bool is_changed =

@@ -15,10 +15,11 @@ bool Tier::is_of_version(const Record& record, const FileStat& stat) { return is
 std::optional<std::uint64_t> Tier::fill(std::string_view key, const FileStat& stat, std::byte* room) {
   class Copy final : public Judge {
    public:
-    Copy(const FileStat& expected, std::byte* to) : Judge(RecordKind::file), expected_(expected), to_(to) {}
+    Copy(Tier& tier, const FileStat& expected, std::byte* to)
+        : Judge(RecordKind::file), tier_(tier), expected_(expected), to_(to) {}
     Verdict judge(const Record& record) override {
       if (record.kind != RecordKind::file) return Verdict::refused;
-      const Verdict verdict = compare(record, expected_);
+      const Verdict verdict = tier_.judge_by_stat(record, expected_);
       if (verdict == Verdict::taken) {
         base::copy_bytes(to_, record.data(), expected_.size);
         hash = record.data_hash;
@@ -28,9 +29,10 @@ std::optional<std::uint64_t> Tier::fill(std::string_view key, const FileStat& st
     std::optional<std::uint64_t> hash;
 
    private:
+    Tier& tier_;
     const FileStat& expected_;
     std::byte* to_;
-  } copy(stat, room);
+  } copy(*this, stat, room);
   visit(key, copy);
   return copy.hash;
 }

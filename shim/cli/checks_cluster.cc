@@ -37,7 +37,7 @@ NodeNote note_of(const base::Config& config) {
 // All at the same time: a server that hangs holds up nobody but itself.
 std::vector<ServerLook> look_at_all(const base::Config& config, const std::string& login, const NodeNote& own) {
   const auto& names = config.cluster.texts;
-  const std::string key = fmt::format("cs1:{}:doctor", config.cluster_name);
+  const std::string key = fmt::format("cs2:{}:doctor", config.cluster_name);
   std::vector<ServerLook> looks(names.size());
   std::vector<std::jthread> threads;
   threads.reserve(names.size());

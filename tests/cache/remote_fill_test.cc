@@ -1,5 +1,6 @@
 // A fetch that nobody waits for yet takes what another node has of a file, and nothing that the file does not hold any more.
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 
 #include <cstring>
 #include <functional>
@@ -9,6 +10,8 @@
 #include "cache/base/clock.h"
 #include "cache/changes.h"
 #include "cache/fill/background_fill.h"
+#include "cache/fill/demand_open.h"
+#include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
@@ -17,6 +20,7 @@ namespace {
 
 using Begin = BackgroundFill::Begin;
 using Remote = BackgroundFill::Remote;
+using tests::Child;
 using tests::k_mib;
 
 // The record of one file, which a node has read when it had this stat and these bytes.
@@ -27,13 +31,14 @@ struct OtherNode final : Tier {
   std::function<void()> before_answer = [] {};
   unsigned asked = 0, given_back = 0;
 
-  OtherNode(const std::string& path, const FileStat& stat, std::string_view bytes) : Tier(1) {
+  OtherNode(const std::string& path, const FileStat& stat, std::string_view bytes, std::uint64_t rights) : Tier(1) {
     auto* const start = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.get()) + 4095) / 4096 * 4096);
     const RecordPlan plan = plan_record(0, path.size(), bytes.size(), RecordShape::compact);
     std::memcpy(start + plan.data, bytes.data(), bytes.size());
     RecordContent content{.path = path, .stat = stat};
     content.physical = true;
     content.fetched_ns = base::wall_ns();
+    content.rights = rights;
     write_record(start, plan, content);
     record = reinterpret_cast<Record*>(start + plan.start);
     record->stale = 0;
@@ -64,7 +69,7 @@ struct RemoteFillTest : testing::Test {
   CacheParts parts{*region, config};
   Changes changes{parts};
   FileStat stat = aged();
-  OtherNode other{path, stat, bytes};
+  OtherNode other{path, stat, bytes, region->own_rights()};
 
   RemoteFillTest() { parts.remote.add(other); }
   FileStat aged() const {
@@ -99,6 +104,61 @@ TEST_F(RemoteFillTest, TakesWhatTheStatProves) {
   EXPECT_EQ(take(fill), Remote::published);
   EXPECT_EQ(fill.remote_bytes(), bytes.size());
   EXPECT_EQ(in_memory(), bytes);
+}
+
+TEST_F(RemoteFillTest, TakesARecordOfOtherRightsAfterAnOpenAtTheOriginAndReadsNothing) {
+  other.record->rights += 2;
+  BackgroundFill fill(parts, path, false);
+  EXPECT_EQ(take(fill), Remote::absent);
+  EXPECT_EQ(in_memory(), "");
+  // The engine has opened it.
+  EXPECT_EQ(fill.accept({.stat = stat, .is_physical = true}), RecordFill::Next::done);
+  EXPECT_EQ(in_memory(), bytes);
+  const Pin pin = parts.ram.find(path, base::hash_path(path));
+  EXPECT_TRUE(pin->is_from_cluster());
+  EXPECT_EQ(pin->rights, region->own_rights()) << "this process has opened it";
+}
+
+// An open of a program, which finds the record in a tier of this node.
+struct TierRightsTest : RemoteFillTest {
+  TierRightsTest() { parts.tiers.add(other); }
+  OpenOutcome open() { return DemandOpen(parts, tests::request_for(path)).open(base::hash_path(path)); }
+  std::uint64_t count(base::Counter counter) const { return parts.stats().counters[static_cast<std::size_t>(counter)].load(); }
+};
+
+TEST_F(TierRightsTest, RecordOfTheSameRightsCostsAStat) {
+  EXPECT_TRUE(open().pin);
+  EXPECT_EQ(count(base::Counter::origin_stats), 1U);
+  EXPECT_EQ(count(base::Counter::origin_opens), 0U);
+}
+
+TEST_F(TierRightsTest, RecordOfOtherRightsCostsAnOpenAndNoRead) {
+  for (const std::uint64_t rights : {other.record->rights + 2, std::uint64_t{0}}) {
+    other.record->rights = rights;
+    parts.ram.mark_stale(path);
+    const std::uint64_t opens = count(base::Counter::origin_opens);
+    EXPECT_TRUE(open().pin);
+    EXPECT_EQ(count(base::Counter::origin_opens), opens + 1);
+    EXPECT_EQ(count(base::Counter::origin_reads), 0U);
+  }
+}
+
+TEST_F(TierRightsTest, RecordThatThisProcessMayNotOpenIsNotShown) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  // A server that decides by itself: all that the node knows of the file says yes.
+  ASSERT_EQ(chown(path.c_str(), 1234, 1234), 0);
+  ASSERT_EQ(chmod(path.c_str(), 0), 0);
+  other.record->stat = *stat_path(AT_FDCWD, path.c_str(), 0);
+  other.record->rights += 2;
+  Child child([&] {
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3]{};
+    CHILD_CHECK(syscall(SYS_capset, &header, none) == 0);
+    const OpenOutcome outcome = open();
+    CHILD_CHECK(!outcome.pin && outcome.error == EACCES);
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), 0);
 }
 
 TEST_F(RemoteFillTest, TakesARecordOfItsJobWithoutALook) {

@@ -183,7 +183,7 @@ class DoctorOfTheCluster(Case):
         for text in (b"", b"[1,2", b"[1,{}]", b'[{"node":1,"servers":"","roots":{},"time":1}]',
                      json.dumps([{"node": "\x1b[2J", "servers": "x", "roots": {}, "time": int(time.time())}]).encode(),
                      b"x" * (2 << 20)):
-            server.put(f"cs1:{self.name}:doctor", text)
+            server.put(f"cs2:{self.name}:doctor", text)
             status, findings = self.doctor([server.name])
             self.assertEqual((status, {f[0] for f in findings}), (0, {"ok"}), (text, findings))
         # Many nodes at once: each finds its place.
@@ -192,7 +192,7 @@ class DoctorOfTheCluster(Case):
             thread.start()
         for thread in threads:
             thread.join()
-        notes = json.loads(server.get(f"cs1:{self.name}:doctor"))
+        notes = json.loads(server.get(f"cs2:{self.name}:doctor"))
         self.assertLessEqual({f"node-{i}" for i in range(5)}, {note["node"] for note in notes})
 
 

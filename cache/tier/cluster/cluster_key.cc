@@ -10,7 +10,7 @@ namespace cube::cache {
 ClusterKey::ClusterKey(std::string_view space, std::uint64_t origin, std::string_view path, Of of) {
   constexpr std::uint64_t k_of_listing = 0x676e697473696c;  // "listing"
   if (of == Of::listing) origin ^= k_of_listing;
-  constexpr std::string_view k_format = "cs1:";
+  constexpr std::string_view k_format = "cs2:";
   std::memcpy(text_, k_format.data(), k_format.size());
   space = space.substr(0, k_longest_space);
   char* to = std::ranges::copy(space, text_ + k_format.size()).out;

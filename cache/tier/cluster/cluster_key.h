@@ -1,4 +1,4 @@
-// The name of a file in the cluster, of a block of one, or of a listing: "cs1:", the namespace, and 32 hex digits of the hash of
+// The name of a file in the cluster, of a block of one, or of a listing: "cs2:", the namespace, and 32 hex digits of the hash of
 // the origin's id and the path below the prefix. Thread safety: plain values; nothing is allocated; async-signal-safe.
 #pragma once
 

@@ -45,7 +45,7 @@ TEST(ClusterPool, AServerThatLeavesMovesOnlyItsOwnShare) {
 TEST(ClusterKey, SaysTheNamespaceTheOriginAndThePath) {
   const ClusterKey key("team-a", ClusterKey::hash_of_origin("/mnt/data"), "train/0/a.jpg");
   EXPECT_EQ(key.text().size(), 4 + 6 + 32U);
-  EXPECT_TRUE(key.text().starts_with("cs1:team-a"));
+  EXPECT_TRUE(key.text().starts_with("cs2:team-a"));
   std::set<std::string> all{std::string(key.text())};
   all.emplace(ClusterKey("team-b", ClusterKey::hash_of_origin("/mnt/data"), "train/0/a.jpg").text());
   all.emplace(ClusterKey("team-a", ClusterKey::hash_of_origin("/mnt/other"), "train/0/a.jpg").text());

@@ -68,6 +68,61 @@ class AfterExec(Case):
         self.assertEqual((self.job.totals()["misses"], self.job.totals()["hits"]["ram"]), (1, 1))
 
 
+# Enters a domain in which only what lies below the words before "--" may be read, and becomes the program behind it.
+IN_A_DOMAIN = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+end = sys.argv.index('--')
+rules = libc.syscall(444, struct.pack('Q', 1 << 2), 8, 0)
+assert rules >= 0
+for place in sys.argv[1:end]:
+    assert libc.syscall(445, rules, 1, struct.pack('=QI', 1 << 2, os.open(place, os.O_PATH)), 0) == 0
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.syscall(446, rules, 0) == 0
+os.execvp(sys.argv[end + 1], sys.argv[end + 1:])
+"""
+WITH_MANY_GROUPS = """
+import os, sys
+os.setgroups([int(sys.argv[1]), *range(100000, 101100)])
+os.setresgid(77, 77, 77); os.setresuid(54321, 54321, 54321)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+KEEP = {"CUBESHIM_RAM_KEEP": "1", "CUBESHIM_NAMES_TTL": "job"}
+
+
+def has_landlock():
+    asked = subprocess.run([PYTHON, "-c", "import ctypes; print(ctypes.CDLL(None).syscall(444, None, 0, 1))"], capture_output=True, text=True, check=True)
+    return int(asked.stdout) >= 1
+
+
+@as_root
+class AtTheStart(Case):
+    """Rights that a process was born with, next to another job of the same user that has read the file."""
+
+    def test_a_process_in_a_landlock_domain_is_denied(self):
+        if not has_landlock():
+            self.skipTest("this kernel has no Landlock")
+        self.assert_well(self.job.read(**KEEP))
+        system = [place for place in ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev") if os.path.exists(place)]
+        domain = [PYTHON, "-c", IN_A_DOMAIN, *system, self.job.ram_dir, self.job.open_dir, self.job.library]
+        for denied, allowed in (((), (self.job.data,)), ((self.job.data,), ())):
+            done = self.job.python(TRY, [*domain, *allowed, "--"], **KEEP)
+            self.assertEqual(done.stdout.strip(), "denied" if denied else str(CONTENT[:20]), done.stderr)
+
+    def test_processes_that_gain_no_privileges_share(self):
+        """As in most containers: no sandbox, so no open at the origin."""
+        self.assert_well(self.job.read(**KEEP))
+        self.assert_well(self.job.read(["setpriv", "--no-new-privs"], **KEEP))
+        totals = self.job.totals()
+        self.assertEqual((totals["hits"]["ram"], totals["origin"]["opens"]), (1, 0), totals)
+
+    def test_a_group_among_very_many_counts(self):
+        os.chown(self.job.file, 0, GROUP)
+        os.chmod(self.job.file, 0o040)
+        for group, sees in ((GROUP, str(CONTENT[:20])), (GROUP + 1, "denied")):
+            done = self.job.python(TRY, [PYTHON, "-c", WITH_MANY_GROUPS, str(group)], **KEEP)
+            self.assertEqual(done.stdout.strip(), sees, done.stderr)
+
+
 @as_root
 class InTheProcess(Case):
     """Rights that are given up while the program runs: the next open is the kernel's."""
@@ -113,9 +168,7 @@ class InTheProcess(Case):
                 self.assertEqual(done.stdout.split()[2:], ["denied"], done.stderr)
 
     def test_by_landlock(self):
-        rules = subprocess.run([PYTHON, "-c", "import ctypes; print(ctypes.CDLL(None).syscall(444, None, 0, 1))"],
-                               capture_output=True, text=True, check=True)
-        if int(rules.stdout) < 1:
+        if not has_landlock():
             self.skipTest("this kernel has no Landlock")
         self.denied_after("read_file = struct.pack('Q', 1 << 2)\n"
                           "rules = libc.syscall(444, read_file, 8, 0); assert rules >= 0\n"
