@@ -27,7 +27,7 @@ struct Found {
   // The parent is about to call it.
   sys::raw(SYS_wait4, -1, 0, WNOHANG | __WALL, 0);
   found.is_wait_allowed = true;
-  // Where a call kills, the program's memory is not dumped.
+  // If a call kills, the program's memory is not dumped.
   if (is_own_memory) sys::raw(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
   const __u64 handled = LANDLOCK_ACCESS_FS_MAKE_BLOCK;
   const long rules = sys::raw(SYS_landlock_create_ruleset, sys::arg(&handled), sizeof handled, 0);

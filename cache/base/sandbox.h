@@ -8,7 +8,7 @@ namespace cube::base {
 bool may_be_sandboxed();
 
 // A child that tries calls is itself a clone. It is known to be allowed if the process has other threads, or if its parent has as
-// many filters: then the process was made under them. What is not known yet may be known later.
+// many filters: then the process was made under them. A later question may tell more.
 bool is_clone_known_to_be_allowed();
 
 }  // namespace cube::base

@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned k_unique_mount_id = 0x4000;  // STATX_MNT_ID_UNIQUE: Linux 6.8
 
-// Of all groups: a process may have 65,536.
+// Covers all groups: a process may have 65,536.
 std::uint64_t hash_of_groups() {
   const long count = sys::raw(SYS_getgroups, 0, 0);
   if (count == 0) return 0;

@@ -8,8 +8,8 @@ namespace cube::cache {
 
 class Region;
 
-// Of a process that has left its view (Region::leave_view): it proves nothing of the view, but threads of it may still fill
-// records.
+// Whether a process that has left its view (Region::leave_view) counts: it proves nothing of the view, but its threads may still
+// fill records.
 enum class LeftViews : std::uint8_t { have_ended, may_be_filled };
 // The bits of views that some process has.
 std::uint32_t living_views(const Region& region, LeftViews left);

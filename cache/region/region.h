@@ -100,7 +100,7 @@ class Region {
   std::uint32_t own_job() const { return own_job_; }
   std::uint32_t own_view() const { return own_view_; }      // its bit in Record::views
   std::uint64_t own_rights() const { return own_rights_; }  // base::current_rights() when it attached
-  // What this process sees from now on, or may read, is another view's.
+  // This process sees something else from now on, or may read something else.
   void leave_view() { own_process().has_left_view.store(1, std::memory_order_relaxed); }
   base::Stats& stats() const { return process_slot(own_slot_).stats; }
   const std::string& path() const { return path_; }
