@@ -1,5 +1,6 @@
 """Nodes that share what they read by memcached: what is shared, when the origin is asked, and who may read it."""
 import os
+import struct
 import sys
 import time
 import unittest
@@ -243,18 +244,31 @@ class Rights(Cluster):
         private.write_bytes(b"p" * 700)
         private.chmod(0o600)
         os.utime(private, OLD)
+        refused = ["private"]
+        # A file that all may read by its mode, and this user may not by an entry of its own: USER_OBJ, USER, GROUP_OBJ, MASK, OTHER.
+        listed = self.source / "listed"
+        listed.write_bytes(b"l" * 700)
+        os.utime(listed, OLD)
+        entries = ((1, 6, -1), (2, 0, 65534), (4, 4, -1), (16, 4, -1), (32, 4, -1))
+        try:
+            os.setxattr(listed, "system.posix_acl_access", struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries))
+            refused.append("listed")
+        except OSError:
+            pass  # a file system without such lists
         first = self.node("first", self.source, CUBESHIM_CLUSTER_TRUST="1", CUBESHIM_CLUSTER_JOB="j")
-        for file in ("private", *self.files):
+        for file in (*refused, *self.files):
             first.ask("open", self.source / file)
-        wait_until(lambda: len(self.values()) == FILES + 1, "all are shared")
+        wait_until(lambda: len(self.values()) == FILES + len(refused), "all are shared")
         self.scratch.chmod(0o777)
         other = self.node("other", self.source, CUBESHIM_CLUSTER_TRUST="1", CUBESHIM_CLUSTER_JOB="j", TEST_USER="65534")
         for file in self.files:
             self.assertNotIn("Error", other.ask("open", self.source / file))
-        self.assertEqual(other.ask("open", self.source / "private"), "PermissionError")
+        for file in refused:
+            self.assertEqual(other.ask("open", self.source / file), "PermissionError", file)
         report = other.end()
         self.assertEqual(report["hits"]["cluster"], FILES)
-        self.assertEqual(report["origin"]["stats"], FILES + 1, "another user's records are looked at")
+        opens = FILES + 2 * len(refused)
+        self.assertEqual((report["origin"]["opens"], report["origin"]["reads"]), (opens, 0), "another user's records are looked at, and opened")
 
 
 if __name__ == "__main__":
