@@ -115,6 +115,7 @@ TEST_F(RemoteFillTest, TakesARecordOfOtherRightsAfterAnOpenAtTheOriginAndReadsNo
   EXPECT_EQ(fill.accept({.stat = stat, .is_physical = true}), RecordFill::Next::done);
   EXPECT_EQ(in_memory(), bytes);
   const Pin pin = parts.ram.find(path, base::hash_path(path));
+  ASSERT_TRUE(pin);
   EXPECT_TRUE(pin->is_from_cluster());
   EXPECT_EQ(pin->rights, region->own_rights()) << "this process has opened it";
 }
