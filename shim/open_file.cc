@@ -2,14 +2,15 @@
 
 #include <algorithm>
 
+#include "cache/base/lazy_pool.h"
 #include "shim/attachment.h"
 #include "shim/process.h"
 
 namespace cube::shim {
 namespace {
 
-// Zero pages until used. Nothing is destroyed at exit: destructors of other libraries still read files.
-alignas(64) constinit std::byte g_pool[sizeof(OpenFile) * open_files::k_capacity]{};
+// Nothing is destroyed at exit: destructors of other libraries still read files.
+constinit base::LazyPool<OpenFile, open_files::k_capacity> g_pool;
 // Free list: count of pops:32 | index + 1:32, so that a pop cannot be fooled by a push and pop in between.
 constinit std::atomic<std::uint64_t> g_free{0};
 constinit std::atomic<std::uint32_t> g_fresh{0};
@@ -79,11 +80,13 @@ void let_writing_last(OpenFile& file, cache::Sharing how) {
     cache->changes().writing_is_shared(file.written, how);
 }
 
-OpenFile* at(std::uint32_t index) { return reinterpret_cast<OpenFile*>(g_pool) + index; }
+OpenFile* at(std::uint32_t index) { return g_pool.at(index); }
 
-std::uint32_t index_of(const OpenFile* file) {
-  return static_cast<std::uint32_t>(file - reinterpret_cast<const OpenFile*>(g_pool));
-}
+std::uint32_t index_of(const OpenFile* file) { return g_pool.index_of(file); }
+
+bool prepare() { return g_pool.prepare(); }
+
+std::span<const std::byte> memory() { return g_pool.memory(); }
 
 OpenFileRef make() {
   OpenFile* file = nullptr;
@@ -96,7 +99,7 @@ OpenFileRef make() {
   }
   if (file == nullptr) {
     const std::uint32_t fresh = g_fresh.load(std::memory_order_relaxed);
-    if (fresh >= k_capacity) return {};
+    if (fresh >= k_capacity || !prepare()) return {};
     const std::uint32_t index = g_fresh.fetch_add(1, std::memory_order_relaxed);
     if (index >= k_capacity) return {};
     file = at(index);

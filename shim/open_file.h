@@ -1,7 +1,7 @@
 // One open file description of the program: what several fds share after dup. Either a served file (a pin, its bytes,
 // the offset), or a file under a prefix that is open for writing, which nobody may cache meanwhile, or a served directory, or a
 // large file that is served in blocks.
-// Objects live in a static pool and are never freed, so that a stale reference finds a counter, not garbage.
+// Objects live in a pool and are never freed, so that a stale reference finds a counter, not garbage.
 // Invariants: refs counts fds and calls in progress; the last one drops the pin. The offset holds k_moved once the file
 // is being materialised: whoever sees it lets go and looks at the fd again.
 // Thread safety: all of it, lock-free; async-signal-safe.
@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "cache/file_cache.h"
@@ -117,10 +118,14 @@ inline constexpr std::uint32_t k_capacity = 1 << 16;
 
 // A writer that others may go on with after its last close here: a child, or a mapping.
 void let_writing_last(OpenFile& file, cache::Sharing how);
-// Empty where all are in use: the caller then uses the kernel.
+// Empty where all are in use, or there is no memory for any: the caller then uses the kernel.
 OpenFileRef make();
 std::uint32_t index_of(const OpenFile* file);
 OpenFile* at(std::uint32_t index);
+// The memory of all, now and not at the first make(). False: there is none.
+bool prepare();
+// Empty before the first make().
+std::span<const std::byte> memory();
 // In a forked child: the pins are the parent's.
 void forget_pins();
 // Takes a reference unless nobody holds one any more.

@@ -87,7 +87,8 @@ class Mapping {
   // for each in the place of 512.
   static Result<Mapping> duplicate_for_huge_pages(const std::byte* of, std::size_t bytes, int protection) {
     auto room = make(-1, 0, bytes + k_huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
-    if (!room) return room;
+    // Near a limit of the address space, or of locked memory: anywhere then.
+    if (!room) return duplicate(of, bytes, protection);
     const auto begin = reinterpret_cast<std::uintptr_t>(room->address_);
     const std::uintptr_t at = begin + (reinterpret_cast<std::uintptr_t>(of) - begin) % k_huge_page;
     if (at != begin) sys::munmap(room->address_, at - begin);

@@ -111,6 +111,7 @@ inline long mmap(void* at, std::size_t n, int protection, int flags, int fd, std
 }
 inline long munmap(void* at, std::size_t n) { return raw(SYS_munmap, arg(at), static_cast<long>(n)); }
 inline long madvise(void* at, std::size_t n, int advice) { return raw(SYS_madvise, arg(at), static_cast<long>(n), advice); }
+inline long mlock2(const void* at, std::size_t n, int flags) { return raw(SYS_mlock2, arg(at), static_cast<long>(n), flags); }
 inline long fallocate(int fd, int mode, std::int64_t at, std::int64_t n) { return raw(SYS_fallocate, fd, mode, at, n); }
 inline long ftruncate(int fd, std::int64_t n) { return raw(SYS_ftruncate, fd, n); }
 inline long chmod(const char* path, mode_t mode) { return raw(SYS_fchmodat, AT_FDCWD, arg(path), static_cast<long>(mode)); }

@@ -11,6 +11,7 @@
 #include "cache/base/copy_bytes.h"
 #include "cache/base/hash.h"
 #include "cache/base/held.h"
+#include "cache/base/lazy_pool.h"
 #include "cache/fill/change_watch.h"
 #include "cache/fill/kept_claim.h"
 #include "cache/record/recent_change.h"
@@ -31,14 +32,13 @@ constexpr std::uint64_t k_demand_step = 128 << 10;
 // A chunk gets no memory, or others have claims on all places: this is not tried again at once.
 constexpr std::uint64_t k_full_ns = 1'000'000'000, k_claimed_ns = 20'000'000;
 
-// Zero pages until used.
-alignas(64) constinit std::byte g_large_pool[sizeof(LargeFile) * k_large_files]{};
+constinit base::LazyPool<LargeFile, k_large_files> g_large_pool;
 constinit std::atomic<std::uint32_t> g_reached{0};
 constinit std::atomic<std::uint64_t> g_full_until_ns{0}, g_without_place_until_ns{0};
 
 bool is_without_place() { return base::coarse_monotonic_ns() < g_without_place_until_ns.load(std::memory_order_relaxed); }
 
-LargeFile& file_at(std::uint32_t i) { return reinterpret_cast<LargeFile*>(g_large_pool)[i]; }
+LargeFile& file_at(std::uint32_t i) { return *g_large_pool.at(i); }
 
 }  // namespace
 
@@ -96,6 +96,7 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   const bool may_read =
       !base::sys::failed(flags) && (flags & O_PATH) == 0 && ((flags & O_ACCMODE) == O_RDONLY || (flags & O_ACCMODE) == O_RDWR);
   if (!may_read || base::sys::failed(base::sys::lseek(fd, 0, SEEK_CUR))) return nullptr;
+  if (!prepare()) return nullptr;
   for (std::uint32_t i = 0; i < k_large_files; ++i) {
     LargeFile& file = file_at(i);
     std::uint32_t none = 0;
@@ -124,6 +125,10 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   }
   return nullptr;
 }
+
+bool LargeFile::prepare() { return g_large_pool.prepare(); }
+
+std::span<const std::byte> LargeFile::memory() { return g_large_pool.memory(); }
 
 void LargeFile::end() { refs_.fetch_sub(1, std::memory_order_release); }
 

@@ -125,6 +125,10 @@ class LargeFile {
   // The file opened anew; nothing where it is another version by now.
   base::UniqueFd reopen() const;
 
+  // The memory of all of them, now and not at the first begin(). False: there is none.
+  static bool prepare();
+  // Empty before the first begin().
+  static std::span<const std::byte> memory();
   // In a forked child: a thread of the parent may be at one.
   static void forget_users();
 

@@ -9,6 +9,8 @@
 // Thread safety: attach once; everything else from any thread.
 #pragma once
 
+#include <array>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -117,9 +119,13 @@ class Region {
   base::Result<base::UniqueFd> reopen(int flags) const;
   // Is this fd one of the very file that is mapped?
   bool is_ours(int fd) const;
+  // What this process has mapped for as long as it is attached.
+  std::array<std::span<const std::byte>, 3> mapped() const {
+    return {{{control_.data(), control_.size()}, {data_.data(), data_.size()}, {writable_.data(), writable_.size()}}};
+  }
   // Memory for segments [first, first + count); ENOSPC or ENOMEM where there is none.
   base::Result<void> reserve_segments(std::uint32_t first, std::uint32_t count);
-  // Has the machine, and the control group, so much left, and some for others?
+  // Have the machine, the control group and the directory so much left, and some for others?
   bool has_memory_for(std::uint64_t bytes) const;
   // Memory for part of the data, without a look at what the machine has: `at` is a page, counted from the first segment.
   base::Result<void> reserve_data(std::uint64_t at, std::uint64_t bytes);

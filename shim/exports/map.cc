@@ -7,6 +7,7 @@
 #include "shim/calls/file_calls.h"
 #include "shim/calls/large_maps.h"
 #include "shim/calls/mappings.h"
+#include "shim/calls/memory_locks.h"
 #include "shim/exports/exports.h"
 #include "shim/exports/map.h"
 #include "shim/exports/watched.h"
@@ -70,6 +71,9 @@ CUBE_MMAP(mmap64)
 int export_munmap(void* at, size_t n) {
   return unmap(at, n, [](void* a, size_t b) { return real::munmap(a, b); });
 }
+int export_mlockall(int flags) {
+  return shim::memory_locks::lock_all(flags, [](int f) { return real::mlockall(f); });
+}
 void* export_mremap(void* at, size_t old_size, size_t new_size, int flags, ...) {
   va_list list;
   va_start(list, flags);
@@ -91,6 +95,11 @@ long map_by_number(const long (&a)[6]) {
 long unmap_by_number(const long (&a)[6]) {
   return unmap(reinterpret_cast<void*>(a[0]), static_cast<size_t>(a[1]),
                [](void* at, size_t n) { return static_cast<int>(real::syscall(SYS_munmap, at, n, 0L, 0L, 0L, 0L)); });
+}
+long lock_all_by_number(const long (&a)[6]) {
+  return memory_locks::lock_all(static_cast<int>(a[0]), [](int flags) {
+    return static_cast<int>(real::syscall(SYS_mlockall, long{flags}, 0L, 0L, 0L, 0L, 0L));
+  });
 }
 long remap_by_number(const long (&a)[6]) {
   const mappings::RemapRequest request{reinterpret_cast<void*>(a[0]), static_cast<size_t>(a[1]), static_cast<size_t>(a[2]),

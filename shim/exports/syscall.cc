@@ -229,6 +229,7 @@ bool forward(long number, const long (&a)[6], long& result) {
     case SYS_mmap: result = shim::map_by_number(a); return true;
     case SYS_munmap: result = shim::unmap_by_number(a); return true;
     case SYS_mremap: result = shim::remap_by_number(a); return true;
+    case SYS_mlockall: result = shim::lock_all_by_number(a); return true;
     case SYS_lremovexattr: result = export_lremovexattr(path(0), path(1)); return true;
     case SYS_fremovexattr: result = export_fremovexattr(number_at(0), path(1)); return true;
     case SYS_fchmod: result = export_fchmod(number_at(0), mode(1)); return true;

@@ -182,6 +182,19 @@ PARITY(MapAdvice, SyncLockAndResidence) {
   }
 }
 
+PARITY(MapAdvice, AllIsLocked) {
+  for (const int flags : {0, MCL_ONFAULT, MCL_CURRENT | 64, MCL_CURRENT, MCL_CURRENT | MCL_FUTURE, MCL_CURRENT | MCL_ONFAULT}) {
+    t.in_child([&] {
+      char* const at = mapped(t, k_sizes[0], k_kinds[0]);
+      CALL(mlockall(flags));
+      CALL(syscall(SYS_mlockall, flags));
+      look(t, "locked", at, k_sizes[0]);
+      look(t, "mapped later", mapped(t, k_sizes[0], k_kinds[0]), k_sizes[0]);
+      CALL(munlockall());
+    });
+  }
+}
+
 PARITY(MapAdvice, ChildrenOfEachForkSeeTheFile) {
   for (const std::size_t size : k_sizes) {
     for (const Kind& kind : k_kinds) {

@@ -240,6 +240,20 @@ static void overflow(const char* dir) {
   free(small);
 }
 
+// Whether it is done, and whether more than the program's own memory is locked.
+static void lock_all(int flags) {
+  const int result = mlockall(flags), error = errno;
+  char text[4096];
+  const int fd = open("/proc/self/status", O_RDONLY);
+  const ssize_t n = read(fd, text, sizeof text - 1);
+  CHECK(n > 0 && close(fd) == 0);
+  text[n] = 0;
+  const char* const locked = strstr(text, "VmLck:");
+  CHECK(locked != NULL);
+  printf("mlockall %d: %s, %s\n", flags, result == 0 ? "done" : strerror(error),
+         atol(locked + 6) < 16 << 10 ? "little" : "too much");
+}
+
 static void set_limit(char* arguments) {
   static const struct {
     const char* name;
@@ -304,6 +318,8 @@ static void do_step(char* step) {
     CHECK(company_allow_only(rest) == 0);
   } else if (strcmp(name, "limit") == 0) {
     set_limit(rest);
+  } else if (strcmp(name, "lockall") == 0) {
+    lock_all(atoi(rest));
   } else if (strcmp(name, "dumpable") == 0) {
     CHECK(prctl(PR_SET_DUMPABLE, atoi(rest), 0, 0, 0) == 0);
   } else if (strcmp(name, "nnp") == 0) {
