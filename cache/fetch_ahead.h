@@ -11,6 +11,7 @@
 #include "cache/fill/recent_misses.h"
 #include "cache/region/lead_claim.h"
 #include "cache/region/listings.h"
+#include "cache/region/room_for_others.h"
 
 namespace cube::cache {
 
@@ -32,7 +33,16 @@ class FetchAhead {
   explicit FetchAhead(CacheParts& parts) : parts_(parts) {}
 
   // Is anything prefetched on this node?
-  bool is_wanted() const { return parts_.region.header().prefetch_wanted.load(std::memory_order_relaxed) != 0; }
+  bool is_wanted() const { return (threads_wanted() & RegionHeader::k_to_prefetch) != 0; }
+  void want() { parts_.region.header().threads_wanted.fetch_or(RegionHeader::k_to_prefetch, std::memory_order_relaxed); }
+  // Is there anything to do for a thread beside the program, prefetching or else?
+  bool wants_thread() const { return threads_wanted() != 0; }
+  // What others need of the file system in which the region lies is given back to them. Returns whether to look again soon
+  // (k_look_at_room_ns).
+  bool keep_room_for_others() {
+    cube::cache::keep_room_for_others(parts_.region);
+    return (threads_wanted() & RegionHeader::k_to_look_at_room) != 0;
+  }
   // Our claim to the lead. The claim must not outlive the cache.
   LeadClaim lead_claim() { return LeadClaim(parts_.region); }
   // For the leader, in this order.
@@ -85,6 +95,7 @@ class FetchAhead {
   std::uint64_t ring_room() { return parts_.ram.ring_room(); }
 
  private:
+  std::uint32_t threads_wanted() const { return parts_.region.header().threads_wanted.load(std::memory_order_relaxed); }
   CacheParts& parts_;
 };
 

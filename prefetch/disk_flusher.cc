@@ -50,6 +50,7 @@ void DiskFlusher::State::write() {
     const std::uint32_t seen = events.now();
     const std::uint32_t news = writer.news();
     const bool is_last = stopping();
+    if (!is_last) ahead.keep_room_for_others();
     // At the begin, and after a segment was filled: the program finds the memory of the next one cleared.
     if (!is_last && prepared != news) {
       prepared = news;

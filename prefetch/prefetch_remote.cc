@@ -38,6 +38,7 @@ void Prefetcher::submit(std::unique_ptr<PlannedFetch> flight) {
 
 void Prefetcher::ask_origin(std::unique_ptr<PlannedFetch> flight) {
   flight->asks_first = false;
+  flight->stat_is_proof = flight->fetch.stat_is_proof();
   IoEngine& engine = engine_for(flight->file.path);
   flight->began_ns = base::monotonic_ns();
   engine.submit(*flight.release());

@@ -49,8 +49,9 @@ struct Sidecar::State {
 void Sidecar::State::turn_by_turn(Lead& own) {
   while (!stopping() && claim.beat()) {
     const std::uint32_t seen = events.now();
+    const std::uint64_t most_ns = cache.ahead().keep_room_for_others() ? cache::k_look_at_room_ns : UINT64_MAX;
     const std::uint64_t pause_ns = own.turn();
-    if (!stopping()) own.wait(seen, pause_ns);
+    if (!stopping()) own.wait(seen, std::min(pause_ns, most_ns));
   }
 }
 
@@ -90,9 +91,10 @@ void Sidecar::State::run() {
   lower_priority(1);
   while (!stopping()) {
     const std::uint32_t seen = events.now();
-    if (!claim.look(base::monotonic_ns())) {
+    const bool looks_at_room = cache.ahead().keep_room_for_others();
+    if (!cache.ahead().is_wanted() || !claim.look(base::monotonic_ns())) {
       // Not by waiting for a mutex, for which one could not be stopped.
-      if (!stopping()) events.wait(seen, k_look_for_lead_ns);
+      if (!stopping()) events.wait(seen, looks_at_room ? cache::k_look_at_room_ns : k_look_for_lead_ns);
       continue;
     }
     // If this process cannot prefetch, another may have more luck.
@@ -140,7 +142,6 @@ Sidecar::State* Sidecar::start_prefetching(cache::FileCache& cache, const base::
                 base::text_of_error(error));
       return nullptr;
     }
-    cache.region().header().prefetch_wanted.store(1, std::memory_order_relaxed);
     return state.release();
   } catch (...) {
     return nullptr;

@@ -1,6 +1,7 @@
 // The thread beside the program that prefetches for the whole node, while this process leads; until then it waits for the
-// leader's end, or for a leader that is stopped (lead_claim.h). A process that loses the lead waits again. The thread takes no
-// signals, has a low priority and an fd table of its own.
+// leader's end, or for a leader that is stopped (lead_claim.h). Meanwhile it gives memory back that others need
+// (room_for_others.h); where nothing is to be prefetched, it does nothing else. A process that loses the lead waits again. The
+// thread takes no signals, has a low priority and an fd table of its own.
 //
 // If there is a disk, another thread fills it (disk_flusher.h), even if nothing is to be prefetched.
 //

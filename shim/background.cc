@@ -69,7 +69,7 @@ void keep_sidecar_reachable() {
 
 }  // namespace
 
-bool start() {
+static bool start_threads() {
   const BlockSignals block;
   auto none = State::none;
   if (!g_state.compare_exchange_strong(none, State::busy, std::memory_order_acq_rel)) return none != State::over;
@@ -80,6 +80,15 @@ bool start() {
   // An attachment that failed is not tried again.
   g_state.store(sidecar != nullptr ? State::running : State::over, std::memory_order_release);
   return sidecar != nullptr;
+}
+
+bool start() {
+  if (g_state.load(std::memory_order_acquire) == State::over) return false;
+  const BlockSignals block;
+  const KeepErrno keep;
+  cache::FileCache* const cache = attachment::cache();
+  if (cache != nullptr && process::config().prefetch) cache->ahead().want();
+  return start_threads();
 }
 
 namespace {
@@ -166,15 +175,18 @@ void allow_cluster() {
 }
 
 void offer_slow(cache::FileCache& cache) {
-  const bool may_prefetch = process::config().prefetch && (cache.ahead().is_wanted() || process::has_list());
+  const bool wants_thread = process::config().prefetch && (cache.ahead().wants_thread() || process::has_list());
   // One process of the node writes to the disk. The others need no thread for it, until that one is gone.
-  if (!may_prefetch && !prefetch::DiskFlusher::is_wanted(cache)) return;
+  if (!wants_thread && !prefetch::DiskFlusher::is_wanted(cache)) return;
   // A thread is not made where a signal handler may have interrupted malloc. A later open tries again, and not each one, for
   // the question is dear.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
-  if (is_due && !base::may_be_in_handler()) start();
+  if (!is_due || base::may_be_in_handler()) return;
+  // A thread that looks at the room of others prefetches as soon as somebody wants that.
+  const bool is_for_room = wants_thread && !cache.ahead().is_wanted() && !process::has_list();
+  is_for_room ? start_threads() : start();
 }
 
 // Any number of the program's that leads to the open file.

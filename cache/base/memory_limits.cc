@@ -1,5 +1,7 @@
 #include "cache/base/memory_limits.h"
 
+#include <sys/statfs.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -87,8 +89,8 @@ class GroupPath {
   bool is_whole_ = false;
 };
 
-// Page cache of the group counts as used, and goes when memory is wanted: sum of the two lists in memory.stat.
-std::uint64_t page_cache_in(std::string_view root, std::string_view group, std::string_view inactive, std::string_view active) {
+// The sum of two lines of memory.stat, or one of them where they are the same.
+std::uint64_t sum_in_stat(std::string_view root, std::string_view group, std::string_view one, std::string_view other) {
   const GroupPath path(root, group, "memory.stat");
   const FileText text(path.c_str());
   if (!text) return 0;
@@ -98,7 +100,7 @@ std::uint64_t page_cache_in(std::string_view root, std::string_view group, std::
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     const std::size_t space = line.find(' ');
-    if (space == std::string_view::npos || (line.substr(0, space) != inactive && line.substr(0, space) != active)) continue;
+    if (space == std::string_view::npos || (line.substr(0, space) != one && line.substr(0, space) != other)) continue;
     const std::uint64_t bytes = number_at(line.substr(space));
     if (bytes != k_unknown) sum += bytes;
   }
@@ -106,10 +108,11 @@ std::uint64_t page_cache_in(std::string_view root, std::string_view group, std::
 }
 
 struct GroupFiles {
-  const char *limit, *usage, *inactive, *active;
+  const char *limit, *usage, *inactive, *active, *shared;
 };
-constexpr GroupFiles k_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"};
-constexpr GroupFiles k_v2 = {"memory.max", "memory.current", "inactive_file", "active_file"};
+constexpr GroupFiles k_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file",
+                             "total_shmem"};
+constexpr GroupFiles k_v2 = {"memory.max", "memory.current", "inactive_file", "active_file", "shmem"};
 
 // The group's own limit and those of the groups around it.
 void take_limits_of(std::string_view root, std::string_view group, const GroupFiles& files, GroupMemory& memory) {
@@ -118,9 +121,14 @@ void take_limits_of(std::string_view root, std::string_view group, const GroupFi
     // "max", and the huge number that v1 has for it, need no look at the rest.
     if (most < k_unknown / 4) {
       const std::uint64_t used = number_in(GroupPath(root, group, files.usage).c_str());
-      const std::uint64_t cached = page_cache_in(root, group, files.inactive, files.active);
+      // Page cache of the group counts as used, and goes when memory is wanted.
+      const std::uint64_t cached = sum_in_stat(root, group, files.inactive, files.active);
+      const std::uint64_t left = left_of(most, used == k_unknown ? used : used - std::min(used, cached));
       memory.limit = std::min(memory.limit, most);
-      memory.left = std::min(memory.left, left_of(most, used == k_unknown ? used : used - std::min(used, cached)));
+      if (left < memory.left) {
+        memory.left = left;
+        memory.shared = sum_in_stat(root, group, files.shared, files.shared);
+      }
     }
     if (group.empty()) return;
     group = group.substr(0, group.rfind('/'));
@@ -154,5 +162,20 @@ GroupMemory memory_of_groups() {
 }
 
 std::uint64_t available_memory() { return std::min(available_on_machine(), memory_of_groups().left); }
+
+std::uint64_t missing_memory() {
+  const GroupMemory groups = memory_of_groups();
+  const auto missing = [](std::uint64_t left) { return k_memory_left_alone - std::min(left, k_memory_left_alone); };
+  return std::max(missing(available_on_machine()), std::min(missing(groups.left), groups.shared));
+}
+
+Result<SharedRoom> shared_room(const char* path) {
+  struct ::statfs fs {};
+  const long error = sys::raw(SYS_statfs, sys::arg(path), sys::arg(&fs));
+  if (sys::failed(error)) return fail(static_cast<int>(-error));
+  const auto block = static_cast<std::uint64_t>(fs.f_bsize);
+  return SharedRoom{.total = static_cast<std::uint64_t>(fs.f_blocks) * block,
+                    .free = static_cast<std::uint64_t>(fs.f_bavail) * block};
+}
 
 }  // namespace cube::base

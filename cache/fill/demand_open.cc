@@ -10,6 +10,7 @@
 #include "cache/fill/recent_misses.h"
 #include "cache/fill/tier_open.h"
 #include "cache/region/fetch_scope.h"
+#include "cache/region/room_for_others.h"
 
 namespace cube::cache {
 namespace {
@@ -22,6 +23,7 @@ constexpr std::uint64_t k_in_parts_from = 1 << 20;
 }  // namespace
 
 OpenOutcome DemandOpen::open(std::uint64_t hash) {
+  keep_room_for_others(parts_.region);
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
   // Without room, and without anybody who may be about to bring it, it is the origin's at once.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);

@@ -364,6 +364,33 @@ void Chunks::forget(const FileKey& key, std::uint32_t number) {
   }
 }
 
+std::uint64_t Chunks::give_back_memory(std::uint32_t place, bool whatever) {
+  ChunkRow& row = region_->chunk_row(place);
+  const auto may_go = [&] {
+    if (is_segment_pinned(*region_, segment_of(place)) || row.is_mapped.load(std::memory_order_seq_cst) != 0) return false;
+    return whatever || (row.unread.load(std::memory_order_relaxed) == 0 && row.to_offer.load(std::memory_order_relaxed) == 0);
+  };
+  const SegmentWord before = word_of(row);
+  if (before.state != SegmentState::sealed || !may_go()) return 0;
+  const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation + 1};
+  if (!swap_word(row, before, evicting)) return 0;
+  if (!may_go()) {
+    swap_word(row, evicting, before);
+    return 0;
+  }
+  // As in take_replaced.
+  const SegmentWord open{SegmentState::open, evicting.owner, evicting.generation};
+  swap_word(row, evicting, open);
+  std::uint64_t pages = 0;
+  for (const auto& bits : row.present) pages += static_cast<std::uint64_t>(std::popcount(bits.load(std::memory_order_relaxed)));
+  remove_name(place);
+  write(place, {}, 0, /*passes=*/false);
+  const auto window = region_->window(std::uint64_t{place} * k_chunk_bytes, k_chunk_bytes);
+  if (window) base::sys::madvise(window->data(), window->size(), MADV_REMOVE);
+  swap_word(row, open, {SegmentState::free, k_no_owner, open.generation});
+  return pages * k_page_bytes;
+}
+
 void forget_chunks_of(Region& region, std::uint32_t process_slot) {
   if (region.header().has_chunks.load(std::memory_order_relaxed) == 0) return;
   for (std::uint32_t place = 0, n = region.layout().chunk_count(); place < n; ++place) {

@@ -176,6 +176,9 @@ class Chunks {
   // Until another offer than those `ended` has ended, so long at most.
   void wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const;
 
+  // The memory of the chunk at this place goes back to others, unless somebody has a claim on it or a program has mapped it. Not
+  // what nobody has read yet, or the tiers are about to get, unless `whatever`. Returns how many bytes there were.
+  std::uint64_t give_back_memory(std::uint32_t place, bool whatever);
   // Nobody finds this chunk any more. Its place is that of an earlier version of the file.
   void forget(const FileKey& key, std::uint32_t number);
   // They hold the bytes of the file.

@@ -7,6 +7,7 @@
 #include "cache/base/file_io.h"
 #include "cache/base/went_out.h"
 #include "cache/region/chunks.h"
+#include "cache/region/room_for_others.h"
 #include "cache/region/segments.h"
 
 namespace cube::cache {
@@ -36,14 +37,14 @@ bool has_any(const Bits& of, const PageRun& pages) {
   return is_any;
 }
 
-// The memory of the machine is looked at once for so many bytes: a look reads four files of /proc and /sys.
+// The memory that is left is looked at once for so many bytes, if there are so many: a look reads four files of /proc and /sys.
 constexpr std::int64_t k_bytes_a_look = 32 << 20;
 constinit std::atomic<std::int64_t> g_looked_for{0};
 
 bool has_memory_for(Region& region, std::uint64_t bytes) {
   if (g_looked_for.fetch_sub(static_cast<std::int64_t>(bytes), std::memory_order_relaxed) >= static_cast<std::int64_t>(bytes))
     return true;
-  if (!region.has_memory_for(k_bytes_a_look)) return false;
+  if (!region.has_memory_for(k_bytes_a_look)) return region.has_memory_for(bytes);
   g_looked_for.store(k_bytes_a_look, std::memory_order_relaxed);
   return true;
 }
@@ -72,6 +73,7 @@ std::optional<base::Result<void>> populate(const base::Mapping& window) {
 base::Result<base::Mapping> Chunks::window(const Claim& claim, const PageRun& pages) {
   const std::uint64_t at = std::uint64_t{claim.place()} * k_chunk_bytes + pages.first * k_page_bytes;
   const std::uint64_t bytes = pages.count() * k_page_bytes;
+  keep_room_for_others(*region_);
   if (!has_memory_for(*region_, bytes)) return base::fail(ENOMEM);
   auto window = region_->window(at, bytes);
   if (!window) return window;

@@ -70,6 +70,7 @@ struct TierRow {
 
 struct RegionHeader {
   static constexpr std::uint32_t k_for_good = 1;
+  static constexpr std::uint32_t k_to_prefetch = 1, k_to_look_at_room = 2;
 
   // Written last by the creator, before the file gets its name.
   std::uint64_t magic;
@@ -85,10 +86,13 @@ struct RegionHeader {
   std::atomic<std::uint64_t> reaped_ns;      // monotonic clock: when the dead were last looked for
   std::atomic<std::uint32_t> full_until;     // monotonic clock, seconds: no segment was left, try again then; 0: there may be one
   std::atomic<std::uint32_t> index_tables;   // how many have memory; under lifecycle
-  std::atomic<std::uint32_t> free_hint;      // where to look for a free segment first
-  std::atomic<std::uint64_t> records;        // published, stale ones included
-  std::atomic<std::uint64_t> used_bytes;     // by records
-  std::atomic<std::uint64_t> devices[8];     // of cached files, plus one; when all are taken, any device counts as known
+  // The other users of the file system (room_for_others.h), monotonic clock, coarse: the last look, and when memory was last
+  // given back to them; 0: never.
+  std::atomic<std::uint64_t> room_looked_ns, gave_back_ns;
+  std::atomic<std::uint32_t> free_hint;   // where to look for a free segment first
+  std::atomic<std::uint64_t> records;     // published, stale ones included
+  std::atomic<std::uint64_t> used_bytes;  // by records
+  std::atomic<std::uint64_t> devices[8];  // of cached files, plus one; when all are taken, any device counts as known
   std::atomic<std::uint32_t> index_full;  // k_for_good: the last table is; else until when no memory is asked for, as above; or 0
   std::atomic<std::uint64_t> name_changes;  // renames, removals and the like so far
   std::atomic<std::uint64_t> tree_changes;  // of these, such that change all below a directory
@@ -114,15 +118,15 @@ struct RegionHeader {
   // Prefetching (lead_claim.h, ring.h). Its leader holds one of the mutexes, and the word says which.
   pthread_mutex_t lead_locks[k_lead_locks];
   std::atomic<std::uint64_t> lead_word;
-  std::atomic<std::uint32_t> prefetch_wanted;  // somebody has something to prefetch: every process offers to lead
-  std::atomic<std::uint32_t> leads;            // how many processes have led so far
-  std::atomic<std::uint32_t> lead_depth;       // fetches that the leader may have in flight now; for the report
-  std::atomic<std::uint32_t> listed_reads;     // of files of listed directories, first ones (listings.h)
-  std::atomic<std::uint32_t> ring_segments;    // how many of the last segments are the ring; 0: there is none
-  std::atomic<std::uint32_t> ring_reach;       // how far in front of these others have joined it; 0: none has
-  std::atomic<std::uint32_t> ring_wakeups;     // futex: room in the ring
-  std::atomic<std::uint32_t> ring_waiting;     // the leader waits for room
-  std::atomic<std::uint64_t> ring_filling;     // generation:32 | segment + 1:32 that programs' own fetches fill; 0: none yet
+  std::atomic<std::uint32_t> threads_wanted;  // k_to_prefetch: every process offers to lead; k_to_look_at_room
+  std::atomic<std::uint32_t> leads;           // how many processes have led so far
+  std::atomic<std::uint32_t> lead_depth;      // fetches that the leader may have in flight now; for the report
+  std::atomic<std::uint32_t> listed_reads;    // of files of listed directories, first ones (listings.h)
+  std::atomic<std::uint32_t> ring_segments;   // how many of the last segments are the ring; 0: there is none
+  std::atomic<std::uint32_t> ring_reach;      // how far in front of these others have joined it; 0: none has
+  std::atomic<std::uint32_t> ring_wakeups;    // futex: room in the ring
+  std::atomic<std::uint32_t> ring_waiting;    // the leader waits for room
+  std::atomic<std::uint64_t> ring_filling;    // generation:32 | segment + 1:32 that programs' own fetches fill; 0: none yet
   // The tiers (tier_writer.h). Their writer holds the mutex, and says now and then that it writes.
   pthread_mutex_t disk_writer;
   std::atomic<std::uint64_t> disk_alive_ns;  // monotonic clock, coarse; 0: nothing is written
@@ -206,7 +210,7 @@ struct SegmentRow {
   std::atomic<std::uint32_t> unread;      // of these, prefetched and not opened yet
   std::atomic<std::uint64_t> used_bytes;  // by records
   std::atomic<std::uint32_t> is_ring;     // the ring has leased it or it has joined, and for the ring it stays
-  std::atomic<std::uint32_t> has_memory;  // nothing takes that away again
+  std::atomic<std::uint32_t> has_memory;  // until it is given back to others (room_for_others.h)
   std::atomic<std::uint32_t> fresh;       // confirmed records that are not from the disk
   std::atomic<std::uint32_t> flushed;     // so many of these are on the disk, or will not be
   std::atomic<std::uint32_t> is_mapped;   // a program has mapped pages of it, and a child may have inherited them

@@ -203,12 +203,13 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   header.records.fetch_add(1, std::memory_order_seq_cst);
   const RecordContent seen = seen_by_us(content);
   write_record(window.mapping.data(), reservation.plan_, seen);
-  // Before anybody can find it, so that a run that is still open when its writer dies was never found.
-  if (window.count > 1) seal_segment(*region_, window.segment);
   SegmentRow& row = region_->segment_row(window.segment);
   const RecordPlace place{window.segment, SegmentWord::of_word(row.word.load(std::memory_order_relaxed)).generation,
                           reservation.plan_.start};
   Pin pin(claim_on(place.segment), reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
+  // Before anybody can find it, so that a run that is still open when its writer dies was never found; and under our claim, for a
+  // sealed run without one may be given back to others.
+  if (window.count > 1) seal_segment(*region_, window.segment);
   if (content.prefetched) ring_.note_published(*pin);
   // By its inode first: a writer may come by another name.
   auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);

@@ -100,7 +100,7 @@ class RamTier {
     friend class RamTier;
     std::shared_ptr<Window> window_;
     RecordPlan plan_;
-    Pin claim_;  // not on a run: the segment is not used anew under it
+    Pin claim_;  // not on a run, which is open until publish() has a claim: the segment is not used anew under it
     bool has_claim_ = false;
     std::uint64_t fill_before_ = 0;
     bool published_ = false;

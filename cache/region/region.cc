@@ -1,7 +1,6 @@
 #include "cache/region/region.h"
 
 #include <fmt/core.h>
-#include <sys/statfs.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +17,7 @@
 #include "cache/region/life_lock.h"
 #include "cache/region/process_slots.h"
 #include "cache/region/robust_lock.h"
+#include "cache/region/room_for_others.h"
 #include "cache/region/segments.h"
 
 namespace cube::cache {
@@ -29,9 +29,6 @@ namespace sys = base::sys;
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 constexpr std::uint64_t k_least_region = 8 << 20;
-// Left alone on the machine and in the control group whatever the settings say: a page of tmpfs that cannot be had
-// means the OOM killer, not an error.
-constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 
 // Without them nobody would be told of a process's death. glibc asks for them once, and a sandbox may have refused.
 bool has_robust_mutexes() {
@@ -42,34 +39,35 @@ bool has_robust_mutexes() {
 
 // How large may the region be? 0: not even the least.
 std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
-  struct ::statfs fs {};
-  const long error = sys::raw(SYS_statfs, sys::arg(options.directory.c_str()), sys::arg(&fs));
-  if (sys::failed(error)) {
+  const auto room = base::shared_room(options.directory.c_str());
+  if (!room) {
     why = fmt::format("CUBESHIM_RAM_DIR={}: {}; it takes a directory on a tmpfs", options.directory,
-                      base::text_of_error(static_cast<int>(-error)));
+                      base::text_of_error(room.error().value));
     return 0;
   }
-  const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
   std::uint64_t wanted = options.size;
   if (options.is_percent) {
     const std::uint64_t memory = base::available_memory();
     wanted = memory == UINT64_MAX ? 1ULL << 30 : memory / 100 * options.size;
   }
-  // Up to 1/16 of the directory is left to others, who may not cope with a full one.
-  const std::uint64_t usable = room - room / 16;
-  if (wanted > usable && usable >= k_least_region && !options.is_percent) {
+  const std::uint64_t most = room->most_for_region(options.is_percent);
+  if (wanted > most && most >= k_least_region && !options.is_percent) {
     base::log(base::LogLevel::warn, "CUBESHIM_RAM={} is more than {} has room for: using {} MiB", options.size, options.directory,
-              usable >> 20);
+              most >> 20);
   }
-  wanted = std::min(wanted, usable);
+  wanted = std::min(wanted, most);
   if (wanted >= base::file_size_limit()) {
     why =
         fmt::format("no room for a cache: the limit of file sizes (ulimit -f) is below the {} MiB of CUBESHIM_RAM", wanted >> 20);
     return 0;
   }
   if (wanted >= k_least_region) return wanted;
-  why = fmt::format("no room for a cache: {} has {} MiB free and CUBESHIM_RAM allows {} MiB, at least {} are needed",
-                    options.directory, room >> 20, wanted >> 20, k_least_region >> 20);
+  why = fmt::format(
+      "no room for a cache: {} has {} MiB free and {} of these stay free for others, so CUBESHIM_RAM may have {} MiB, at least "
+      "{} "
+      "are needed",
+      options.directory, room->free >> 20, std::min(room->free, room->left_to_others()) >> 20, wanted >> 20,
+      k_least_region >> 20);
   return 0;
 }
 
@@ -85,7 +83,7 @@ bool make_huge_page(int fd, std::uint64_t at) {
 // A tmpfs page that cannot be had means the OOM killer.
 bool machine_has(std::uint64_t bytes) {
   const std::uint64_t memory = base::available_memory();
-  return memory == UINT64_MAX || memory >= bytes + k_memory_left_alone;
+  return memory == UINT64_MAX || memory >= bytes + base::k_memory_left_alone;
 }
 
 // Memory for this part of the file, in huge pages while they are to be had.
@@ -294,7 +292,7 @@ base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t c
   return reserve_data(std::uint64_t{layout_.segment_bytes} * first, bytes);
 }
 
-bool Region::has_memory_for(std::uint64_t bytes) const { return machine_has(bytes); }
+bool Region::has_memory_for(std::uint64_t bytes) const { return leaves_room_for_others(*this, bytes) && machine_has(bytes); }
 
 base::Result<void> Region::reserve_data(std::uint64_t at, std::uint64_t bytes) {
   const auto fd = reopen(O_RDWR);

@@ -110,7 +110,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
   const bool unused = options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});
   const bool left_over = unused && !options.keep && header().records.load(std::memory_order_relaxed) != 0;
   // Clears the wishes of an earlier job.
-  if (unused) header().prefetch_wanted.store(0, std::memory_order_relaxed);
+  if (unused) header().threads_wanted.store(0, std::memory_order_relaxed);
   if (header().dead.load(std::memory_order_relaxed) != 0 || left_over) {
     header().dead.store(1, std::memory_order_relaxed);
     remove_name();

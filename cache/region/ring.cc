@@ -215,14 +215,16 @@ bool Ring::take_used_up(std::uint32_t segment) {
 
 base::Result<std::uint32_t> Ring::lease() {
   const std::uint32_t lowest = lowest_segment(), count = end_segment() - lowest;
+  int error = ENOSPC;
   if (next_ < lowest) next_ = lowest;
   for (std::uint32_t step = 0; step < count; ++step) {
     const std::uint32_t segment = lowest + (next_ - lowest + step) % count;
     bool taken = false;
     if (word_of(region_->segment_row(segment)).state == SegmentState::free) {
-      if (segment < first_segment()) continue;
+      // Without memory for a new one, those that have some are used anew.
+      if (segment < first_segment() || error != ENOSPC) continue;
       const auto leased = lease_free(*region_, segment);
-      if (!leased && leased.error().value != EBUSY) return base::fail(leased.error().value);
+      if (!leased && leased.error().value != EBUSY) error = leased.error().value;
       taken = static_cast<bool>(leased);
       if (taken) region_->segment_row(segment).is_ring.store(1, std::memory_order_release);
     } else {
@@ -233,7 +235,7 @@ base::Result<std::uint32_t> Ring::lease() {
     return segment;
   }
   const auto joined = join([&](std::uint32_t segment) { return take_used_up(segment); });
-  if (!joined) return base::fail(ENOSPC);
+  if (!joined) return base::fail(error);
   next_ = *joined + 1;
   return *joined;
 }

@@ -12,21 +12,6 @@ namespace {
 // A writer that has not come round for so long hangs in the disk, or was killed.
 constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
 
-// FREE or never used -> OPEN, owned by us, next generation. Its memory is reserved by the caller.
-bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
-  SegmentRow& row = region.segment_row(segment);
-  const SegmentWord before = word_of(row);
-  if (before.state != SegmentState::free) return false;
-  SegmentWord after{state, region.own_slot(), before.generation + 1};
-  if (after.generation == 0) after.generation = 1;
-  if (!swap_word(row, before, after)) return false;
-  row.fill.store(0, std::memory_order_release);
-  row.run_length.store(1, std::memory_order_relaxed);
-  row.is_ring.store(0, std::memory_order_relaxed);
-  row.is_names.store(0, std::memory_order_relaxed);
-  return true;
-}
-
 void set_free(Region& region, std::uint32_t segment) {
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord before = word_of(row);
@@ -51,11 +36,6 @@ base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t co
   return {};
 }
 
-// Segments of the run that begins here; never beyond the last, whatever the region says.
-std::uint32_t run_length_of(const Region& region, std::uint32_t first) {
-  return std::min(region.segment_row(first).run_length.load(std::memory_order_acquire), region.layout().segment_count - first);
-}
-
 // A segment that was leased before the ring was made may lie among the ring's. It is not the ring's, which would never use it.
 // One that is for names is left to them.
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
@@ -73,6 +53,25 @@ base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes)
 }
 
 }  // namespace
+
+// FREE or never used -> OPEN, owned by us, next generation. Its memory is reserved by the caller.
+bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
+  SegmentRow& row = region.segment_row(segment);
+  const SegmentWord before = word_of(row);
+  if (before.state != SegmentState::free) return false;
+  SegmentWord after{state, region.own_slot(), before.generation + 1};
+  if (after.generation == 0) after.generation = 1;
+  if (!swap_word(row, before, after)) return false;
+  row.fill.store(0, std::memory_order_release);
+  row.run_length.store(1, std::memory_order_relaxed);
+  row.is_ring.store(0, std::memory_order_relaxed);
+  row.is_names.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+std::uint32_t run_length_of(const Region& region, std::uint32_t first) {
+  return std::min(region.segment_row(first).run_length.load(std::memory_order_acquire), region.layout().segment_count - first);
+}
 
 std::uint32_t resident_segments(const Region& region) {
   const std::uint32_t total = region.layout().segment_count;

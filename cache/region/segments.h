@@ -57,6 +57,10 @@ base::Result<void> lease_free(Region& region, std::uint32_t segment);
 // Gets memory for one of the next `ahead` free segments, so that who leases it need not wait for that (4-10 ms, where a
 // virtual machine has to ask its host). False: all of them have it.
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
+// This very segment, in that state, perhaps without memory. False: it is not free.
+bool take_free(Region& region, std::uint32_t segment, SegmentState state);
+// Segments of the run that begins here; never beyond the last, whatever the region says.
+std::uint32_t run_length_of(const Region& region, std::uint32_t first);
 // This very segment, for chunks of large files (chunks.h), by all processes and without memory yet. EBUSY: it is not free.
 base::Result<void> take_for_chunks(Region& region, std::uint32_t segment);
 // Segments that are not the ring's.
@@ -67,7 +71,7 @@ void tell_tier_writer(RegionHeader& header);
 bool is_tier_writer_alive(const RegionHeader& header);
 // The owner is done with it: nothing will be added.
 void seal_segment(Region& region, std::uint32_t segment);
-// The owner of a run gives it back; nothing of it was published.
+// The owner of a run, or of one segment, gives it back; nothing of it can be found.
 void free_run(Region& region, std::uint32_t first);
 // The owner leaves; what is left may be leased by another.
 void release_lease(Region& region, std::uint32_t segment);

@@ -15,14 +15,13 @@ constinit std::atomic<std::uint64_t> g_bytes{0};  // of all copies of this proce
 // Up to here nobody looks at the machine's memory, which takes longer than a copy.
 constinit std::atomic<std::uint64_t> g_looked_up_to{0};
 constexpr std::uint64_t k_between_looks = 16 << 20;
-constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 
 // A page that cannot be had means the OOM killer.
 bool has_memory_for(std::uint64_t bytes) {
   const std::uint64_t looked = g_looked_up_to.load(std::memory_order_relaxed);
   if (bytes <= looked) return true;
   const std::uint64_t memory = base::available_memory();
-  if (memory != UINT64_MAX && memory < bytes - looked + k_between_looks + k_memory_left_alone) return false;
+  if (memory != UINT64_MAX && memory < bytes - looked + k_between_looks + base::k_memory_left_alone) return false;
   g_looked_up_to.store(bytes + k_between_looks, std::memory_order_relaxed);
   return true;
 }

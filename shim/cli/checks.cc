@@ -170,6 +170,9 @@ void check_prefixes(const base::Config& config, Findings& findings) {
   }
 }
 
+// As Region has it.
+constexpr std::uint64_t k_least_region = 8 << 20;
+
 void check_memory(const base::Config& config, Findings& findings) {
   struct ::statfs fs {};
   if (statfs(config.ram_dir.c_str(), &fs) != 0)
@@ -182,19 +185,24 @@ void check_memory(const base::Config& config, Findings& findings) {
   if (access(config.ram_dir.c_str(), W_OK | X_OK) != 0)
     say(findings, Health::broken, "the job must be able to make a file there", "{}: {}", config.ram_dir,
         base::text_of_error(errno));
-  const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
+  const base::SharedRoom shared = base::shared_room(config.ram_dir.c_str()).value_or(base::SharedRoom{});
+  const std::uint64_t room = shared.free, most = shared.most_for_region(config.ram.is_percent);
   const std::uint64_t memory = base::available_memory();
   const std::uint64_t wanted = wanted_ram(config, memory);
   const std::string size =
       config.ram.is_percent ? fmt::format("{} % of the free memory", config.ram.value) : std::string("CUBESHIM_RAM");
-  if (room < (9ULL << 20)) {
+  if (most < k_least_region) {
     say(findings, Health::broken,
-        "8 MiB are the least; in a container, docker run --shm-size=16g, or an emptyDir of medium Memory", "{} has {} free",
-        config.ram_dir, in_units(room));
-  } else if (wanted > room - room / 16) {
+        "in a container, docker run --shm-size=16g, or an emptyDir of medium Memory; or CUBESHIM_RAM_DIR on another tmpfs",
+        "{} has {} and {} of it free: no room for a cache, which takes {} at least and leaves {} to others", config.ram_dir,
+        in_units(shared.total), in_units(room), in_units(k_least_region), in_units(shared.left_to_others()));
+  } else if (wanted > most) {
     say(findings, Health::slow,
-        "make it larger (docker run --shm-size=16g, an emptyDir of medium Memory, mount -o remount,size=16g), or ask for less",
-        "{} has {} free, and {} is {}", config.ram_dir, in_units(room), size, in_units(wanted));
+        "make it larger (docker run --shm-size=16g, an emptyDir of medium Memory, mount -o remount,size=16g), set "
+        "CUBESHIM_RAM_DIR "
+        "to another tmpfs, or ask for less",
+        "{} has {} and {} of it free: the cache gets {}, and the rest is for others; {} is {}", config.ram_dir,
+        in_units(shared.total), in_units(room), in_units(most), size, in_units(wanted));
   } else if (memory != UINT64_MAX && wanted > memory) {
     say(findings, Health::slow, "the cache stops to grow when memory is short; ask for less",
         "{} of memory may be used, and {} is {}", in_units(memory), size, in_units(wanted));

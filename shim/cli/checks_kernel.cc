@@ -3,7 +3,6 @@
 #include <linux/openat2.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -125,10 +124,8 @@ void check_kernel(const base::Config& config, Findings& findings) { CallChecks(c
 void check_limits(const base::Config& config, Findings& findings) {
   const std::uint64_t wanted = wanted_ram(config, base::available_memory());
   // Not below the size of the region, which no more than the room makes.
-  struct ::statfs fs {};
-  const bool has_room = statfs(config.ram_dir.c_str(), &fs) == 0;
-  const std::uint64_t room = has_room ? static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize) : wanted;
-  const std::uint64_t region = std::min(wanted, room);
+  const auto room = base::shared_room(config.ram_dir.c_str());
+  const std::uint64_t region = room ? std::min(wanted, room->most_for_region(config.ram.is_percent)) : wanted;
   if (const std::uint64_t most = limit_of(RLIMIT_FSIZE); most <= region)
     say(findings, Health::broken, "nothing is cached: raise it (ulimit -f), or set a lower CUBESHIM_RAM",
         "files may have {}, and the cache is one file of {}", in_units(most), in_units(region));
@@ -137,10 +134,10 @@ void check_limits(const base::Config& config, Findings& findings) {
         most <= 2 * region ? "nothing is cached: raise it (ulimit -v), or set a lower CUBESHIM_RAM"
                            : "raise it (ulimit -v) if the job runs short",
         "address space is limited to {}, and the cache takes {} of it in each process", in_units(most), in_units(2 * region));
-  constexpr std::uint64_t k_tables = 20 << 20;
+  constexpr std::uint64_t k_tables = 24 << 20;
   if (const std::uint64_t most = limit_of(RLIMIT_DATA); most < k_tables)
-    say(findings, Health::broken, "raise it (ulimit -d): the loader would end the program",
-        "data is limited to {}, and the library's tables take 17 MiB", in_units(most));
+    say(findings, Health::broken, "nothing is cached: raise it (ulimit -d)",
+        "data is limited to {}, and the table of open files takes 20 MiB", in_units(most));
 }
 
 }  // namespace cube::cli

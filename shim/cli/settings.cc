@@ -8,8 +8,6 @@
 
 #include <fmt/core.h>
 
-#include <sys/statfs.h>
-
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -167,10 +165,9 @@ std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory) {
 
 std::uint64_t expected_room(const base::Config& config) {
   const std::uint64_t memory = base::available_memory();
-  struct ::statfs fs {};
-  if (statfs(config.ram_dir.c_str(), &fs) != 0) return 0;
-  const std::uint64_t room = static_cast<std::uint64_t>(fs.f_bavail) * static_cast<std::uint64_t>(fs.f_bsize);
-  return std::min({wanted_ram(config, memory), room - room / 16, memory});
+  const auto room = base::shared_room(config.ram_dir.c_str());
+  if (!room) return 0;
+  return std::min({wanted_ram(config, memory), room->most_for_region(config.ram.is_percent), memory});
 }
 
 std::string in_units(std::uint64_t bytes) {

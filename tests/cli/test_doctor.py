@@ -164,9 +164,15 @@ class Doctor(Case):
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", small], check=True)
         self.addCleanup(lambda: subprocess.run(["umount", small], check=True))
         status, findings = self.doctor("-p", self.data, "--ram", "1G", "--ram-dir", small)
-        health, advice = self.finding(findings, f"{small} has 64.0 MiB free, and CUBESHIM_RAM is 1.0 GiB")
+        health, advice = self.finding(findings, f"{small} has 64.0 MiB and 64.0 MiB of it free: the cache gets 32.0 MiB, and the rest "
+                                                "is for others; CUBESHIM_RAM is 1.0 GiB")
         self.assertEqual((status, health), (0, "warn"))
         self.assertIn("--shm-size=16g", advice)
+        self.assertIn("CUBESHIM_RAM_DIR", advice)
+        subprocess.run(["mount", "-o", "remount,size=39m", small], check=True)
+        status, findings = self.doctor("-p", self.data, "--ram-dir", small)
+        self.assertEqual((status, self.finding(findings, "no room for a cache, which takes 8.0 MiB at least and leaves 32.0 MiB to others")[0]),
+                         (1, "fail"))
 
     def test_limits_that_leave_no_cache(self):
         for limit, value, text in ((resource.RLIMIT_FSIZE, 30 << 20, "files may have 30.0 MiB, and the cache is one file of 32.0 MiB"),

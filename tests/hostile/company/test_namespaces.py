@@ -73,9 +73,63 @@ check_all()
     def test_more_memory_asked_than_dev_shm_has(self):
         self.settings["CUBESHIM_RAM"] = "1G"
         self.check_in_mounts("mount -t tmpfs -o size=64M none /dev/shm", *self.STEPS,
-                             says="CUBESHIM_RAM=.* is more than /dev/shm has room for: using 60 MiB")
+                             says="CUBESHIM_RAM=.* is more than /dev/shm has room for: using 32 MiB")
         self.settings["CUBESHIM_RAM"] = "40%"
         self.check_in_mounts("mount -t tmpfs -o size=64M none /dev/shm", *self.STEPS)
+
+    NEIGHBOUR = """
+import mmap, time
+FILES = int(sys.argv[2])
+neighbour = os.open('/dev/shm/neighbour', os.O_RDWR | os.O_CREAT, 0o600)
+taken = 0
+def take(megabytes):
+    # As a batch of a data loader: a page that cannot be had is a SIGBUS.
+    global taken
+    os.ftruncate(neighbour, taken + megabytes << 20)
+    with mmap.mmap(neighbour, taken + megabytes << 20) as m:
+        for page in range(taken << 20, taken + megabytes << 20, 4096): m[page] = 1
+    taken += megabytes
+def free(): return os.statvfs('/dev/shm').f_bavail * 4096 >> 20
+def read_all():
+    for n in range(FILES):
+        with open(f'{D}/large{n}', 'rb') as f: data = f.read()
+        assert len(data) == 1 << 20 and data.count(data[0]) == len(data) and data[0] == n
+"""
+
+    def check_neighbour(self, files, script, **options):
+        for n in range(files):
+            (self.data / f"large{n}").write_bytes(bytes([n]) * (1 << 20))
+            os.utime(self.data / f"large{n}", (1_600_000_000, 1_600_000_000))
+        self.settings["CUBESHIM_RAM"] = "25%"
+        job = shlex.join(str(word) for word in ["env", "@PRELOAD@", *self.python(self.NEIGHBOUR + script), files])
+        command = [self.unshare, "-m", "--propagation", "private", "/bin/sh", "-c",
+                   f"set -e; mount -t tmpfs -o size=64M none /dev/shm; exec {job}"]
+        plain = self.run_one([c.replace("@PRELOAD@", "A=b") for c in command], shim=False)
+        return self.check([c.replace("@PRELOAD@", f"LD_PRELOAD={LIBRARY}") for c in command], native=plain, preload=[], **options)
+
+    def test_half_of_dev_shm_is_left_to_others(self):
+        self.check_neighbour(40, "read_all(); read_all(); print(free() >= 32)")
+
+    def test_a_neighbour_that_takes_dev_shm_while_files_are_fetched(self):
+        self.check_neighbour(40, """
+read_all()
+for batch in range(6):
+    take(8)
+    read_all()
+print(taken)
+""")
+
+    def test_a_neighbour_that_takes_dev_shm_while_all_are_hits(self):
+        self.check_neighbour(20, """
+for epoch in range(4): read_all()
+take(28)
+# Only files that are there are opened, until a thread beside the job has given room back.
+until = time.monotonic() + 30
+while free() < 32 and time.monotonic() < until: open(f'{D}/large0', 'rb').close()
+print(free() >= 32)
+take(28)
+read_all()
+""")
 
     def test_no_dev_shm(self):
         self.settings["CUBESHIM_RAM_DIR"] = "/nowhere"
