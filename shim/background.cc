@@ -174,19 +174,24 @@ void allow_cluster() {
   g_cluster.store(Cluster::allowed, std::memory_order_release);
 }
 
-void offer_slow(cache::FileCache& cache) {
-  const bool wants_thread = process::config().prefetch && (cache.ahead().wants_thread() || process::has_list());
-  // One process of the node writes to the disk. The others need no thread for it, until that one is gone.
-  if (!wants_thread && !prefetch::DiskFlusher::is_wanted(cache)) return;
+// Out of the way of a hit.
+[[gnu::noinline, gnu::cold]] static void start_if_due(cache::FileCache& cache) {
   // A thread is not made where a signal handler may have interrupted malloc. A later open tries again, and not each one, for
   // the question is dear.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
   if (!is_due || base::may_be_in_handler()) return;
+  const cache::FetchAhead& ahead = cache.ahead();
   // A thread that looks at the room of others prefetches as soon as somebody wants that.
-  const bool is_for_room = wants_thread && !cache.ahead().is_wanted() && !process::has_list();
+  const bool is_for_room = process::config().prefetch && ahead.wants_thread() && !ahead.is_wanted() && !process::has_list();
   is_for_room ? start_threads() : start();
+}
+
+void offer_slow(cache::FileCache& cache) {
+  const bool wants_thread = process::config().prefetch && (cache.ahead().wants_thread() || process::has_list());
+  // One process of the node writes to the disk. The others need no thread for it, until that one is gone.
+  if (wants_thread || prefetch::DiskFlusher::is_wanted(cache)) start_if_due(cache);
 }
 
 // Any number of the program's that leads to the open file.
