@@ -1,0 +1,70 @@
+// Is an answer one that the promise of its mode permits? It must be the state of one moment that is
+// not too long ago: what a plain reader of such a mount may still see, for the kernel keeps names
+// and stats for the mount's timeouts, plus the age that doc/SEMANTICS.md allows the library.
+// Without the library the second part is nothing, so that a reader beside it tests the judge.
+// Thread safety: none.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "tests/preload/freshness/mutator/answer.h"
+#include "tests/preload/freshness/mutator/places.h"
+
+namespace cube::mutator {
+
+enum class Promise : std::uint8_t { kernel, open, ttl_1, immutable };
+
+class Judge {
+ public:
+  Judge(World& world, Promise promise, int timeout_s) : world_(world), promise_(promise), timeout_s_(timeout_s) {}
+
+  // Nothing that was over before `now` may be seen.
+  void job_begins(std::int64_t now);
+  // Empty: the answer is right. `slack_ns`: how late the kernel's own clocks may start.
+  std::string verdict(const Ask& ask, const Answer& answer, std::int64_t slack_ns);
+  std::int64_t job_begin() const { return job_begin_; }
+  bool has_kept(std::uint64_t slot) const { return kept_.contains(slot); }
+  // The states of the path that a report of a failure shows.
+  std::string history(const Ask& ask, const Answer& answer) const;
+
+ private:
+  struct Window {
+    Since names;
+    std::int64_t content = 0, attributes = 0, listing = 0, end = 0;
+    std::int64_t kernel_ns = 0;  // for so long the kernel may keep a name or a stat
+  };
+  struct Kept {
+    std::set<Object*> objects{};
+    Window opened;
+  };
+  struct Seen {
+    Object* object = nullptr;
+    std::size_t version = 0;
+    Object* directory = nullptr;
+    std::string name;
+    std::size_t entry = 0;  // of the directory's timeline of the name
+  };
+
+  Window window_of(const Answer& answer, std::int64_t slack_ns) const;
+  std::string judge_path(const Ask& ask, const Answer& answer, const Window& window);
+  std::string judge_kept(const Ask& ask, const Answer& answer, const Window& window);
+  std::string judge_listing(const Ask& ask, const Answer& answer, const Window& window);
+  static std::string judge_error(const Ask& ask, const Answer& answer, const std::vector<Place>& places);
+  std::string judge_data(const Ask& ask, const Answer& answer, const Window& window, const std::vector<Place>& places);
+  std::string judge_progress(const Ask& ask, const Place& place, std::size_t version, const Window& window);
+  bool is_kernels_cut(const Object& file, const Ask& ask, const Answer& answer, std::int64_t kernel_ns) const;
+  bool is_mixture(const Object& file, std::uint64_t first, const Runs& runs, std::int64_t from, std::int64_t until) const;
+  static bool has_attributes(const Object& object, const Attributes& seen, std::int64_t from, std::int64_t until);
+  std::string origin_of(const Answer& answer) const;
+
+  World& world_;
+  const Promise promise_;
+  const int timeout_s_;
+  std::int64_t job_begin_ = 0;
+  std::map<std::uint64_t, Kept> kept_;
+  std::map<std::string, Seen> seen_;
+};
+
+}  // namespace cube::mutator
