@@ -7,6 +7,7 @@
 
 #include "cache/base/aside.h"
 #include "cache/base/hash.h"
+#include "cache/base/path.h"
 
 namespace cube::cache {
 namespace {
@@ -15,15 +16,6 @@ namespace {
 constexpr int k_most_records = 16;
 // As MountNames looks for a directory that lacks a name on the way.
 constexpr int k_most_levels = 9;
-
-struct Split {
-  std::string_view directory, name;
-};
-// The key is not "/".
-Split split(std::string_view key) {
-  const std::size_t slash = key.rfind('/');
-  return {slash == 0 ? std::string_view("/") : key.substr(0, slash), key.substr(slash + 1)};
-}
 
 bool is_root(std::string_view key) { return key.size() < 2; }
 
@@ -66,7 +58,7 @@ Pin Corrections::listing_of(std::string_view directory) const {
 }
 
 Corrections::Listed Corrections::listed_name(std::string_view key) const {
-  const auto [above, name] = split(key);
+  const auto [above, name] = base::split_path(key);
   Pin listing = listing_of(above);
   const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
   const auto entry = data ? data->find(name) : std::nullopt;
@@ -88,7 +80,7 @@ void Corrections::drop_name(std::string_view key, const FileStat* stat) {
 
 Pin Corrections::teller_of_absence(std::string_view key, bool& is_certain) const {
   for (int level = 0; level < k_most_levels && !is_root(key); ++level) {
-    const auto [above, name] = split(key);
+    const auto [above, name] = base::split_path(key);
     Pin listing = listing_of(above);
     if (!listing) {
       key = above;
@@ -216,13 +208,14 @@ bool Corrections::learn_way_is_broken(std::string_view key) {
   if (is_root(key)) return true;
   bool is_certain = false;
   const bool believes_any = static_cast<bool>(parts_.ram.find(key, base::hash_path(key))) ||
-                            believes_directory(split(key).directory) || static_cast<bool>(teller_of_absence(key, is_certain));
+                            believes_directory(base::split_path(key).directory) ||
+                            static_cast<bool>(teller_of_absence(key, is_certain));
   return believes_any && find_broken_way(key);
 }
 
 bool Corrections::find_broken_way(std::string_view key) {
   std::string_view broken;
-  for (std::string_view way = split(key).directory; !is_root(way); way = split(way).directory) {
+  for (std::string_view way = base::split_path(key).directory; !is_root(way); way = base::split_path(way).directory) {
     const auto stat = stat_of(way, 0);
     if (stat && (stat->mode & S_IFMT) == S_IFDIR) break;
     const int error = stat ? ENOTDIR : stat.error().value;

@@ -7,6 +7,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/base/path.h"
 #include "cache/origin/links_on_way.h"
 #include "cache/region/fetch_scope.h"
 #include "cache/region/writers.h"
@@ -35,15 +36,6 @@ constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
 
 // The hash by which processes take turns to read a directory. The key of no file ends in a slash.
 std::uint64_t hash_of_reading(std::string_view key) { return base::hash_path(key) ^ base::hash_path("/"); }
-
-struct Split {
-  std::string_view directory, name;
-};
-// The key is not "/".
-Split split(std::string_view key) {
-  const std::size_t slash = key.rfind('/');
-  return {slash == 0 ? std::string_view("/") : key.substr(0, slash), key.substr(slash + 1)};
-}
 
 std::uint64_t bytes_of(const base::RamSize& size, const RegionLayout& layout) {
   const std::uint64_t all = std::uint64_t{layout.segment_bytes} * layout.segment_count;
@@ -192,7 +184,7 @@ bool MountNames::is_untouched(const StatTable::Entry& entry) const {
 }
 
 MountNames::Says MountNames::absent_unless_changed(std::string_view key, Pin&& directory, const DirectoryData& data) {
-  const std::string_view name = split(key).name;
+  const std::string_view name = base::split_path(key).name;
   if (!data.tells_absence() || !may_be_told_absent(name) || data.has_in_any_case(name)) return Says::unknown;
   if (!holds(*directory, asks_again(key, k_kind_absent))) return Says::unknown;
   region_->stats().count(Counter::names_absent);
@@ -203,7 +195,7 @@ MountNames::Says MountNames::absent_unless_changed(std::string_view key, Pin&& d
 MountNames::Says MountNames::look_above(std::string_view path) {
   constexpr int k_most_levels = 8;
   for (int level = 0; level < k_most_levels && path.size() > 1; ++level) {
-    const auto [above, name] = split(path);
+    const auto [above, name] = base::split_path(path);
     Pin found = directory(above);
     if (!found) {
       path = above;
@@ -217,7 +209,7 @@ MountNames::Says MountNames::look_above(std::string_view path) {
 }
 
 MountNames::Entry MountNames::entry_of(std::string_view key) {
-  const auto [parent, name] = split(key);
+  const auto [parent, name] = base::split_path(key);
   Entry entry;
   entry.directory = directory(parent);
   if (!entry.directory) {
@@ -249,7 +241,7 @@ bool MountNames::stat_is_proof(std::string_view key) const {
 }
 
 MountNames::EntryStat MountNames::gathered_stat(std::string_view key, const Entry& entry) const {
-  EntryStat known{.table = stats_of(split(key).directory)};
+  EntryStat known{.table = stats_of(base::split_path(key).directory)};
   if (known.table) known.entry = StatTable::find(*known.table, StatTable::hash_of_listing(*entry.directory), entry.entry.place);
   return known;
 }
@@ -288,7 +280,7 @@ MountNames::Says MountNames::stat(std::string_view key, bool no_follow, bool wit
 }
 
 MountNames::Entry MountNames::listed_entry(std::string_view key) const {
-  const auto [parent, name] = split(key);
+  const auto [parent, name] = base::split_path(key);
   Entry listed;
   listed.directory = directory(parent);
   const auto data = listed.directory ? DirectoryData::of(*listed.directory) : std::nullopt;
@@ -333,12 +325,14 @@ bool MountNames::correct_target(std::string_view key, std::string_view target) {
   return true;
 }
 
-bool MountNames::has_listing_beside(std::string_view key) const { return static_cast<bool>(directory(split(key).directory)); }
+bool MountNames::has_listing_beside(std::string_view key) const {
+  return static_cast<bool>(directory(base::split_path(key).directory));
+}
 
 bool MountNames::is_absent(std::string_view key) { return is_on_ && key.size() > 1 && entry_of(key).says == Says::absent; }
 
 bool MountNames::was_listed(std::string_view key, const FileStat& file) const {
-  const auto [parent, name] = split(key);
+  const auto [parent, name] = base::split_path(key);
   const Pin found = directory(parent);
   const auto data = found ? DirectoryData::of(*found) : std::nullopt;
   const auto entry = data ? data->find(name) : std::nullopt;
@@ -349,7 +343,7 @@ bool MountNames::was_listed(std::string_view key, const FileStat& file) const {
 
 bool MountNames::note_miss(std::string_view key) {
   if (!is_on_ || key.size() < 2) return false;
-  const std::uint64_t hash = base::hash_path(split(key).directory);
+  const std::uint64_t hash = base::hash_path(base::split_path(key).directory);
   auto& row = missed_[hash % k_missed];
   const std::uint64_t before = row.load(std::memory_order_relaxed);
   const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
@@ -368,7 +362,7 @@ bool MountNames::note_look(std::string_view key) {
 }
 
 bool MountNames::is_first_in_directory(std::string_view key) {
-  const std::uint64_t hash = base::hash_path(split(key).directory);
+  const std::uint64_t hash = base::hash_path(base::split_path(key).directory);
   if (last_entered_.load(std::memory_order_relaxed) == hash) return false;
   last_entered_.store(hash, std::memory_order_relaxed);
   return entered_[hash % k_asked].exchange(hash, std::memory_order_relaxed) != hash;

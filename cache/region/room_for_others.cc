@@ -12,7 +12,7 @@
 namespace cube::cache {
 namespace {
 
-constexpr std::uint64_t k_between_looks_ns = 10'000'000;
+constexpr std::uint64_t k_between_room_looks_ns = 10'000'000;
 // Others that took memory once do so again: batches come and go. Nothing is leased meanwhile, only to be given back.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
@@ -108,7 +108,7 @@ void keep_room_for_others(Region& region) {
   // Each process may be in a control group of its own, and its memory takes longer to look at.
   static constinit std::atomic<std::uint64_t> memory_looked_ns{0};
   std::uint64_t missing = is_due(memory_looked_ns, now, k_look_at_room_ns) ? base::missing_memory() : 0;
-  if (is_due(header.room_looked_ns, now, k_between_looks_ns)) missing = std::max(missing, missing_room(region));
+  if (is_due(header.room_looked_ns, now, k_between_room_looks_ns)) missing = std::max(missing, missing_room(region));
   if (missing == 0) return;
   header.gave_back_ns.store(now, std::memory_order_relaxed);
   give_back(region, missing);
