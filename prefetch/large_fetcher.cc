@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <list>
 #include <mutex>
 #include <new>
 #include <utility>
 
 #include "cache/base/clock.h"
+#include "cache/base/condition.h"
 #include "cache/base/error_text.h"
 #include "prefetch/engine/whole_file.h"
 #include "prefetch/threads/background_thread.h"
@@ -62,14 +62,14 @@ struct LargeFetcher::State {
   EventCount over;
   CallbackGate gates[k_threads];
 
-  std::mutex mutex;  // guards the rest
-  std::condition_variable work;
+  base::Mutex mutex;  // guards the rest
+  base::Condition work;
   std::list<std::unique_ptr<Row>> rows;  // each reader's in its order
   unsigned depth = k_threads;
   unsigned started = 0;
   bool has_table = false, cannot_run = false;
 
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = base::Condition::Lock;
   bool start_thread(const std::shared_ptr<State>& self, unsigned number);
   void run(const std::shared_ptr<State>& self, unsigned number);
   void keep_at_it(Lock& lock, CallbackGate& gate);
@@ -155,7 +155,7 @@ void LargeFetcher::State::keep_at_it(Lock& lock, CallbackGate& gate) {
     }
     --row->users;
     look_whether_over(lock, *row, gate);
-    work.notify_all();
+    work.notify();
   }
 }
 
@@ -333,7 +333,7 @@ bool LargeFetcher::submit(std::unique_ptr<LargeFetch>& fetch) {
 void LargeFetcher::set_depth(unsigned depth) {
   const std::lock_guard lock(state_->mutex);
   state_->depth = std::max(depth, 1U);
-  state_->work.notify_all();
+  state_->work.notify();
 }
 
 unsigned LargeFetcher::in_flight() const { return state_->running.load(std::memory_order_relaxed); }
@@ -344,7 +344,7 @@ std::uint64_t LargeFetcher::bytes_to_come() const { return state_->to_come.load(
 void LargeFetcher::begin_stop() {
   const std::lock_guard lock(state_->mutex);
   state_->is_stopping.store(true, std::memory_order_release);
-  state_->work.notify_all();
+  state_->work.notify();
 }
 
 void LargeFetcher::stop(unsigned patience_ms) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/base/config.h"
+#include "cache/base/mutex.h"
 #include "cache/file_cache.h"
 #include "prefetch/depth_control.h"
 #include "prefetch/flight_bound.h"
@@ -79,7 +80,7 @@ class Lead {
   std::unique_ptr<cache::Origins> origins_;  // opened by this thread; null: all files are on mounts
   std::unique_ptr<Prefetcher> prefetcher_;
   Plan plan_;
-  std::mutex socket_mutex_;  // guards which announcements plan_ has
+  base::Mutex socket_mutex_;  // guards which announcements plan_ has
   PlannedFile next_;
   bool has_next_ = false, has_ring_ = false;
   cache::Demand demand_;

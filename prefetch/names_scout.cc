@@ -13,6 +13,7 @@
 #include "cache/base/error_text.h"
 #include "cache/base/hash.h"
 #include "cache/base/log.h"
+#include "cache/base/mutex.h"
 #include "cache/base/sandbox.h"
 #include "cache/base/sanitizers.h"
 #include "cache/names/next_directories.h"
@@ -48,7 +49,7 @@ struct NamesScout::State {
 
   cache::FileCache& cache;
   Place wishes[k_wishes];
-  std::mutex mutex;  // of the threads alone; guards the next three
+  base::Mutex mutex;  // of the threads alone; guards the next three
   cache::NextDirectories next;
   std::vector<cache::NextDirectories> next_lists{k_parents, cache::NextDirectories(cache::NextDirectories::Comes::to_some)};
   std::shared_ptr<cache::StatGather> gathers[k_gathers];

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/base/mutex.h"
 #include "cache/file_cache.h"
 #include "prefetch/engine/engine_choice.h"
 #include "prefetch/large_fetcher.h"
@@ -202,7 +203,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
 
   EventCount stop_over_;
   std::atomic<bool> is_stop_over_{false};
-  std::mutex mutex_;  // guards the rest
+  base::Mutex mutex_;  // guards the rest
   WaitingFiles waiting_;
   UnderWay under_way_;
   std::vector<RefusedFile> refused_;

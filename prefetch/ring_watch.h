@@ -14,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cache/base/mutex.h"
 #include "cache/region/ring.h"
 #include "prefetch/order/path_source.h"
 
@@ -65,7 +66,7 @@ class RingWatch {
   bool may_give_up(const Segment& segment, PathSource& order, bool is_stuck, double displacement);
 
   cache::Ring& ring_;
-  std::mutex mutex_;  // guards the rest
+  base::Mutex mutex_;  // guards the rest
   std::map<std::uint32_t, Segment> segments_;
   std::map<std::uint32_t, Reader> readers_;
   std::vector<Settled> settled_;  // to be told by the next look

@@ -8,6 +8,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
+#include "cache/base/mutex.h"
 #include "prefetch/lead.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/starter_traits.h"
@@ -32,8 +33,8 @@ struct Sidecar::State {
   EventCount events, over;
   std::atomic<bool> is_stopping{false}, is_over{false};
   cache::LeadClaim claim;
-  std::mutex lead_mutex;  // guards the rest
-  Lead* lead = nullptr;   // not before it has begun
+  base::Mutex lead_mutex;  // guards the rest
+  Lead* lead = nullptr;    // not before it has begun
 
   bool stopping() const { return is_stopping.load(std::memory_order_acquire); }
   void run();

@@ -153,10 +153,15 @@ bool end(State next) {
 
 void stop() { end(State::over); }
 
-bool pause() {
+bool pause(Hanging hanging) {
   constexpr unsigned k_patience_ms = 500;
   if (!end(State::busy)) return false;
-  if (!prefetch::wait_for_background_threads(k_patience_ms)) base::log(base::LogLevel::info, "a prefetch hangs at the origin");
+  const bool are_gone = prefetch::wait_for_background_threads(k_patience_ms);
+  if (!are_gone) base::log(base::LogLevel::info, "a prefetch hangs at the origin");
+  if (!are_gone && hanging == Hanging::is_waited_for) {
+    while (!prefetch::wait_for_background_threads(k_patience_ms)) {
+    }
+  }
   return true;
 }
 

@@ -11,8 +11,10 @@ namespace cube::shim::background {
 // good.
 bool start();
 void stop();
-// Without any thread of ours, and then as before. Whether there were any.
-bool pause();
+// Without any thread of ours, and then as before. Whether there were any. One that hangs at the origin is waited for a while, or
+// to its end: it keeps the rights that it began with.
+enum class Hanging : bool { is_left, is_waited_for };
+bool pause(Hanging hanging = Hanging::is_left);
 void resume();
 // none -> busy -> running, or over, for good.
 enum class State : int { none, busy, running, over };

@@ -11,9 +11,12 @@ namespace cube::base {
 
 class BlockSignals {
  public:
-  BlockSignals() {
-    const std::uint64_t all = ~0ULL;
-    sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&all), sys::arg(&before_), sizeof before_);
+  static constexpr std::uint64_t k_all = ~0ULL;
+  // Without the two of libc's own (32, 33): setuid() waits for each thread that libc knows to answer the latter.
+  static constexpr std::uint64_t k_but_libcs = k_all & ~(3ULL << 31);
+
+  explicit BlockSignals(std::uint64_t which = k_all) {
+    sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&which), sys::arg(&before_), sizeof before_);
   }
   ~BlockSignals() { sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&before_), 0, sizeof before_); }
   BlockSignals(const BlockSignals&) = delete;

@@ -3,17 +3,16 @@
 // (PTHREAD_MUTEX_ERRORCHECK). Thread safety: yes. Not async-signal-safe.
 #pragma once
 
-#include <pthread.h>
-
 #include "cache/base/block_signals.h"
+#include "cache/base/libc_functions.h"
 
 namespace cube::base {
 
 class MutexGuard {
  public:
-  explicit MutexGuard(pthread_mutex_t* mutex) : mutex_(mutex), held_(pthread_mutex_lock(mutex) == 0) {}
+  explicit MutexGuard(pthread_mutex_t* mutex) : mutex_(mutex), held_(g_libc.lock(mutex) == 0) {}
   ~MutexGuard() {
-    if (held_) pthread_mutex_unlock(mutex_);
+    if (held_) g_libc.unlock(mutex_);
   }
   explicit operator bool() const { return held_; }
   MutexGuard(const MutexGuard&) = delete;

@@ -140,6 +140,7 @@ inline int getpid() { return static_cast<int>(raw(SYS_getpid)); }
 inline long futex_wait(const void* word, std::uint32_t expected, const timespec* relative) {
   return raw(SYS_futex, arg(word), FUTEX_WAIT, expected, arg(relative));
 }
+inline long futex_wake_one(const void* word) { return raw(SYS_futex, arg(word), FUTEX_WAKE, 1); }
 inline long futex_wake_all(const void* word) { return raw(SYS_futex, arg(word), FUTEX_WAKE, 0x7fffffff); }
 
 // A file read to its end or to the buffer's, whichever comes first; for /proc and the like.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/base/mutex.h"
 #include "cache/names/mount_names.h"
 #include "cache/region/directory_watch.h"
 
@@ -50,7 +51,7 @@ class StatGather {
   DirectoryData data_;
   std::uint64_t began_ns_;  // base::boot_ns
   std::vector<StatTable::Entry> entries_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::string targets_;  // a zero behind each; guarded by mutex_
   std::atomic<std::uint32_t> next_{0}, done_{0};
   std::atomic<bool> is_told_{false};

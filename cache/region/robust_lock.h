@@ -10,7 +10,7 @@
 
 #include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
-#include "cache/base/newer_libc.h"
+#include "cache/base/libc_functions.h"
 #include "cache/base/sanitizers.h"
 
 namespace cube::cache {
@@ -41,7 +41,7 @@ class RobustLock {
   explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {
     // Not by the wall clock where it can be helped: somebody may set it meanwhile.
     // ThreadSanitizer does not know pthread_mutex_clocklock.
-    const bool by_wall_clock = &__tsan_init != nullptr || &pthread_mutex_clocklock == nullptr;
+    const bool by_wall_clock = &__tsan_init != nullptr || base::g_libc.clocklock == nullptr;
     timespec deadline = base::read_clock(by_wall_clock ? CLOCK_REALTIME : CLOCK_MONOTONIC);
     deadline.tv_sec += at_most_ms / 1000;
     deadline.tv_nsec += at_most_ms % 1000 * 1'000'000;
@@ -49,13 +49,13 @@ class RobustLock {
       ++deadline.tv_sec;
       deadline.tv_nsec -= 1'000'000'000;
     }
-    int error =
-        by_wall_clock ? pthread_mutex_timedlock(mutex_, &deadline) : pthread_mutex_clocklock(mutex_, CLOCK_MONOTONIC, &deadline);
-    if (error == EOWNERDEAD) error = pthread_mutex_consistent(mutex_);
+    const base::LibcFunctions& libc = base::g_libc;
+    int error = by_wall_clock ? libc.timedlock(mutex_, &deadline) : libc.clocklock(mutex_, CLOCK_MONOTONIC, &deadline);
+    if (error == EOWNERDEAD) error = libc.consistent(mutex_);
     held_ = error == 0;
   }
   ~RobustLock() {
-    if (held_) pthread_mutex_unlock(mutex_);
+    if (held_) base::g_libc.unlock(mutex_);
   }
   RobustLock(const RobustLock&) = delete;
   RobustLock& operator=(const RobustLock&) = delete;

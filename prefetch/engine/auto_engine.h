@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "cache/base/mutex.h"
 #include "prefetch/engine/engine_trial.h"
 #include "prefetch/engine/io_engine.h"
 #include "prefetch/threads/event_count.h"
@@ -64,7 +65,7 @@ class AutoEngine final : public IoEngine, public FetchClient {
   const int owner_ = base::sys::getpid();
   std::unique_ptr<IoEngine> engines_[2];  // by Side
 
-  std::mutex mutex_;  // guards the rest, but for choices, is_told_, unended_ and all_over_
+  base::Mutex mutex_;  // guards the rest, but for choices, is_told_, unended_ and all_over_
   std::array<Origin, k_origins> origins_;
   unsigned depth_;
   bool is_stopped_ = false;

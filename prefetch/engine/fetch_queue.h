@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "cache/base/mutex.h"
 #include "prefetch/engine/io_engine.h"
 #include "prefetch/threads/event_count.h"
 
@@ -50,7 +51,7 @@ class FetchQueue {
   bool wait_until_all_are_over(std::uint64_t until_ns);
 
  private:
-  std::mutex mutex_;
+  base::Mutex mutex_;
   Fetch *first_ = nullptr, *last_ = nullptr;  // guarded by mutex_, as the next two
   bool is_closed_ = false;
   unsigned size_ = 0;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <climits>
-#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <utility>
 
+#include "cache/base/condition.h"
+#include "cache/base/error_text.h"
 #include "cache/base/whole_read.h"
 #include "cache/origin/origins.h"
 #include "prefetch/engine/engine_core.h"
@@ -54,9 +54,9 @@ class ThreadCore final : public EngineCore {
   bool wants_thread() { return idle_ == 0 && threads_ < depth_ && running_ + starting_ < depth_ && queue.size() > starting_; }
   void keep();
   // With mutex_ held, but for what is fetched.
-  void start_one(std::unique_lock<std::mutex>& lock);
+  void start_one(base::Condition::Lock& lock);
   void serve(Worker& worker);
-  bool wait_for_work(std::unique_lock<std::mutex>& lock);
+  bool wait_for_work(base::Condition::Lock& lock);
   void wake_one();
 
   bool take(Worker& worker);
@@ -73,8 +73,8 @@ class ThreadCore final : public EngineCore {
   void fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result);
 
   std::unique_ptr<cache::Origins> origins_;  // of the threads' table; made before there is any of them
-  std::mutex mutex_;
-  std::condition_variable work_, keeping_;
+  base::Mutex mutex_;
+  base::Condition work_, keeping_;
   Worker workers_[k_most_depth];
   // Written under mutex_. A worker that goes to sleep, or ends, says so here before it looks into the queue for the last
   // time, and wake() looks here after the queue: one of the two sees the other.
@@ -91,7 +91,7 @@ void ThreadCore::keep() {
   if (is_private && options.origins != nullptr) origins_ = options.origins->reopened();
   std::unique_lock lock(mutex_);
   keeper_error_ = is_private ? 0 : is_private.error().value;
-  keeping_.notify_all();
+  keeping_.notify();
   while (is_private && !is_stopping_) {
     if (wants_thread()) {
       start_one(lock);
@@ -101,7 +101,7 @@ void ThreadCore::keep() {
   }
 }
 
-void ThreadCore::start_one(std::unique_lock<std::mutex>& lock) {
+void ThreadCore::start_one(base::Condition::Lock& lock) {
   Worker* const free = std::find_if(workers_, workers_ + k_most_depth, [](const Worker& w) { return !w.is_taken; });
   free->is_taken = true;
   ++threads_;
@@ -141,13 +141,13 @@ void ThreadCore::serve(Worker& worker) {
 }
 
 // False: nothing has come for so long, and the thread is no longer counted.
-bool ThreadCore::wait_for_work(std::unique_lock<std::mutex>& lock) {
+bool ThreadCore::wait_for_work(base::Condition::Lock& lock) {
   const auto has_work = [this] {
     is_waking_ = false;
     return is_stopping_ || (running_ < depth_ && queue.size() != 0);
   };
   ++idle_;
-  const bool in_time = work_.wait_for(lock, std::chrono::milliseconds(options.idle_ms), has_work);
+  const bool in_time = work_.wait_until(lock, has_work, options.idle_ms * base::k_ns_per_ms);
   --idle_;
   if (in_time) return true;
   --threads_;
@@ -334,15 +334,15 @@ void ThreadCore::wake_one() {
 void ThreadCore::set_depth(unsigned depth) {
   const std::lock_guard lock(mutex_);
   depth_ = depth;
-  work_.notify_all();
-  keeping_.notify_one();
+  work_.notify();
+  keeping_.notify();
 }
 
 void ThreadCore::begin_stop() {
   const std::lock_guard lock(mutex_);
   is_stopping_ = true;
-  work_.notify_all();
-  keeping_.notify_all();
+  work_.notify();
+  keeping_.notify();
 }
 
 unsigned ThreadCore::abandon_all() {
@@ -356,7 +356,7 @@ unsigned ThreadCore::abandon_all() {
 
 int ThreadCore::keeper_error() {
   std::unique_lock lock(mutex_);
-  keeping_.wait(lock, [&] { return keeper_error_ >= 0; });
+  keeping_.wait_until(lock, [&] { return keeper_error_ >= 0; });
   return keeper_error_;
 }
 
@@ -365,11 +365,11 @@ int ThreadCore::keeper_error() {
 std::unique_ptr<IoEngine> make_thread_engine(const EngineOptions& options, FetchClient& client, std::string& why) {
   auto core = std::make_shared<ThreadCore>(options, client);
   if (const int error = core->start_thread(nullptr); error != 0) {
-    why = std::string("no thread can be started: ") + std::strerror(error);
+    why = std::string("no thread can be started: ") + base::text_of_error(error);
     return nullptr;
   }
   if (const int error = core->keeper_error(); error != 0) {
-    why = std::string("no file descriptors of its own (close_range): ") + std::strerror(error);
+    why = std::string("no file descriptors of its own (close_range): ") + base::text_of_error(error);
     return nullptr;
   }
   return engine_of(std::move(core));

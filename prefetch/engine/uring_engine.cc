@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "prefetch/engine/engine_core.h"
 #include "prefetch/engine/origin_kinds.h"
 #include "prefetch/engine/uring_flight.h"
@@ -91,7 +92,7 @@ void UringCore::run_ring() {
   const auto is_private = take_private_fd_table();
   bool ready = false;
   if (!is_private) {
-    why_ = std::string("no file descriptors of its own (close_range): ") + std::strerror(is_private.error().value);
+    why_ = std::string("no file descriptors of its own (close_range): ") + base::text_of_error(is_private.error().value);
   } else {
     // Before the ring, whose workers inherit it.
     lower_priority(options.nice);
@@ -365,7 +366,7 @@ bool UringCore::is_set_up(std::string& why) {
 std::unique_ptr<IoEngine> make_uring_engine(const EngineOptions& options, FetchClient& client, std::string& why) {
   auto core = std::make_shared<UringCore>(options, client);
   if (const int error = core->start_thread(nullptr); error != 0) {
-    why = std::string("no thread can be started: ") + std::strerror(error);
+    why = std::string("no thread can be started: ") + base::text_of_error(error);
     return nullptr;
   }
   if (!core->is_set_up(why)) return nullptr;

@@ -1,31 +1,98 @@
 #include "prefetch/engine/uring_ring.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <cstddef>
+#include <new>
+
+#include "cache/base/error_text.h"
+#include "cache/base/sys.h"
 
 namespace cube::prefetch {
 
-Ring::~Ring() {
-  if (is_set_up_) io_uring_queue_exit(&ring_);
+namespace {
+
+namespace sys = base::sys;
+
+template <typename T>
+T* at(void* memory, unsigned offset) {
+  return reinterpret_cast<T*>(static_cast<std::byte*>(memory) + offset);
 }
 
+}  // namespace
+
+Ring::~Ring() {
+  if (ring_.sq.sqes != nullptr) sys::munmap(ring_.sq.sqes, ring_.sq.ring_entries * sizeof(io_uring_sqe));
+  if (ring_.sq.ring_ptr != nullptr) sys::munmap(ring_.sq.ring_ptr, ring_.sq.ring_sz);
+  if (is_set_up_) sys::close(ring_.ring_fd);
+}
+
+// As io_uring_queue_init_params, which the library has itself in front of the program's (shim/exports/ring.cc).
 bool Ring::set_up(unsigned entries, std::string& why) {
   // From the newest kernel's best to what 5.11 has.
   static constexpr unsigned k_flags[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0};
-  int error = -EINVAL;
+  io_uring_params parameters{};
+  long fd = -EINVAL;
   for (const unsigned flags : k_flags) {
-    io_uring_params parameters{};
+    parameters = {};
     parameters.flags = flags | IORING_SETUP_CLAMP;
-    error = io_uring_queue_init_params(entries, &ring_, &parameters);
-    if (error != -EINVAL) break;
+    fd = sys::raw(SYS_io_uring_setup, entries, sys::arg(&parameters));
+    if (fd != -EINVAL) break;
   }
-  if (error < 0) {
-    why = std::string("io_uring_setup: ") + std::strerror(-error);
-    return false;
+  if (fd >= 0) {
+    is_set_up_ = true;
+    ring_.ring_fd = ring_.enter_ring_fd = static_cast<int>(fd);
+    ring_.flags = parameters.flags;
+    ring_.features = parameters.features;
+    if (map(parameters)) return has_operations(why);
+    fd = -ENOMEM;
   }
-  is_set_up_ = true;
-  io_uring_ring_dontfork(&ring_);
-  return has_operations(why);
+  why = std::string("io_uring_setup: ") + base::text_of_error(static_cast<int>(-fd));
+  return false;
+}
+
+// Both queues in one mapping (Linux 5.4; has_operations wants a younger one), the entries in another. No child has them.
+bool Ring::map(const io_uring_params& parameters) {
+  const auto map = [&](std::size_t bytes, std::int64_t offset) -> void* {
+    const long to = sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring_.ring_fd, offset);
+    if (sys::failed(to)) return nullptr;
+    sys::madvise(reinterpret_cast<void*>(to), bytes, MADV_DONTFORK);
+    return reinterpret_cast<void*>(to);
+  };
+  const auto& of_sq = parameters.sq_off;
+  const auto& of_cq = parameters.cq_off;
+  auto& sq = ring_.sq;
+  auto& cq = ring_.cq;
+  sq.ring_entries = parameters.sq_entries;
+  cq.ring_entries = parameters.cq_entries;
+  sq.ring_sz = std::max<std::size_t>(of_sq.array + sq.ring_entries * sizeof(unsigned),
+                                     of_cq.cqes + cq.ring_entries * sizeof(io_uring_cqe));
+  sq.ring_ptr = map(sq.ring_sz, IORING_OFF_SQ_RING);
+  if (sq.ring_ptr == nullptr) return false;
+  sq.sqes = static_cast<io_uring_sqe*>(map(sq.ring_entries * sizeof(io_uring_sqe), IORING_OFF_SQES));
+  if (sq.sqes == nullptr) return false;
+  sq.khead = at<unsigned>(sq.ring_ptr, of_sq.head);
+  sq.ktail = at<unsigned>(sq.ring_ptr, of_sq.tail);
+  sq.kring_mask = at<unsigned>(sq.ring_ptr, of_sq.ring_mask);
+  sq.kring_entries = at<unsigned>(sq.ring_ptr, of_sq.ring_entries);
+  sq.kflags = at<unsigned>(sq.ring_ptr, of_sq.flags);
+  sq.kdropped = at<unsigned>(sq.ring_ptr, of_sq.dropped);
+  sq.array = at<unsigned>(sq.ring_ptr, of_sq.array);
+  sq.ring_mask = sq.ring_entries - 1;
+  for (unsigned i = 0; i < sq.ring_entries; ++i) sq.array[i] = i;
+  cq.ring_ptr = sq.ring_ptr;
+  cq.ring_sz = sq.ring_sz;
+  cq.khead = at<unsigned>(cq.ring_ptr, of_cq.head);
+  cq.ktail = at<unsigned>(cq.ring_ptr, of_cq.tail);
+  cq.kring_mask = at<unsigned>(cq.ring_ptr, of_cq.ring_mask);
+  cq.kring_entries = at<unsigned>(cq.ring_ptr, of_cq.ring_entries);
+  cq.kflags = of_cq.flags != 0 ? at<unsigned>(cq.ring_ptr, of_cq.flags) : nullptr;
+  cq.koverflow = at<unsigned>(cq.ring_ptr, of_cq.overflow);
+  cq.cqes = at<io_uring_cqe>(cq.ring_ptr, of_cq.cqes);
+  cq.ring_mask = cq.ring_entries - 1;
+  return true;
 }
 
 bool Ring::has_operations(std::string& why) {
@@ -34,12 +101,13 @@ bool Ring::has_operations(std::string& why) {
     why = "io_uring: the kernel is older than 5.11";
     return false;
   }
-  io_uring_probe* const probe = io_uring_get_probe_ring(&ring_);
-  bool all = probe != nullptr;
+  // Not by io_uring_get_probe_ring, which calls the host's malloc.
+  alignas(io_uring_probe) std::byte room[sizeof(io_uring_probe) + IORING_OP_LAST * sizeof(io_uring_probe_op)] = {};
+  auto* const probe = new (room) io_uring_probe;
+  bool all = io_uring_register_probe(&ring_, probe, IORING_OP_LAST) == 0;
   for (const int operation : {IORING_OP_OPENAT2, IORING_OP_STATX, IORING_OP_READV, IORING_OP_CLOSE, IORING_OP_ASYNC_CANCEL}) {
     all = all && io_uring_opcode_supported(probe, operation) != 0;
   }
-  io_uring_free_probe(probe);
   if (!all) why = "io_uring: an operation is missing";
   return all;
 }

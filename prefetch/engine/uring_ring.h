@@ -29,6 +29,7 @@ class Ring {
   void seen(io_uring_cqe* cqe) { io_uring_cqe_seen(&ring_, cqe); }
 
  private:
+  bool map(const io_uring_params& parameters);
   bool has_operations(std::string& why);
   io_uring ring_{};
   bool is_set_up_ = false;

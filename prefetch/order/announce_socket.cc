@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cache/base/error_text.h"
 #include "cache/base/high_fd.h"
 
 namespace cube::prefetch {
@@ -39,13 +40,13 @@ bool remove_stale(const std::string& path, std::string& why) {
   const long error = sys::fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW);
   if (error == -ENOENT) return true;
   if (sys::failed(error)) {
-    why = std::strerror(static_cast<int>(-error));
+    why = base::text_of_error(static_cast<int>(-error));
   } else if (!S_ISSOCK(st.st_mode)) {
     why = "something that is no socket has its name";
   } else if (st.st_uid != sys::geteuid()) {
     why = fmt::format("a socket of another user (uid {}) has its name", st.st_uid);
   } else if (const long gone = sys::unlink(path.c_str()); sys::failed(gone)) {
-    why = std::strerror(static_cast<int>(-gone));
+    why = base::text_of_error(static_cast<int>(-gone));
   } else {
     return true;
   }
@@ -56,7 +57,7 @@ bool remove_stale(const std::string& path, std::string& why) {
 
 base::Result<ListeningSocket> listen_at(const std::string& path, std::string& why) {
   const auto refuse = [&](long error) {
-    why = std::strerror(static_cast<int>(-error));
+    why = base::text_of_error(static_cast<int>(-error));
     return base::fail(static_cast<int>(-error));
   };
   Address address;

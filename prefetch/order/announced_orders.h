@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/base/mutex.h"
 #include "prefetch/order/announced_order.h"
 #include "prefetch/order/path_source.h"
 #include "prefetch/order/refusals.h"
@@ -62,7 +63,7 @@ class AnnouncedOrders {
   bool accept(Client& client, PlannedFile& file);
 
   const std::vector<std::string> prefixes_;
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::array<std::unique_ptr<Client>, k_clients> clients_;
   std::array<std::uint32_t, k_clients> uses_{};    // of a slot, so that the number of a reader does not come again soon
   std::array<std::uint32_t, k_clients> killed_{};  // of a slot, the last reader that went without goodbye

@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "prefetch/threads/background_thread.h"
 
 namespace cube::prefetch {
@@ -45,7 +46,7 @@ void AnnouncementServer::run() {
 
 bool AnnouncementServer::open(Peers& peers) {
   if (const auto is_private = take_private_fd_table(); !is_private) {
-    why = fmt::format("no fd table of its own: {}", std::strerror(is_private.error().value));
+    why = fmt::format("no fd table of its own: {}", base::text_of_error(is_private.error().value));
     return false;
   }
   // Another process may lead and listen by now, if this one was stopped before this thread ran. The thread leaves the name to

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/base/mutex.h"
 #include "prefetch/order/announce_socket.h"
 #include "prefetch/order/announced_orders.h"
 #include "prefetch/order/announcements.h"
@@ -64,7 +65,7 @@ class AnnouncementServer {
   void set(State to);
 
   std::array<char, k_longest_message> buffer_;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::vector<std::string> lines_;  // guarded by mutex_
   unsigned said_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "prefetch/order/announcement_server.h"
 #include "prefetch/threads/background_thread.h"
@@ -46,7 +47,7 @@ std::unique_ptr<Announcements> Announcements::start(AnnouncementsOptions options
   const auto server = std::make_shared<AnnouncementServer>(std::move(options));
   auto given = std::make_unique<std::shared_ptr<AnnouncementServer>>(server);
   if (const int error = start_background_thread(thread_body, given.get(), k_listener_stack); error != 0) {
-    return refuse(std::strerror(error));
+    return refuse(base::text_of_error(error));
   }
   static_cast<void>(given.release());
   std::unique_ptr<Announcements> announcements(new Announcements(server));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "cache/base/error_text.h"
 #include "cache/base/high_fd.h"
 
 namespace cube::prefetch {
@@ -15,7 +16,7 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
   // O_NONBLOCK, or a FIFO would wait for its writer before it can be refused.
   auto fd = base::open_fd(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
   if (!fd) {
-    why = std::strerror(fd.error().value);
+    why = base::text_of_error(fd.error().value);
     return base::fail(fd.error().value);
   }
   ListEntries reader;
@@ -23,7 +24,7 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
   // All of it is to be read, also what another node has just written.
   const auto stat = cache::stat_fd(reader.fd_.get(), cache::k_ask_server);
   if (!stat || !stat->is_regular()) {
-    why = stat ? "it is not a regular file" : std::strerror(stat.error().value);
+    why = stat ? "it is not a regular file" : base::text_of_error(stat.error().value);
     return base::fail(stat ? EINVAL : stat.error().value);
   }
   reader.stat_ = *stat;
@@ -33,7 +34,7 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
     return base::fail(ENOMEM);
   }
   if (!reader.refill() && reader.error_ != 0) {
-    why = std::strerror(reader.error_);
+    why = base::text_of_error(reader.error_);
     return base::fail(reader.error_);
   }
   const std::string_view first(reader.buffer_.get(), reader.end_);

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "cache/base/error_text.h"
 #include "cache/base/log.h"
 
 namespace cube::prefetch {
@@ -40,7 +41,7 @@ std::string Refusals::text(Refusal reason) const {
   std::string text = fmt::format("{} {} {}, the first is {}", row.count, row.count == 1 ? "entry is" : "entries are",
                                  name_of(reason), row.first);
   if (row.line != 0) text += fmt::format(" (line {})", row.line);
-  if (row.error != 0) text += fmt::format(": {}", std::strerror(row.error));
+  if (row.error != 0) text += fmt::format(": {}", base::text_of_error(row.error));
   return text;
 }
 

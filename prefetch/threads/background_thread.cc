@@ -6,25 +6,34 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
+#include <cstdint>
 #include <new>
 #include <string_view>
+#include <utility>
 
+#include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
 #include "cache/base/sys.h"
 #include "prefetch/threads/starter_traits.h"
+
+extern "C" {
+// worker.S
+long cube_start_worker(std::uint32_t* state, void* stack, void* thread_pointer, long stays_asleep);
+void cube_keep_asleep(std::uint32_t* state, std::uint32_t* told);
+}
 
 namespace cube::prefetch {
 namespace {
 
 namespace sys = base::sys;
 
-// The threads that run, by their numbers; 0 is free. No more than three engines' most threads, and some.
-constinit std::atomic<int> g_threads[1024] = {};
+// The threads that run, by their numbers; 0 is free. No more than three engines' most threads, each with
+// its keeper, and some.
+constinit std::atomic<int> g_threads[2048] = {};
 
-// On their way to their place there.
-constinit std::atomic<int> g_starting{0};
+// Pairs whose keeper has not said that it is about to end.
+constinit std::atomic<int> g_pairs{0};
 
 std::atomic<int>* enter_thread() {
   const int self = static_cast<int>(sys::raw(SYS_gettid));
@@ -59,66 +68,161 @@ bool is_running(int number) {
   return name_end != std::string_view::npos && std::string_view("SDTtI").find(stat[name_end + 2]) == std::string_view::npos;
 }
 
-struct Start {
+// A thread of ours is a pair. The *keeper* is made by pthread_create and never leaves the host's fd table: what the host does as
+// threads begin and end (a wrapped start routine, destructors of thread-specific data, a hooked malloc) runs there. Meanwhile it
+// sleeps in the kernel. The *worker*, a raw clone, runs the body with the keeper's thread-local storage, on the keeper's stack,
+// so that errno and libc's mutexes work; it may leave the fd table, and ends in the kernel.
+struct Pair {
   void (*body)(void*);
   void* argument;
   bool may_change_traits;
+  // Else its keeper makes it. A worker alone can give another its own fd table; a thread of the host must not wait for a keeper,
+  // for it may hold what the host's code there needs.
+  bool is_made_by_starter;
+  // k_before, the worker's number (stored by the kernel), k_asks, or 0 (by the kernel): it has gone. A futex.
+  std::uint32_t state = k_before;
+  // 1 when the keeper has written the next two. A futex.
+  std::uint32_t is_ready = 0;
+  void *stack = nullptr, *thread_pointer = nullptr;
+  // What the worker asks of its keeper: to make the keeper of this pair.
+  Pair* wanted = nullptr;
+  std::size_t wanted_stack = 0;
+  int error = 0;
+
+  static constexpr std::uint32_t k_before = 1, k_asks = ~0U;
 };
 
-void* run(void* of) {
-  const Start start = *static_cast<Start*>(of);
-  delete static_cast<Start*>(of);
-  base::keep_lines_of_this_thread();
-  leave_traits_of_starter(start.may_change_traits);
+// Of a worker, in its code and that of no keeper.
+constinit thread_local Pair* t_pair [[gnu::tls_model("initial-exec")]] = nullptr;
+// A keeper without a worker, for the kernel has no more threads, runs the body itself.
+constinit thread_local bool t_keeps_hosts_fds [[gnu::tls_model("initial-exec")]] = false;
+
+// For the keeper, above the worker's part: frames of handlers of libc's two signals, and pthread_create with all that the host
+// has hooked below it.
+constexpr std::size_t k_keepers_stack = 64 << 10;
+
+std::uint32_t load(const std::uint32_t& word) { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }
+
+[[noreturn]] void work(Pair* own) {
+  t_pair = own;
   // No place: another has ended long since.
   if (enter_thread() == nullptr) {
     for (auto& thread : g_threads) has_gone(thread);
     enter_thread();
   }
-  // Release: who sees it finds the place taken.
-  g_starting.fetch_sub(1, std::memory_order_release);
-  start.body(start.argument);
-  return nullptr;
+  own->body(own->argument);
+  t_pair = nullptr;
+  for (;;) sys::raw(SYS_exit, 0);
 }
 
-int create(Start* start, std::size_t stack) {
+void* thread_pointer() {
+  void* pointer;
+#if defined(__x86_64__)
+  asm("mov %%fs:0, %0" : "=r"(pointer));
+#elif defined(__aarch64__)
+  asm("mrs %0, tpidr_el0" : "=r"(pointer));
+#endif
+  return pointer;
+}
+
+// What cube_start_worker takes from the stack.
+void prepare(Pair& own, void* frame) {
+  auto* const top = reinterpret_cast<void**>((reinterpret_cast<std::uintptr_t>(frame) - k_keepers_stack) & ~std::uintptr_t{15});
+  top[-1] = &own;
+  top[-2] = reinterpret_cast<void*>(&work);
+  own.stack = top - 2;
+  own.thread_pointer = thread_pointer();
+}
+
+void* keep(void* of);
+
+int create(Pair* pair, std::size_t stack) {
   pthread_attr_t attributes;
   if (const int error = pthread_attr_init(&attributes); error != 0) return error;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   int error = EINVAL;
   // EINVAL: the static thread-local storage of all libraries, which lies in the stack, leaves too little of it.
-  for (std::size_t size = stack; error == EINVAL && size <= (8U << 20); size *= 2) {
+  for (std::size_t size = stack + k_keepers_stack; error == EINVAL && size <= (8U << 20); size *= 2) {
     error = pthread_attr_setstacksize(&attributes, size);
-    if (error == 0) error = pthread_create(&thread, &attributes, run, start);
+    if (error == 0) error = pthread_create(&thread, &attributes, keep, pair);
   }
   pthread_attr_destroy(&attributes);
   return error;
 }
 
+void run_alone(Pair& own) {
+  t_keeps_hosts_fds = true;
+  own.body(own.argument);
+  t_keeps_hosts_fds = false;
+}
+
+void* keep(void* of) {
+  Pair& own = *static_cast<Pair*>(of);
+  base::keep_lines_of_this_thread();
+  leave_traits_of_starter(own.may_change_traits);
+  prepare(own, __builtin_frame_address(0));
+  if (own.is_made_by_starter) {
+    cube_keep_asleep(&own.state, &own.is_ready);
+  } else if (sys::failed(cube_start_worker(&own.state, own.stack, own.thread_pointer, /*stays_asleep=*/1))) {
+    run_alone(own);
+    own.state = 0;
+  }
+  while (load(own.state) == Pair::k_asks) {
+    Pair* const worker = std::exchange(t_pair, nullptr);
+    own.error = create(own.wanted, own.wanted_stack);
+    t_pair = worker;
+    cube_keep_asleep(&own.state, &own.state);
+  }
+  // The worker can still be on its way out of the kernel, and has a place there until then.
+  enter_thread();
+  g_pairs.fetch_sub(1, std::memory_order_release);
+  delete &own;
+  return nullptr;
+}
+
+// By a worker. It need not fear for a lock of the host: it holds none.
+int create_by_keeper(Pair& own, Pair* pair, std::size_t stack) {
+  own.wanted = pair;
+  own.wanted_stack = stack;
+  __atomic_store_n(&own.state, Pair::k_asks, __ATOMIC_RELEASE);
+  sys::futex_wake_all(&own.state);
+  while (load(own.state) == Pair::k_asks) sys::futex_wait(&own.state, Pair::k_asks, nullptr);
+  if (own.error != 0) return own.error;
+  while (load(pair->is_ready) == 0) sys::futex_wait(&pair->is_ready, 0, nullptr);
+  return 0;
+}
+
 }  // namespace
 
 int start_background_thread(void (*body)(void*), void* argument, std::size_t stack, bool may_change) {
-  auto* const start = new (std::nothrow) Start{body, argument, may_change};
-  if (start == nullptr) return ENOMEM;
-  // Not by a raw call: libc keeps two signals of its own out of the mask, without which setuid() would wait for ever.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  g_starting.fetch_add(1, std::memory_order_relaxed);
-  const int error = create(start, stack);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0) {
-    g_starting.fetch_sub(1, std::memory_order_release);
-    delete start;
+  Pair* const starter = t_pair;
+  auto* const pair = new (std::nothrow) Pair{body, argument, may_change, starter != nullptr};
+  if (pair == nullptr) return ENOMEM;
+  g_pairs.fetch_add(1, std::memory_order_relaxed);
+  int error = 0;
+  {
+    const base::BlockSignals block(base::BlockSignals::k_but_libcs);
+    error = starter != nullptr ? create_by_keeper(*starter, pair, stack) : create(pair, stack);
   }
-  return error;
+  if (error != 0) {
+    g_pairs.fetch_sub(1, std::memory_order_release);
+    delete pair;
+    return error;
+  }
+  if (starter == nullptr) return 0;
+  const long worker = cube_start_worker(&pair->state, pair->stack, pair->thread_pointer, /*stays_asleep=*/0);
+  if (!sys::failed(worker)) return 0;
+  // Its keeper ends, and the pair with it.
+  __atomic_store_n(&pair->state, 0, __ATOMIC_RELEASE);
+  sys::futex_wake_all(&pair->state);
+  return static_cast<int>(-worker);
 }
 
 bool wait_for_background_threads(unsigned at_most_ms) {
   const std::uint64_t until = base::monotonic_ns() + std::uint64_t{at_most_ms} * 1'000'000;
   while (true) {
-    bool all = g_starting.load(std::memory_order_acquire) == 0, do_others_run = true;
+    bool all = g_pairs.load(std::memory_order_acquire) == 0, do_others_run = true;
     const std::uint64_t now = base::monotonic_ns();
     for (auto& thread : g_threads) {
       const int number = thread.load(std::memory_order_acquire);
@@ -135,11 +239,12 @@ bool wait_for_background_threads(unsigned at_most_ms) {
 }
 
 void forget_background_threads() {
-  g_starting.store(0, std::memory_order_relaxed);
+  g_pairs.store(0, std::memory_order_relaxed);
   for (auto& thread : g_threads) thread.store(0, std::memory_order_relaxed);
 }
 
 base::Result<bool> take_private_fd_table() {
+  if (t_keeps_hosts_fds) return base::fail(EAGAIN);
   const long error = sys::raw(SYS_close_range, 0, ~0U, CLOSE_RANGE_UNSHARE);
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
   return true;

@@ -1,6 +1,8 @@
 // Threads of the library inside a host: all signals are the host's other threads' to take, stacks are small, scheduling is the
 // program's and not that of the thread that started them (starter_traits.h), file descriptors are in a table that the host
-// neither sees nor can close. Thread safety: all of it.
+// neither sees nor can close. No code of the host runs in them, whatever it has hooked: a second thread with the host's fd table
+// makes and ends each (background_thread.cc). A body may therefore call nothing that a library can put itself in front of
+// (tests/house/thread_calls_test.py). Thread safety: all of it.
 #pragma once
 
 #include <cstddef>

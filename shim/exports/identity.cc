@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
+#include <string_view>
 
 #include "cache/base/aside.h"
 #include "cache/base/clock.h"
@@ -24,6 +25,13 @@ namespace real = cube::shim::real;
 // The rights that this process had before say nothing of what it may read now, or of what lies there.
 namespace {
 
+// libc has each thread that it knows change these rights, and waits for it. Ours it does not know (prefetch/threads).
+shim::background::Hanging hanging_at(const char* name) {
+  const std::string_view call = name != nullptr ? name : "";
+  const bool is_of_all_threads = (call.starts_with("set") && call != "setns") || call == "initgroups";
+  return is_of_all_threads ? shim::background::Hanging::is_waited_for : shim::background::Hanging::is_left;
+}
+
 // Nothing of ours may run beside such a call: it would fetch with the new rights, or of the new root, what others are served.
 // And some want a process to have but one thread. `name`: of a call that changes what names or permissions mean.
 template <typename Call>
@@ -31,7 +39,7 @@ int change_identity(const char* name, Call&& call) {
   if (!shim::process::is_active() || !shim::process::owns_table()) return call();
   constexpr std::uint64_t k_until_gone_ns = 50'000'000;
   if (name != nullptr) shim::process::prepare_identity();
-  const bool had_threads = shim::background::pause();
+  const bool had_threads = shim::background::pause(hanging_at(name));
   const std::uint64_t until = had_threads ? cube::base::monotonic_ns() + k_until_gone_ns : 0;
   auto result = call();
   // The kernel's own threads for io_uring end a little later.

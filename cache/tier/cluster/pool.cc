@@ -78,7 +78,7 @@ void Askers::note(unsigned awaited) {
 
 void AheadWindow::enter() {
   std::unique_lock lock(mutex_);
-  has_left_.wait(lock, [this] { return inside_ < width(); });
+  has_left_.wait_until(lock, [this] { return inside_ < width(); });
   ++inside_;
 }
 
@@ -90,7 +90,7 @@ void AheadWindow::leave(std::uint64_t bytes) {
   const std::uint64_t fit = servers_ * k_a_server / std::max<std::uint64_t>(average_, 1);
   const auto width = static_cast<unsigned>(std::clamp(fit, k_fewest, k_most));
   if (width_.exchange(width, std::memory_order_relaxed) < width) {
-    has_left_.notify_all();
+    has_left_.notify();
   } else {
     has_left_.notify_one();
   }

@@ -4,11 +4,11 @@
 
 #include <atomic>
 #include <bit>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <string>
+
+#include "cache/base/condition.h"
 
 namespace cube::cache {
 
@@ -106,10 +106,10 @@ class AheadWindow {
 
  private:
   const std::size_t servers_;
-  std::mutex mutex_;  // guards the next two
+  base::Mutex mutex_;  // guards the next two
   unsigned inside_ = 0;
   std::uint64_t average_ = 128 << 10;  // bytes
-  std::condition_variable has_left_;
+  base::Condition has_left_;
   std::atomic<unsigned> width_{8};
 };
 

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "cache/base/libc_functions.h"
 #include "cache/base/mapping.h"
 #include "cache/base/sys.h"
 
@@ -17,13 +18,13 @@ bool parse_literal(std::string_view host, ServerAddress& address) {
   char text[INET6_ADDRSTRLEN + 1] = {};
   if (host.size() >= sizeof text) return false;
   std::memcpy(text, host.data(), host.size());
-  if (::inet_pton(AF_INET, text, &address.v4.sin_addr) == 1) {
+  if (base::g_libc.inet_pton(AF_INET, text, &address.v4.sin_addr) == 1) {
     address.v4.sin_family = AF_INET;
     address.bytes = sizeof address.v4;
     return true;
   }
   address = {};
-  if (::inet_pton(AF_INET6, text, &address.v6.sin6_addr) != 1) return false;
+  if (base::g_libc.inet_pton(AF_INET6, text, &address.v6.sin6_addr) != 1) return false;
   address.v6.sin6_family = AF_INET6;
   address.bytes = sizeof address.v6;
   return true;

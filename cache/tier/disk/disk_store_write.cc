@@ -148,7 +148,7 @@ base::Result<void> DiskStore::seal(bool durable) {
 void DiskStore::forget_writer() {
   if (writer_) writer_->forget();
   writer_.reset();
-  pthread_mutex_init(&mutex_, nullptr);
+  mutex_ = PTHREAD_MUTEX_INITIALIZER;
 }
 
 void DiskStore::abandon() {

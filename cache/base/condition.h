@@ -1,0 +1,49 @@
+// A condition of what a Mutex guards; std::condition_variable is pthread's, which a library can put itself in front of.
+// Thread safety: all of it.
+#pragma once
+
+#include <mutex>
+
+#include "cache/base/clock.h"
+#include "cache/base/mutex.h"
+
+namespace cube::base {
+
+class Condition {
+ public:
+  using Lock = std::unique_lock<Mutex>;
+
+  // Can return without a notify.
+  void wait(Lock& lock, std::uint64_t at_most_ns = UINT64_MAX) {
+    // Before the mutex is free: a notify after that changes it, and the kernel does not let us sleep.
+    const std::uint32_t seen = count_.load(std::memory_order_relaxed);
+    const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000), static_cast<long>(at_most_ns % 1'000'000'000)};
+    lock.unlock();
+    sys::futex_wait(&count_, seen, at_most_ns == UINT64_MAX ? nullptr : &limit);
+    lock.lock();
+  }
+  // Until it is true, and no longer than this. Whether it is.
+  template <typename Predicate>
+  bool wait_until(Lock& lock, Predicate is_true, std::uint64_t at_most_ns = UINT64_MAX) {
+    const std::uint64_t now = monotonic_ns(), until = at_most_ns > UINT64_MAX - now ? UINT64_MAX : now + at_most_ns;
+    while (!is_true()) {
+      const std::uint64_t time = monotonic_ns();
+      if (time >= until) return false;
+      wait(lock, until == UINT64_MAX ? until : until - time);
+    }
+    return true;
+  }
+  void notify() {
+    count_.fetch_add(1, std::memory_order_relaxed);
+    sys::futex_wake_all(&count_);
+  }
+  void notify_one() {
+    count_.fetch_add(1, std::memory_order_relaxed);
+    sys::futex_wake_one(&count_);
+  }
+
+ private:
+  std::atomic<std::uint32_t> count_{0};
+};
+
+}  // namespace cube::base

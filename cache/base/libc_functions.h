@@ -1,0 +1,22 @@
+// libc's own functions, whatever a preloaded library has put in front of them, for threads with an fd table of their own: these
+// may run no code of the host, which would open its files there. ThreadSanitizer's interceptors are called, for they must see
+// each lock. Thread safety: set by a constructor, before there is a second thread.
+#pragma once
+
+#include <pthread.h>
+
+#include <ctime>
+
+namespace cube::base {
+
+struct LibcFunctions {
+  int (*lock)(pthread_mutex_t*);
+  int (*unlock)(pthread_mutex_t*);
+  int (*timedlock)(pthread_mutex_t*, const timespec*);
+  int (*clocklock)(pthread_mutex_t*, clockid_t, const timespec*);  // null before glibc 2.30
+  int (*consistent)(pthread_mutex_t*);
+  int (*inet_pton)(int, const char*, void*);
+};
+extern constinit LibcFunctions g_libc;
+
+}  // namespace cube::base

@@ -1,0 +1,32 @@
+// A mutex of this process, of a futex alone: no library can put itself in front of it, as in front of pthread's
+// (libc_functions.h). For std::lock_guard, std::scoped_lock and std::unique_lock. Thread safety: all of it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "cache/base/sys.h"
+
+namespace cube::base {
+
+class Mutex {
+ public:
+  void lock() {
+    std::uint32_t state = free;
+    if (state_.compare_exchange_strong(state, held, std::memory_order_acquire)) return;
+    while (state_.exchange(awaited, std::memory_order_acquire) != free) sys::futex_wait(&state_, awaited, nullptr);
+  }
+  bool try_lock() {
+    std::uint32_t state = free;
+    return state_.compare_exchange_strong(state, held, std::memory_order_acquire);
+  }
+  void unlock() {
+    if (state_.exchange(free, std::memory_order_release) == awaited) sys::futex_wake_one(&state_);
+  }
+
+ private:
+  enum State : std::uint32_t { free, held, awaited };
+  std::atomic<std::uint32_t> state_{free};
+};
+
+}  // namespace cube::base
