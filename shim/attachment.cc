@@ -10,6 +10,7 @@
 #include "shim/background.h"
 #include "shim/calls/c_result.h"
 #include "shim/children.h"
+#include "shim/loaded_calls.h"
 #include "shim/materialize.h"
 
 namespace cube::shim::attachment {
@@ -80,7 +81,12 @@ cache::FileCache* attach(bool create) {
 }  // namespace
 
 // A fork that passed us by may show itself only by owns_table(), and is then served no more.
-cache::FileCache* attach_to_serve() { return process::owns_table() && process::is_active() ? attach(true) : nullptr; }
+cache::FileCache* attach_to_serve() {
+  if (!process::owns_table() || !process::is_active()) return nullptr;
+  // Before anything is served. Not for a report at the end, when other libraries may have ended.
+  if (g_attachment.load(std::memory_order_relaxed) == Attachment::none) loaded_calls::look_if_due();
+  return attach(true);
+}
 
 cache::FileCache* existing_cache() {
   cache::FileCache* const cache = attached_cache();

@@ -44,6 +44,11 @@ void seal();
   return true;
 }
 
+// Mode real: an open gets a kernel file over the cached bytes. So it is from the begin (CUBESHIM_MODE=real), or from the moment
+// on when somebody reads fds past libc.
+extern constinit std::atomic<bool> g_serves_copies;
+inline bool serves_copies() { return g_serves_copies.load(std::memory_order_relaxed); }
+
 // The origin of each prefix; null before start().
 extern constinit std::atomic<const cache::Origins*> g_origins;
 inline const cache::Origins* origins() { return g_origins.load(std::memory_order_acquire); }

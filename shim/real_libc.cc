@@ -46,6 +46,16 @@ void* newest_version(const char* name, void* symbol) {
 
 }  // namespace
 
+void* symbol_of_caller(const char* name, const void* caller) {
+  ::Dl_info found{};
+  if (dladdr(caller, &found) == 0) return nullptr;
+  void* const library = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  void* const symbol = dlsym(library, name);
+  dlclose(library);
+  return symbol;
+}
+
 void* next_symbol(const char* name) {
   void* const symbol = dlsym(RTLD_NEXT, name);
   return symbol != nullptr && finds_the_oldest() ? newest_version(name, symbol) : symbol;

@@ -13,6 +13,9 @@
 namespace cube::shim::real {
 
 void* next_symbol(const char* name);
+// The function of a library that was loaded where only its users see it: that of the caller's own libraries. Null: they have
+// none.
+void* symbol_of_caller(const char* name, const void* caller);
 
 template <typename Signature>
 class Function {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "shim/calls/mappings.h"
+#include "shim/calls/new_fds.h"
 #include "shim/calls/origin_reads.h"
 #include "shim/calls/readable.h"
 #include "shim/calls/served_directory.h"
@@ -82,10 +83,8 @@ Answer stat(int fd, struct ::stat* st) {
     directory->directory->stat().copy_to(*st);
     return 0;
   }
-  if (!file->is_current() || real::stat_is_anothers()) [[unlikely]] {
-    materialize_slow(fd, "fstat");
+  if (!file->is_current() || real::stat_is_anothers()) [[unlikely]]
     return {};
-  }
   if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
   file->record->stat.copy_to(*st);
   file->count(0);
@@ -101,14 +100,34 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
     directory->directory->stat().copy_to(*x, mask);
     return 0;
   }
-  if (!file->is_current() || !cache::FileStat::answers(mask) || !file->record->has_one_view() || real::stat_is_anothers()) {
-    materialize_slow(fd);
+  if (!file->is_current() || !cache::FileStat::answers(mask) || !file->record->has_one_view() || real::stat_is_anothers())
     return {};
-  }
   if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
   file->record->stat.copy_to(*x, mask);
   file->count(0);
   return 0;
+}
+
+StatNumber::StatNumber(int fd) : number_(fd) {
+  OpenFileRef file = g_fds.acquire(fd);
+  if (!file || !process::owns_table()) return;
+  if (real::stat_is_anothers() && file->is_current() && !file->is_origin()) {
+    expect_new_fd();
+    own_ = static_cast<int>(sys::open(file->record->path_text(), O_PATH | O_CLOEXEC));
+    const auto now = own_ >= 0 ? cache::stat_fd(own_) : base::fail(ESTALE);
+    if (now && now->same_content(file->record->stat)) {
+      number_ = own_;
+      return;
+    }
+  }
+  file.reset();
+  materialize_slow(fd, "fstat");
+}
+
+StatNumber::~StatNumber() {
+  if (own_ < 0) return;
+  sys::close(own_);
+  placeholder::note_freed(own_);
 }
 
 Answer ioctl(int fd, unsigned long request, void* argument) {

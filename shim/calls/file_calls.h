@@ -22,6 +22,19 @@ Answer lseek(int fd, std::int64_t offset, int whence);
 // file_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
+// Where these two have no answer: the number by which libc, or whoever answers stat in its place (real::stat_is_anothers), is to
+// be asked of the file. Of a served one it is the origin's own file, opened for its path only, which costs a look-up and no open.
+class StatNumber {
+ public:
+  explicit StatNumber(int fd);
+  ~StatNumber();
+  StatNumber(const StatNumber&) = delete;
+  StatNumber& operator=(const StatNumber&) = delete;
+  operator int() const { return number_; }
+
+ private:
+  int number_, own_ = -1;
+};
 Answer ioctl(int fd, unsigned long request, void* argument);
 Answer fcntl(int fd, int command, long argument);
 Answer advise(int fd);  // posix_fadvise, readahead: 0

@@ -13,6 +13,7 @@
 #include "shim/calls/served_directory.h"
 #include "shim/fd_path.h"
 #include "shim/fd_table.h"
+#include "shim/loaded_calls.h"
 #include "shim/materialize.h"
 #include "shim/noted_opens.h"
 #include "shim/spelling.h"
@@ -154,7 +155,10 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   if (result_ < 0 && result_ != -EINTR && path_.key() != program_path_ && is_kernels) answered_ = false;
   if (answered_ && result_ >= 0) noted_opens::note(path_.key());
   background::offer(cache);
-  if (was_fetched) listings::note_miss(cache, path_.key(), fetched_bytes);
+  if (was_fetched) {
+    listings::note_miss(cache, path_.key(), fetched_bytes);
+    loaded_calls::look_if_due();
+  }
   process::report_if_due(cache);
 }
 
@@ -239,7 +243,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   // A signal handler or another thread may have parked a number above the one that was used meanwhile, and is free again.
   if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
-  const bool real = process::config().mode == base::Mode::real_files;
+  const bool real = process::serves_copies();
   if (real) expect_new_fd();
   const int fd = !file ? -ENFILE : real ? copy_to_memfd(*outcome.pin) : placeholder::acquire();
   if (fd < 0 || !g_fds.is_within(fd) || fd <= STDERR_FILENO) {

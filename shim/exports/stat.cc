@@ -65,16 +65,17 @@ CUBE_STAT(__lxstat, is_known(version), AT_FDCWD, path, true, (int version, const
 CUBE_STAT(__lxstat64, is_known(version), AT_FDCWD, path, true, (int version, const char* path, struct ::stat* st), version, path,
           st)
 
-#define CUBE_FSTAT(name, known, declaration, ...)                                            \
-  int export_##name declaration {                                                            \
-    if (!(known)) return real::name(__VA_ARGS__);                                            \
-    CUBE_PLAIN(int, { CUBE_ANSWER_OR(int, calls::stat(fd, st), real::name(__VA_ARGS__)); }); \
-    CUBE_WATCHED(stat, .fd = fd, .st = st);                                                  \
+#define CUBE_FSTAT(name, known, declaration, ...)                                               \
+  int export_##name declaration {                                                               \
+    const auto ask = [=](int number) { return real::name(__VA_ARGS__); };                       \
+    if (!(known)) return ask(fd);                                                               \
+    CUBE_PLAIN(int, { CUBE_ANSWER_OR(int, calls::stat(fd, st), ask(calls::StatNumber(fd))); }); \
+    CUBE_WATCHED(stat, .fd = fd, .st = st);                                                     \
   }
-CUBE_FSTAT(fstat, true, (int fd, struct ::stat* st), fd, st)
-CUBE_FSTAT(fstat64, true, (int fd, struct ::stat* st), fd, st)
-CUBE_FSTAT(__fxstat, is_known(version), (int version, int fd, struct ::stat* st), version, fd, st)
-CUBE_FSTAT(__fxstat64, is_known(version), (int version, int fd, struct ::stat* st), version, fd, st)
+CUBE_FSTAT(fstat, true, (int fd, struct ::stat* st), number, st)
+CUBE_FSTAT(fstat64, true, (int fd, struct ::stat* st), number, st)
+CUBE_FSTAT(__fxstat, is_known(version), (int version, int fd, struct ::stat* st), version, number, st)
+CUBE_FSTAT(__fxstat64, is_known(version), (int version, int fd, struct ::stat* st), version, number, st)
 
 namespace {
 
@@ -105,9 +106,10 @@ const char* named_or_null(const char* path, int flags) {
 
 #define CUBE_FSTATAT(name, known, declaration, ...)                                                                    \
   int export_##name declaration {                                                                                      \
+    const auto ask = [=](int number) { return real::name(__VA_ARGS__); };                                              \
     CUBE_PLAIN(int, {                                                                                                  \
       if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {                                \
-        CUBE_ANSWER_OR(int, calls::stat(dir, st), real::name(__VA_ARGS__));                                            \
+        CUBE_ANSWER_OR(int, calls::stat(dir, st), ask(calls::StatNumber(dir)));                                        \
       }                                                                                                                \
       const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                                       \
       if (known && flags_are_known(flags)) {                                                                           \
@@ -115,22 +117,22 @@ const char* named_or_null(const char* path, int flags) {
       }                                                                                                                \
       if (flags_are_known(flags) && shim::names::is_below_served(dir, path))                                           \
         return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));                                   \
-      return shim::told_stat(shim::by_kernel(real::name(__VA_ARGS__)), dir, path, no_follow, kernels_stat(known, st)); \
+      return shim::told_stat(shim::by_kernel(ask(dir)), dir, path, no_follow, kernels_stat(known, st));                \
     });                                                                                                                \
     CUBE_WATCHED(stat, .fd = dir, .path = named_or_null(path, flags), .st = st);                                       \
   }
-CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
-CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), dir, path, st, flags)
-CUBE_FSTATAT(__fxstatat, is_known(version), (int version, int dir, const char* path, struct ::stat* st, int flags), version, dir,
-             path, st, flags)
+CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), number, path, st, flags)
+CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), number, path, st, flags)
+CUBE_FSTATAT(__fxstatat, is_known(version), (int version, int dir, const char* path, struct ::stat* st, int flags), version,
+             number, path, st, flags)
 CUBE_FSTATAT(__fxstatat64, is_known(version), (int version, int dir, const char* path, struct ::stat* st, int flags), version,
-             dir, path, st, flags)
+             number, path, st, flags)
 
 namespace {
 int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
   // How hard the origin is asked (AT_STATX_*) is not ours to weaken.
   if (names_the_fd(dir, path, flags, statx_flags_are_known(flags), "statx")) {
-    CUBE_ANSWER_OR(int, calls::statx(dir, mask, x), real::statx(dir, path, flags, mask, x));
+    CUBE_ANSWER_OR(int, calls::statx(dir, mask, x), real::statx(calls::StatNumber(dir), path, flags, mask, x));
   }
   if (shim::process::is_active()) shim::materialize_named(path, dir);
   cube::cache::FileStat found;

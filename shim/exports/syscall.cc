@@ -1,5 +1,6 @@
 // syscall(): what a program asks of the kernel by number means for us what libc's function of that name means, or makes real
 // first whatever is served among its fds.
+#include <linux/io_uring.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <sys/fanotify.h>
@@ -19,6 +20,7 @@
 #include "shim/calls/names.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open_plan.h"
+#include "shim/calls/past_libc.h"
 #include "shim/calls/syscall_table.h"
 #include "shim/calls/user_pointer.h"
 #include "shim/cancellation.h"
@@ -167,6 +169,16 @@ long cache_of_file(const long (&a)[6]) {
   return 0;
 }
 
+// The thread of the kernel that polls such a ring takes what is asked for without a call. Of any other, io_uring_enter tells us.
+long set_up_ring(const long (&a)[6]) {
+  const auto* const parameters = reinterpret_cast<const ::io_uring_params*>(a[1]);
+  const bool polls = !shim::is_bad_pointer(parameters, sizeof *parameters) && (parameters->flags & IORING_SETUP_SQPOLL) != 0;
+  shim::materialize_all(/*only_inherited=*/false, k_syscall);
+  shim::expect_new_fd();
+  const auto call = [&] { return real::syscall(SYS_io_uring_setup, a[0], a[1], 0L, 0L, 0L, 0L); };
+  return shim::noted(static_cast<int>(polls ? shim::past_libc::with_reader("a kernel thread", call) : call()));
+}
+
 // Calls that name files mean what libc's functions of that name mean, and ours know what follows from them.
 bool forward(long number, const long (&a)[6], long& result) {
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
@@ -184,6 +196,7 @@ bool forward(long number, const long (&a)[6], long& result) {
     case SYS_mount: result = export_mount(path(0), path(1), path(2), static_cast<unsigned long>(a[3]), path(4)); return true;
     case SYS_umount2: result = export_umount2(path(0), number_at(1)); return true;
     case SYS_openat2: result = open_by_how(a); return true;
+    case SYS_io_uring_setup: result = set_up_ring(a); return true;
     case SYS_chdir: result = export_chdir(path(0)); return true;
     case SYS_fchdir: result = export_fchdir(number_at(0)); return true;
     case SYS_ioctl:

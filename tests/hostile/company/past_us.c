@@ -1,0 +1,56 @@
+// For test_past_us.py: libraries whose calls never come to the library in LD_PRELOAD, and one behind it that answers fstat.
+//   -DDEEP     deep_read(fd), for dlopen(RTLD_DEEPBIND): read() of libc
+//   -DFRONT    read() in front, which takes libc's own instead of the next one
+//   -DFORWARD  read() in front, which takes the next one
+//   -DRING     ring_read(fd): by a ring of a shared liburing, whose calls are the kernel's without libc
+//   -DBEHIND   fstat() behind, which shows another owner
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#if defined(DEEP)
+long deep_read(int fd);
+long deep_read(int fd) {
+  char byte = 0;
+  return read(fd, &byte, 1);
+}
+#elif defined(FRONT) || defined(FORWARD)
+typedef ssize_t (*read_function)(int, void*, size_t);
+ssize_t read(int fd, void* to, size_t n) {
+  static read_function next;
+#if defined(FRONT)
+  if (next == NULL) next = (read_function)dlsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "read");
+#else
+  if (next == NULL) next = (read_function)dlsym(RTLD_NEXT, "read");
+#endif
+  return next(fd, to, n);
+}
+#elif defined(RING)
+#include <liburing.h>
+long ring_read(int fd);
+long ring_read(int fd) {
+  static struct io_uring ring;
+  static int is_there;
+  char bytes[100];
+  struct io_uring_cqe* done;
+  if (!is_there && io_uring_queue_init(8, &ring, 0) != 0) return -1000;
+  is_there = 1;
+  if (fd < 0) return 0;
+  io_uring_prep_read(io_uring_get_sqe(&ring), fd, bytes, sizeof bytes, 0);
+  io_uring_submit(&ring);
+  if (io_uring_wait_cqe(&ring, &done) != 0) return -1;
+  const long result = done->res;
+  io_uring_cqe_seen(&ring, done);
+  return result;
+}
+#elif defined(BEHIND)
+typedef int (*stat_function)(int, struct stat*);
+static int shown(stat_function next, int fd, struct stat* st) {
+  const int result = next(fd, st);
+  if (result == 0) st->st_uid += 1000;
+  return result;
+}
+int fstat(int fd, struct stat* st) { return shown((stat_function)dlsym(RTLD_NEXT, "fstat"), fd, st); }
+int fstat64(int fd, struct stat64* st) { return shown((stat_function)dlsym(RTLD_NEXT, "fstat64"), fd, (struct stat*)st); }
+#endif

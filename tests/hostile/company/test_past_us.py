@@ -1,0 +1,119 @@
+"""Calls that never come to the library: rings of io_uring that the kernel polls, tables that lead to libc, wrappers that take libc's own
+functions; and a library behind it that answers stat."""
+import unittest
+
+from support import Job, program
+
+# One entry of a ring after the other: read(fd) by the kernel's own thread. No entry is submitted by a call.
+RING = """
+import ctypes, mmap, struct
+libc = ctypes.CDLL(None, use_errno=True)
+SETUP, SQPOLL = 425, 2
+def ring():
+    params = bytearray(120)
+    struct.pack_into('<IIIII', params, 0, 8, 0, SQPOLL, 0, 60000)
+    buffer = (ctypes.c_char * 120).from_buffer(params)
+    fd = libc.syscall(SETUP, 8, buffer)
+    if fd < 0: sys.exit('no ring')
+    sq_entries, cq_entries = struct.unpack_from('<II', params, 0)
+    sq, cq = struct.unpack_from('<8I', params, 40), struct.unpack_from('<8I', params, 80)
+    queues = mmap.mmap(fd, max(sq[6] + sq_entries * 4, cq[5] + cq_entries * 16), offset=0)
+    return fd, queues, mmap.mmap(fd, sq_entries * 64, offset=0x10000000), sq, cq
+def word(queues, at, value=None):
+    if value is not None: struct.pack_into('<I', queues, at, value)
+    return struct.unpack_from('<I', queues, at)[0]
+def read_by(ring, fd):
+    _, queues, entries, sq, cq = ring
+    to = ctypes.create_string_buffer(100)
+    tail = word(queues, sq[1])
+    struct.pack_into('<BBHiQQI', entries, tail % 8 * 64, 22, 0, 0, fd, 0, ctypes.addressof(to), 100)
+    word(queues, sq[6] + tail % 8 * 4, tail % 8)
+    word(queues, sq[1], tail + 1)
+    head = word(queues, cq[0])
+    while word(queues, cq[1]) == head: os.sched_yield()
+    mask = word(queues, cq[2])
+    result = struct.unpack_from('<i', queues, cq[5] + (head & mask) * 16 + 8)[0]
+    word(queues, cq[0], head + 1)
+    return result, to.raw[:max(result, 0)]
+check_all()
+before = os.open(f'{D}/f4', os.O_RDONLY)
+r = ring()
+after = os.open(f'{D}/f5', os.O_RDONLY)
+for fd, n in ((before, 4), (after, 5)): print(read_by(r, fd) == (100, CONTENT[n][:100]))
+pid = os.fork()
+if pid == 0:
+    fd = os.open(f'{D}/f6', os.O_RDONLY)
+    os._exit(os.read(fd, 9) != CONTENT[6][:9])
+print(os.waitpid(pid, 0)[1])
+check_all()
+"""
+LIBURING = """
+import ctypes
+check_all()
+ring = ctypes.CDLL(sys.argv[2])
+before = os.open(f'{D}/f4', os.O_RDONLY)
+if ring.ring_read(-1) == -1000: sys.exit('no ring')
+after = os.open(f'{D}/f5', os.O_RDONLY)
+print(ring.ring_read(before), ring.ring_read(after))
+"""
+DEEP = """
+import ctypes
+check_all()
+first = os.open(f'{D}/f4', os.O_RDONLY)
+deep = ctypes.CDLL(sys.argv[2], os.RTLD_NOW | os.RTLD_DEEPBIND)
+# The next miss is where the library looks, once a second.
+import time
+until = time.monotonic() + 1.1
+while time.monotonic() < until: os.stat(D)
+open(f'{D}/sub/later', 'rb').read()
+second = os.open(f'{D}/f5', os.O_RDONLY)
+print(deep.deep_read(first), deep.deep_read(second), os.read(second, 4) == CONTENT[5][1:5])
+"""
+OWNERS = """
+check_all()
+for n in range(20):
+    with open(f'{D}/f{n}', 'rb') as f:
+        print(os.fstat(f.fileno()).st_uid - os.stat(f'{D}/f{n}').st_uid, os.fstat(f.fileno()).st_size, len(f.read()))
+"""
+
+
+class PastUs(Job):
+    says = "files are served by copies from now on, as in mode real"
+
+    def need_ring(self):
+        done = self.run_one(self.python(RING), shim=False)
+        if "no ring" in done.err:
+            self.skipTest("no ring of io_uring that is polled")
+
+    def test_a_polled_ring_reads_files_opened_before_it_and_after(self):
+        self.need_ring()
+        self.check(self.python(RING))
+
+    def test_a_ring_of_a_shared_liburing_reads_files_opened_before_it_and_after(self):
+        job = [*self.python(LIBURING), program("libcompany_ring.so")]
+        if "no ring" in self.run_one(job, shim=False).err:
+            self.skipTest("no ring of io_uring")
+        self.check(job)
+
+    def test_a_library_bound_to_libc_reads_what_others_have_opened(self):
+        (self.data / "sub").mkdir()
+        (self.data / "sub" / "later").write_bytes(b"later")
+        done = self.check([*self.python(DEEP), program("libcompany_deep.so")], says=f"{self.says}: libcompany_deep.so calls read past")
+        self.assertEqual(done.out, "1 1 True\n")
+
+    def test_a_wrapper_in_front_that_takes_libcs_own_read(self):
+        front = program("libcompany_front.so")
+        self.check_job("read:DIR", "read:DIR", "fork:DIR", preload=[front, *self.preload], says=f"{self.says}: .* read past")
+
+    def test_a_wrapper_in_front_that_takes_the_next_read_changes_nothing(self):
+        forward = program("libcompany_forward.so")
+        self.check_job("read:DIR", "read:DIR", "fork:DIR", preload=[forward, *self.preload])
+
+    def test_a_library_behind_is_asked_for_each_fstat_and_bytes_are_served(self):
+        done = self.check(self.python(OWNERS), preload=[*self.preload, program("libcompany_behind.so")])
+        self.assertTrue(all(line.startswith("1000 ") for line in done.out.splitlines()), str(done))
+        self.assertEqual(done.report["materialized"], 0, str(done))
+
+
+if __name__ == "__main__":
+    unittest.main()
