@@ -38,7 +38,7 @@ class FdTable {
   // The same for a file that is being written.
   OpenFileRef acquire_writer(int fd) { return acquire_kind(fd, RowKind::writer); }
   // The same for a row of that kind, which has an OpenFile.
-  OpenFileRef acquire_kind(int fd, RowKind kind) {
+  [[gnu::always_inline]] OpenFileRef acquire_kind(int fd, RowKind kind) {
     if (static_cast<unsigned>(fd) >= k_capacity) return {};
     while (true) {
       const std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
