@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cache/base/error_text.h"
+#include "cache/base/job_variable.h"
 #include "cache/base/log.h"
 #include "shim/cancellation.h"
 #include "shim/near_look.h"
@@ -33,8 +34,6 @@ __attribute__((visibility("hidden"))) constinit void* cube_shim_real_vfork = nul
 namespace cube::shim {
 namespace {
 
-constexpr const char* k_job_variable = "CUBESHIM_JOB";
-
 // The settings say so, but the directory is not there: said once, by the first process. A server is asked only where the user
 // wants to know at any price: it may be gone, and the program may not need it.
 std::string complaint_about(const std::string& prefix, const near_look::DirectoryLook& look, bool may_wait) {
@@ -51,18 +50,16 @@ std::string complaint_about(const std::string& prefix, const near_look::Director
 
 // The job of this process: its own if it is the first, if the first is gone, or if that is of another pid namespace, where
 // neither could tell whether the other lives.
-base::ProcessId find_job(const base::ProcessId& self, bool& leader) {
-  base::ProcessId job;
-  const char* const known = getenv(k_job_variable);
-  if (known != nullptr && base::parse_process_id(known, job) && job != self && base::liveness_of(job) == base::Liveness::alive) {
-    leader = false;
-    return job;
-  }
-  leader = true;
+base::JobVariable find_job(const base::ProcessId& self) {
+  base::JobVariable job;
+  const char* const known = getenv(base::k_job_variable);
+  const bool is_known = known != nullptr && base::parse_job_variable(known, job) && job.first != self;
+  if (is_known && base::liveness_of(job.first) == base::Liveness::alive) return job;
+  job = {.first = self};
   char text[80];
-  base::format_process_id(self, text, sizeof text);
-  setenv(k_job_variable, text, 1);
-  return self;
+  base::format_job_variable(job, text, sizeof text);
+  setenv(base::k_job_variable, text, 1);
+  return job;
 }
 
 // One line for each that cannot be used; its prefix is then a directory as any other.
@@ -149,19 +146,20 @@ __attribute__((constructor)) void load() {
     base::remember_stderr();
     base::set_log_level(parsed->config.log_level);
     if (parsed->config.observe) parsed->config.mode = base::Mode::off;
-    bool leader = false;
-    const base::ProcessId job = find_job(base::current_process(), leader);
+    const base::ProcessId self = base::current_process();
+    const base::JobVariable job = find_job(self);
+    const bool speaks = job.first == self || job.speaker == self.pid;
     const auto about_origins = open_origins(parsed->config);
     std::vector<near_look::DirectoryLook> looks;
-    if (leader) {
+    if (speaks) {
       for (const auto& prefix : parsed->config.prefixes) looks.push_back(near_look::look_at(prefix));
       complain(*parsed, about_origins, looks);
       make_list_absolute(parsed->config);
     }
-    if (parsed->config.mode != base::Mode::off && parsed->config.prefetch && parsed->config.announce) python_site::start(leader);
+    if (parsed->config.mode != base::Mode::off && parsed->config.prefetch && parsed->config.announce) python_site::start(speaks);
     if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off")
       spelling::start(parsed->config, std::move(looks));
-    process::start(parsed->config, job, leader);
+    process::start(parsed->config, job.first, speaks);
     pthread_atfork(process::before_libc_fork, process::after_libc_fork, process::in_libc_fork_child);
     at_quick_exit(process::leave);
     profile::start(parsed->config);

@@ -34,7 +34,7 @@ namespace {
 namespace sys = base::sys;
 
 constinit base::ProcessId g_job{};
-constinit std::atomic<bool> g_leader{false};
+constinit std::atomic<bool> g_speaks{false};
 constinit std::atomic<bool> g_sealed{false};
 constinit std::atomic<int> g_owner{0};
 // One page of its own, which a fork hands to the child as zeros.
@@ -49,10 +49,10 @@ void make_fork_mark() {
 
 }  // namespace
 
-void start(const base::Config& config, const base::ProcessId& job, bool leader) {
+void start(const base::Config& config, const base::ProcessId& job, bool speaks) {
   g_config = &config;
   g_job = job;
-  g_leader.store(leader, std::memory_order_relaxed);
+  g_speaks.store(speaks, std::memory_order_relaxed);
   g_owner.store(sys::getpid(), std::memory_order_relaxed);
   base::remember_first_thread();
   make_fork_mark();
@@ -155,7 +155,7 @@ void become_child() {
   g_owner.store(sys::getpid(), std::memory_order_relaxed);
   if (auto* const mark = const_cast<std::uint32_t*>(g_fork_mark.load(std::memory_order_relaxed)); mark != nullptr) *mark = 1;
   t_vforked = false;
-  g_leader.store(false, std::memory_order_relaxed);
+  g_speaks.store(false, std::memory_order_relaxed);
   profile::become_child();
   cache::FileCache::forget_attaching();
   base::LiftedFdLimit::forget();
@@ -190,11 +190,11 @@ void in_libc_fork_child() {
 namespace {
 
 void report() {
-  if (!g_leader.exchange(false, std::memory_order_acq_rel)) return;
+  if (!g_speaks.exchange(false, std::memory_order_acq_rel)) return;
   cache::FileCache* const cache = attachment::cache_to_report_by();
   if (cache != nullptr) {
     flush_counters();
-    cache::write_report(cache->region(), cache->region().own_job(), *g_config, g_job.pid, spelling::has_opened_many());
+    cache::write_last_report(cache->region(), cache->region().own_job(), *g_config, spelling::has_opened_many());
   } else if (is_active()) {
     // Without a cache nobody knows what was opened.
     cache::write_empty_report(*g_config, g_job.pid, spelling::has_opened_many() && !attachment::has_failed());

@@ -12,8 +12,8 @@
 
 namespace cube::shim::process {
 
-// From the constructor, once.
-void start(const base::Config& config, const base::ProcessId& job, bool leader);
+// From the constructor, once. The one process that `speaks` for its job writes the report when it ends.
+void start(const base::Config& config, const base::ProcessId& job, bool speaks);
 
 extern constinit std::atomic<bool> g_active, g_tells;
 extern constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]];
@@ -87,7 +87,7 @@ void in_libc_fork_child();
 
 // The program closes its stderr stream, as coreutils (timeout, nice ...) do before they end: the last moment to report there.
 void stderr_ends();
-// Reports if this is the job's first process, and lets go of the cache. Once; at exit or _exit.
+// Reports if this process speaks for the job, and lets go of the cache. Once; at exit or _exit.
 void leave();
 
 // A periodic report, if one is due, and the lines of threads that have no stderr.

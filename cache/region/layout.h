@@ -169,6 +169,7 @@ struct JobRow {
   std::uint64_t last_used;                                      // order of claims
   std::uint64_t started_ns;                                     // base::boot_ns, when its first process attached
   std::atomic<std::uint32_t> reported;                          // its first process has let go: nobody waits for the report
+  std::atomic<std::uint32_t> told;                              // its last report has been written
   base::Stats finished;                                         // the sum over processes that are gone
   std::atomic<std::uint64_t> next_report_ns;                    // monotonic clock
   std::atomic<std::uint64_t> reported_requests, reported_hits;  // at the last report

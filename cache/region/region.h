@@ -50,7 +50,9 @@ class Region {
   void reap();
   // Takes the name away, for good: those who are attached go on with what they have, the next makes a new region.
   base::Result<void> retire();
-  // The same where all who used it were killed, and neither is it to be kept nor its report due. Whether it was.
+  // The same if all processes that used it are gone, it is not to be kept, and no report is due. Whether it was.
+  bool retire_if_unused();
+  // The same, but leaves a young region alone: its maker may be about to join it.
   bool retire_if_left();
   // The same for all regions of this user in a directory, whatever their names, and for sockets on which nobody listens.
   static void sweep_regions(const std::string& directory);

@@ -77,13 +77,16 @@ void Region::reap() {
   if (lock) reap_dead_processes(*this, own_slot_);
 }
 
-bool Region::retire_if_left() {
+bool Region::retire_if_left() { return base::wall_ns() - header().created_ns >= k_young_ns && retire_if_unused(); }
+
+bool Region::retire_if_unused() {
   if (header().kept.load(std::memory_order_relaxed) != 0 || LifeProbe(*this).is_held(0, layout_.process_slots)) return false;
-  // Its maker may be about to join it.
-  if (base::wall_ns() - header().created_ns < k_young_ns) return false;
   const RobustLock lock(&header().lifecycle, 100);
   if (!lock || reap_dead_processes(*this, k_nobody, true) != 0 || report_is_due(*this, {})) return false;
   header().dead.store(1, std::memory_order_relaxed);
+  // Nobody listens there who does not use the region, and the next one is not made before the name has gone.
+  struct ::stat st {};
+  if (const std::string socket = socket_path_of(path_); is_own_socket(socket, st)) sys::unlink(socket.c_str());
   remove_name();
   return true;
 }

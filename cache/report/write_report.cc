@@ -95,6 +95,11 @@ void write_report(Region& region, std::uint32_t job, const base::Config& config,
   }
 }
 
+void write_last_report(Region& region, std::uint32_t job, const base::Config& config, bool has_opened_many) {
+  JobRow& row = region.job_row(job);
+  if (row.told.exchange(1, std::memory_order_relaxed) == 0) write_report(region, job, config, row.leader.pid, has_opened_many);
+}
+
 void write_empty_report(const base::Config& config, std::uint32_t pid, bool has_opened_many) {
   if (config.stats == "off") return;
   if (config.stats_format == base::StatsFormat::json) return write_out(config, pid, report_as_json({}).view());

@@ -17,6 +17,9 @@ namespace cube::cache {
 // A text for stderr is left out where nothing below a prefix was opened, unless the job `has_opened_many` other files.
 void write_report(Region& region, std::uint32_t job, const base::Config& config, std::uint32_t pid, bool has_opened_many = false);
 
+// The same at the end of the job, once: the second call writes nothing. %p is the pid of the job's first process.
+void write_last_report(Region& region, std::uint32_t job, const base::Config& config, bool has_opened_many = false);
+
 // The same where no process of the job has the cache.
 void write_empty_report(const base::Config& config, std::uint32_t pid, bool has_opened_many);
 

@@ -3,11 +3,9 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -18,6 +16,7 @@
 #include "shim/cli/complaint.h"
 #include "shim/cli/profile_page.h"
 #include "shim/cli/profile_report.h"
+#include "shim/cli/program_child.h"
 #include "shim/cli/run_program.h"
 #include "shim/cli/text_file.h"
 
@@ -89,19 +88,6 @@ int show(const ProfileCommand& command, const std::vector<std::string>& paths, b
   return 0;
 }
 
-// The status of the program as a shell has it. It gets signals of the terminal itself.
-int run_and_wait(const Run& run) {
-  const pid_t child = fork();
-  if (child < 0) return complain(126, fmt::format("cannot start a process: {}", base::text_of_error(errno)));
-  if (child == 0) _exit(exec_program(run));
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGQUIT, SIG_IGN);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 int profile(ProfileCommand& command) {
   const bool writes = command.raw_files.empty() || command.directory != ProfileCommand().directory;
   if (writes && mkdir(command.directory.c_str(), 0755) != 0 && errno != EEXIST)
@@ -118,7 +104,7 @@ int profile(ProfileCommand& command) {
   setenv("CUBESHIM_PROFILE_EVERY", std::to_string(command.every).c_str(), 1);
   setenv("CUBESHIM_PROFILE_ALL", command.has_all ? "1" : "0", 1);
   setenv("CUBESHIM_OBSERVE", command.observes ? "1" : "0", 1);
-  const int status = run_and_wait(command.run);
+  const int status = shell_status(run_program(command.run, /*keeps_stdout=*/true));
   const int shown = show(command, raw_files_in(command.directory), true);
   return status != 0 ? status : shown;
 }

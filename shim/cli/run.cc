@@ -1,16 +1,24 @@
-// cubeshim run: the environment that the library wants, and then the program.
+// cubeshim run: the program in the environment that the library wants, and the report if the program was killed.
 #include <fmt/core.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 
+#include "cache/base/block_signals.h"
 #include "cache/base/error_text.h"
+#include "cache/base/job_variable.h"
+#include "cache/base/sys.h"
+#include "cache/report/write_report.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/elf_file.h"
 #include "shim/cli/library.h"
+#include "shim/cli/program_child.h"
 #include "shim/cli/program_file.h"
 #include "shim/cli/run_program.h"
 #include "shim/cli/settings.h"
@@ -34,7 +42,7 @@ int check_run(Run& run) {
     tell("cubeshim: no directory to serve: give --prefix DIRECTORY, or set CUBESHIM_PREFIXES\n");
     return 2;
   }
-  run.announces = parsed.config.announce;
+  run.config = parsed.config;
   std::string& library = run.library;
   if (library.empty()) library = find_library();
   if (library.empty() || access(library.c_str(), R_OK) != 0) {
@@ -49,11 +57,16 @@ int check_run(Run& run) {
   return 0;
 }
 
-int exec_program(const Run& run) {
+namespace {
+
+// In the child. Returns only where the program cannot be started.
+int exec_program(const Run& run, const base::ProcessId& job) {
   const std::string& library = run.library;
   for (const auto& [variable, value] : run.settings.given()) setenv(variable.c_str(), value.c_str(), 1);
   // A job of its own, also where this command runs inside another.
-  unsetenv("CUBESHIM_JOB");
+  char text[80];
+  base::format_job_variable({.first = job, .speaker = static_cast<std::uint32_t>(getpid())}, text, sizeof text);
+  setenv(base::k_job_variable, text, 1);
   // musl's loader would end the program: the library needs symbols of glibc.
   const std::string executable = executable_of(run.program.front());
   const auto elf = read_elf(executable);
@@ -65,7 +78,7 @@ int exec_program(const Run& run) {
          elf->interpreter);
   }
   if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
-  if (run.announces && !run.is_not_announced && is_preloaded) {
+  if (run.config.announce && !run.is_not_announced && is_preloaded) {
     // The library does so itself where the program is a Python; a program that embeds one needs it from here.
     const std::string site = shim::python_site::find_beside(library.c_str());
     if (!site.empty()) shim::python_site::add(site);
@@ -79,6 +92,52 @@ int exec_program(const Run& run) {
   const int error = errno;
   tell("cubeshim: cannot run {}: {}\n", run.program.front(), base::text_of_error(error));
   return error == ENOENT ? 127 : 126;
+}
+
+// Goes on by itself, belongs to nobody, and holds nothing that anybody might wait for.
+void retire_in_background(cache::Region& region) {
+  const pid_t child = fork();
+  if (child > 0) waitpid(child, nullptr, 0);
+  if (child != 0) return;
+  setsid();
+  if (fork() != 0) _exit(0);
+  close_fds_from(0);
+  [[maybe_unused]] const int at_root = chdir("/");
+  prctl(PR_SET_NAME, "cubeshim-retire");
+  constexpr timespec k_half_a_second{0, 500'000'000};
+  while (region.is_named() && !region.retire_if_unused()) nanosleep(&k_half_a_second, nullptr);
+  _exit(0);
+}
+
+// The program has ended, and may have been killed before it could write the report.
+void end_job(const base::Config& config, const base::ProcessId& job) {
+  std::string why;
+  const std::unique_ptr<cache::Region> region(look_at_region(config, why));
+  if (region == nullptr) return;
+  for (std::uint32_t i = 0; i < region->layout().job_rows; ++i) {
+    if (region->job_row(i).leader != job) continue;
+    cache::write_last_report(*region, i, config);
+    region->job_row(i).reported.store(1, std::memory_order_relaxed);
+    // Others of the job may live on.
+    const bool stays = region->header().kept.load(std::memory_order_relaxed) != 0;
+    if (!stays && !region->retire_if_unused() && getpid() != 1) retire_in_background(*region);
+    return;
+  }
+}
+
+}  // namespace
+
+int run_program(const Run& run, bool keeps_stdout) {
+  base::remember_stderr();
+  const base::ProcessId job = base::current_process();
+  const auto status = run_in_child([&] { return exec_program(run, job); }, keeps_stdout);
+  if (!status) {
+    tell("cubeshim: cannot start a process: {}\n", base::text_of_error(errno));
+    return W_EXITCODE(126, 0);
+  }
+  const base::BlockSignals block;
+  end_job(run.config, job);
+  return *status;
 }
 
 void drop_separator_of_run(std::vector<std::string>& words) {
@@ -107,7 +166,7 @@ void add_run(CLI::App& app, int& status) {
   command->callback([command, options, &status] {
     options->program = command->remaining();
     status = check_run(*options);
-    if (status == 0) status = exec_program(*options);
+    if (status == 0) status = end_alike(run_program(*options, /*keeps_stdout=*/false));
   });
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/base/sys.h"
+#include "cache/region/process_slots.h"
 
 namespace cube::cli {
 namespace {
@@ -32,14 +33,23 @@ RunningJob find_running_job(const cache::Region& region) {
   RunningJob job;
   job.processes = region.count_processes();
   std::uint64_t oldest = UINT64_MAX;
+  std::uint32_t job_row = 0;
   for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
     const auto& row = region.job_row(i);
     const bool is_over = row.leader.pid == 0 || row.reported.load() != 0;
     if (is_over || row.started_ns >= oldest || base::liveness_of(row.leader) != base::Liveness::alive) continue;
     oldest = row.started_ns;
     job.leader = row.leader;
+    job_row = i;
   }
-  if (job.leader.pid != 0) job.environment = environment_of(job.leader.pid);
+  // `cubeshim run` leads, but its program has the settings that were given as options.
+  std::uint32_t pid = job.leader.pid;
+  for (std::uint32_t i = 0; pid != 0 && i < cache::slots_reached(region); ++i) {
+    const auto& slot = region.process_slot(i);
+    if (slot.used.load() != 0 && slot.job == job_row && base::liveness_of(slot.process) == base::Liveness::alive)
+      pid = slot.process.pid;
+  }
+  if (pid != 0) job.environment = environment_of(pid);
   return job;
 }
 

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -26,6 +27,76 @@ class Run(Case):
     def test_the_exit_status_is_the_program_s(self):
         self.assertEqual(self.run_program("sh", "-c", "exit 7").returncode, 7)
         self.assertEqual(self.run_program("sh", "-c", "kill -9 $$").returncode, -9)
+
+    def serve_until_killed(self, *before, options=()):
+        """A job that has read a file twice and waits, as leader of a process group, and its stdout."""
+        code = f"import time\nfor turn in range(2): open({str(self.file)!r}, 'rb').read()\nprint('ready', flush=True)\ntime.sleep(60)"
+        words = ["run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats-format", "json", *options, *before, "python3", "-c", code]
+        job = self.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        self.assertEqual(job.stdout.readline(), b"ready\n")
+        return job
+
+    def test_a_program_that_is_killed_has_a_report(self):
+        """By a signal for the command, or for all the group, as the terminal sends it. The region goes with the program."""
+        for send, number in ((os.kill, signal.SIGTERM), (os.kill, signal.SIGHUP), (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)):
+            job = self.serve_until_killed()
+            send(job.pid, number)
+            told = job.communicate(timeout=60)[1]
+            self.assertEqual(job.returncode, -number)
+            report = json.loads(told)
+            self.assertEqual((report["misses"], report["hits"]["ram"]), (1, 1))
+            self.assertFalse(self.region.exists())
+
+    def test_a_kept_region_outlives_a_killed_program(self):
+        job = self.serve_until_killed(options=["--ram-keep", "1"])
+        job.terminate()
+        self.assertEqual(json.loads(job.communicate(timeout=60)[1])["misses"], 1)
+        self.assertTrue(self.region.exists())
+
+    def test_a_job_without_the_library_at_its_head_has_one_report(self):
+        """Nobody but the command could speak for what such a program starts."""
+        words = ["sh", "-c", f'LD_PRELOAD= sh -c "LD_PRELOAD=$LD_PRELOAD cat {self.file}; LD_PRELOAD=$LD_PRELOAD cat {self.file}"']
+        done = self.run_program(*words, options=["--stats-format", "json"])
+        report = json.loads(done.stderr)
+        self.assertEqual((done.stdout, report["misses"], report["hits"]["ram"]), (CONTENT * 2, 1, 1))
+
+    def test_the_program_gets_each_signal_once(self):
+        """Whether it was for the command or for the group; and the status is its own, if it handles it."""
+        code = ("import os, signal\nsigns = []\ndef note(*_): signs.append(1); os.write(1, b'got\\n')\n"
+                "def end(*_): os.write(1, b'%d\\n' % len(signs)); os._exit(7)\n"
+                "signal.signal(signal.SIGUSR1, note)\nsignal.signal(signal.SIGTERM, end)\nos.write(1, b'ready\\n')\n"
+                "while True: signal.pause()")
+        for send in (os.kill, os.killpg):
+            job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "python3", "-c", code, stdout=subprocess.PIPE,
+                             start_new_session=True)
+            self.assertEqual(job.stdout.readline(), b"ready\n")
+            for turn in range(2):
+                send(job.pid, signal.SIGUSR1)
+                self.assertEqual(job.stdout.readline(), b"got\n")
+            send(job.pid, signal.SIGTERM)
+            self.assertEqual((job.stdout.readline(), job.wait(60)), (b"2\n", 7))
+
+    def test_stops_and_goes_on_with_the_program(self):
+        job = self.start("run", "-p", self.data, "--name", self.name, "sh", "-c", "kill -TSTP $$; exit 3", process_group=0)
+        self.assertEqual(os.WSTOPSIG(os.waitpid(job.pid, os.WUNTRACED)[1]), signal.SIGTSTP)
+        os.killpg(job.pid, signal.SIGCONT)
+        self.assertEqual(job.wait(60), 3)
+
+    def test_holds_no_pipe_that_the_program_closes(self):
+        reader, writer = os.pipe()
+        job = self.start("run", "-p", self.data, "--name", self.name, "sh", "-c", f"exec {writer}>&- >&-; read line", pass_fds=[writer],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        os.close(writer)
+        self.assertEqual((os.read(reader, 1), job.stdout.read()), (b"", b""))
+        os.close(reader)
+        job.stdin.close()
+        job.wait(60)
+
+    def test_dies_with_the_program_and_the_program_with_it(self):
+        job = self.serve_until_killed()
+        job.kill()
+        # The program has the other end of its stdout.
+        self.assertEqual((job.stdout.read(), job.wait(60)), (b"", -signal.SIGKILL))
 
     def test_a_program_that_cannot_run_is_told(self):
         for program, status in (("/no/such/program", 127), (self.file, 126)):
