@@ -39,7 +39,7 @@ void append_classic_large_files(ReportText& text, const JobTotals& job) {
   const std::uint64_t by_kernel = job.totals[Counter::block_kernel], mapped = job.totals[Counter::block_mapped];
   append(text, "cubeshim: large files: {:.1f} MiB in {} reads, {:.1f} % of them without a wait",
          mib(job.totals[Counter::block_read] + by_kernel), reads, 100 * share(hits, reads));
-  if (mapped != 0) append(text, "; {:.1f} MiB mapped from memory", mib(mapped));
+  if (mapped != 0) append(text, "; mappings showed {:.1f} MiB of memory", mib(mapped));
   append(text, "; {:.1f} MiB from the origin", mib(job.totals[Counter::block_origin]));
   for (const base::TierKind& tier : base::k_tier_kinds) {
     if (const std::uint64_t bytes = job.totals[tier.blocks]; bytes != 0)

@@ -1,5 +1,6 @@
 #include "cache/report/collect.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -42,9 +43,24 @@ double JobTotals::hit_rate() const {
 }
 
 std::optional<double> JobTotals::ns_of_miss() const {
-  const std::uint64_t timed = timed_misses();
-  if (timed < k_least_timed) return std::nullopt;
-  return static_cast<double>(totals[Counter::miss_ns]) / static_cast<double>(timed);
+  if (timed_misses() == 0) return std::nullopt;
+  return static_cast<double>(base::quantile_ns(totals.miss_latency, 0.25));
+}
+
+std::optional<JobTotals::Saved> JobTotals::saved() const {
+  const auto miss = ns_of_miss();
+  if (!miss) return std::nullopt;
+  // So fast is a file only if it comes from this machine. It may have been in the kernel's memory, as it would be at the next
+  // open.
+  constexpr double k_local_ns = 100'000;
+  std::uint64_t first = totals[Counter::prefetch_early];
+  for (const base::TierKind& kind : base::k_tier_kinds) first += totals[kind.hits];
+  first = std::min(first, hits());
+  const auto fetched = static_cast<double>(timed_misses());
+  const double waited = static_cast<double>(hit_ns()) + static_cast<double>(totals[Counter::miss_ns]);
+  const auto less_waited = [&](double opens) { return std::max(0.0, (opens + fetched) * *miss - waited); };
+  if (*miss < k_local_ns) return Saved{0, 0};
+  return Saved{less_waited(static_cast<double>(first)), less_waited(static_cast<double>(hits()))};
 }
 
 std::uint64_t JobTotals::hit_ns() const {

@@ -18,7 +18,7 @@ double percent(std::uint64_t part, std::uint64_t whole) {
 void append_served(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   const std::uint64_t served = job.opens() - job.bypassed();
-  const std::uint64_t bytes = totals[Counter::bytes_served] + totals[Counter::block_read] + totals[Counter::block_mapped];
+  const std::uint64_t bytes = totals[Counter::bytes_served] + totals[Counter::block_read];
   append(text, "cubeshim: served: {} file open{}, ", served, served == 1 ? "" : "s");
   append_bytes(text, bytes);
   const char* before = ": ";
@@ -50,29 +50,37 @@ void append_not_served(ReportText& text, const JobTotals& job, std::span<const s
 // Files in blocks are not in it: nobody knows how the kernel would have read them ahead.
 void append_saved(ReportText& text, const JobTotals& job) {
   append(text, "cubeshim: time saved: ");
-  const auto miss = job.ns_of_miss(), hit = job.ns_of_hit();
+  const auto saved = job.saved();
   if (job.requests() == 0) {
     append(text, "not known, only files that are cached as a whole are timed");
   } else if (job.hits() == 0) {
     append(text, "none, no file was in the cache when it was opened");
-  } else if (!miss) {
-    append(text, "not known, too few files were timed at the mount ({} of {})", job.timed_misses(), JobTotals::k_least_timed);
-  } else if (!hit) {
-    append(text, "not known, no open of a cached file was timed (1 in 32 is)");
+  } else if (!saved) {
+    append(text, "not known, no file was fetched from the mount at its open");
   } else {
-    const double saved = static_cast<double>(job.hits()) * (*miss - *hit);
-    if (saved <= 0) {
-      append(text, "none, the mount is as fast");
-    } else {
+    constexpr double k_a_range = 1.1;
+    if (saved->most_ns == 0) {
+      append(text, "none to speak of");
+    } else if (saved->least_ns == 0) {
+      append(text, "up to ");
+    } else if (saved->most_ns < k_a_range * saved->least_ns) {
       append(text, "about ");
-      append_time(text, saved);
+    } else {
+      append_time(text, saved->least_ns);
+      append(text, " to ");
+    }
+    if (saved->most_ns != 0) {
+      append_time(text, saved->most_ns);
       append(text, " of waiting, all processes together");
     }
     append(text, ": a file took ");
-    append_time(text, *miss);
-    append(text, " from the mount and ");
-    append_time(text, *hit);
-    append(text, " from the cache");
+    append_time(text, *job.ns_of_miss());
+    append(text, " from the mount");
+    if (const auto hit = job.ns_of_hit(); hit) {
+      append(text, " and ");
+      append_time(text, *hit);
+      append(text, " from the cache");
+    }
   }
   append(text, "\n");
 }
@@ -91,12 +99,15 @@ void append_large_files(ReportText& text, const JobTotals& job) {
     append_bytes(text, bytes);
     append(text, "{}{}", after, name);
   };
-  if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0) add("; ", mapped, " mapped from memory");
+  // At each mapping anew, whether the program touches it or not.
+  if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0) add("; mappings showed ", mapped, " of memory");
   add("; ", totals[Counter::block_origin], " came from the mount");
   for (const base::TierKind& tier : base::k_tier_kinds) {
     if (const std::uint64_t bytes = totals[tier.blocks]; bytes != 0) add(", ", bytes, " from the ", tier.name);
   }
   if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent) add("; ", wasted, " were fetched ahead in vain");
+  if (totals[Counter::block_mapped] + totals[Counter::block_kept] != 0 || reads == 0)
+    append(text, "; what the kernel read for mappings is not counted");
   if (by_kernel != 0) add("; ", by_kernel, " left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
   append(text, "\n");
 }

@@ -37,12 +37,6 @@ std::string text_of_value(Unit unit, double value) {
 
 double share(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 
-Value saved_ns(const JobReport& job) {
-  const double misses = job.value("misses"), hits = job.hits(), taken = job.value("time_ns.hits");
-  if (misses < static_cast<double>(cache::JobTotals::k_least_timed) || taken == 0) return std::nullopt;
-  return std::max(0.0, hits * job.value("time_ns.misses") / misses - taken);
-}
-
 // None: a job has no such figure, or too little was measured.
 struct KeyRow {
   const char* name;
@@ -63,10 +57,8 @@ const std::vector<KeyRow>& key_rows() {
       {"not served", Unit::opens, [](const JobReport& job) -> Value { return job.sum_of("bypassed"); }},
       {"bytes to the program",
        Unit::bytes,
-       [](const JobReport& job) -> Value {
-         return job.value("bytes_served") + job.value("blocks.read") + job.value("blocks.mapped");
-       },
-       {"bytes_served", "blocks.read", "blocks.mapped"}},
+       [](const JobReport& job) -> Value { return job.value("bytes_served") + job.value("blocks.read"); },
+       {"bytes_served", "blocks.read"}},
       {"operations at the origin", Unit::calls, [](const JobReport& job) -> Value { return job.origin_operations(); }},
       {"bytes from the origin",
        Unit::bytes,
@@ -75,8 +67,7 @@ const std::vector<KeyRow>& key_rows() {
       {"waited for the origin",
        Unit::ns,
        [](const JobReport& job) -> Value { return job.value("time_ns.misses"); },
-       {"time_ns.misses"}},
-      {"time saved, about", Unit::ns, saved_ns}};
+       {"time_ns.misses"}}};
   return rows;
 }
 
