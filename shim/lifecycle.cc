@@ -87,14 +87,20 @@ void make_list_absolute(base::Config& config) {
   setenv("CUBESHIM_PREFETCH_LIST", config.prefetch_list.c_str(), 1);
 }
 
-// `looks`: at the prefixes, in their order.
+bool tell_unknown_variables() {
+  const auto lines = base::unknown_variables(environ);
+  for (const auto& line : lines) base::log(base::LogLevel::warn, "{}", line);
+  return !lines.empty();
+}
+
+// `looks`: at the prefixes, in their order. `cubeshim run` has told of variables and prefixes (`is_told`).
 void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_origins,
-              const std::vector<near_look::DirectoryLook>& looks) {
+              const std::vector<near_look::DirectoryLook>& looks, bool is_told) {
   bool wrong = !parsed.errors.empty() || !about_origins.empty();
   for (const auto& line : parsed.errors) base::log(base::LogLevel::error, "{}", line);
   for (const auto& line : about_origins) base::log(base::LogLevel::error, "{}", line);
-  for (const auto& line : base::unknown_variables(environ)) base::log(base::LogLevel::warn, "{}", line);
-  for (std::size_t i = 0; i < looks.size(); ++i) {
+  if (!is_told) wrong = tell_unknown_variables() || wrong;
+  for (std::size_t i = 0; i < looks.size() && !is_told; ++i) {
     const std::string& prefix = parsed.config.prefixes[i];
     // Only a mount's prefix need exist.
     const auto& origins = parsed.config.origins;
@@ -116,6 +122,35 @@ void ready_unwinder() {
   _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
 }
 
+// LD_PRELOAD names this library: whoever set it wants files to be served. One that is linked, or named in /etc/ld.so.preload, is
+// there for other programs, too.
+bool is_preloaded_by_variable() {
+  const char* const list = getenv("LD_PRELOAD");
+  Dl_info library{};
+  if (list == nullptr || dladdr(reinterpret_cast<const void*>(&find_job), &library) == 0 || library.dli_fname == nullptr)
+    return false;
+  const std::string_view path = library.dli_fname;
+  return std::string_view(list).find(path.substr(path.rfind('/') + 1)) != std::string_view::npos;
+}
+
+// Nothing is to be served: told once in a job, for the name of the setting may be misspelled.
+void complain_of_no_work() {
+  if (!is_preloaded_by_variable()) return;
+  base::remember_stderr();
+  const base::ParsedConfig parsed = base::parse_config([](const char* name) { return getenv(name); });
+  base::set_log_level(parsed.config.log_level);
+  base::ProcessId teller;
+  const char* const known = getenv(base::k_told_variable);
+  const bool is_told = known != nullptr && base::parse_process_id(known, teller);
+  if (is_told && base::liveness_of(teller) == base::Liveness::alive) return;
+  char text[80];
+  base::format_process_id(base::current_process(), text, sizeof text);
+  setenv(base::k_told_variable, text, 1);
+  if (!tell_unknown_variables())
+    base::log(base::LogLevel::warn, "nothing is served: CUBESHIM_PREFIXES is not set; it names the directories to serve");
+  if (parsed.config.strict) base::sys::raw(SYS_exit_group, 2);
+}
+
 __attribute__((constructor)) void load() {
   const int saved_errno = errno;
   ready_unwinder();
@@ -130,6 +165,7 @@ __attribute__((constructor)) void load() {
   const bool is_privileged = getauxval(AT_SECURE) != 0;
   const bool has_work = is_set("CUBESHIM_PREFIXES") || is_set("CUBESHIM_PACKS") || is_set("CUBESHIM_PROFILE");
   if (!has_work || is_privileged) {
+    if (!is_privileged) complain_of_no_work();
     errno = saved_errno;
     return;
   }
@@ -153,7 +189,7 @@ __attribute__((constructor)) void load() {
     std::vector<near_look::DirectoryLook> looks;
     if (speaks) {
       for (const auto& prefix : parsed->config.prefixes) looks.push_back(near_look::look_at(prefix));
-      complain(*parsed, about_origins, looks);
+      complain(*parsed, about_origins, looks, /*is_told=*/job.first != self);
       make_list_absolute(parsed->config);
     }
     if (parsed->config.mode != base::Mode::off && parsed->config.prefetch && parsed->config.announce) python_site::start(speaks);

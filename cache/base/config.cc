@@ -6,7 +6,9 @@
 #include <climits>
 #include <limits>
 #include <string>
+#include <utility>
 
+#include "cache/base/job_variable.h"
 #include "cache/base/path.h"
 
 namespace cube::base {
@@ -291,21 +293,60 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
   return parsed;
 }
 
+namespace {
+
+bool is_known(std::string_view variable) {
+  return variable == k_job_variable || variable == k_told_variable ||
+         std::ranges::find(config_rows(), variable, &ConfigRow::variable) != config_rows().end();
+}
+
+// How many characters are to be changed, added or left out.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// The setting that was meant; empty: none is near.
+std::string_view nearest_setting(std::string_view variable) {
+  constexpr std::size_t k_longest = 64, k_far = 3;
+  std::string_view nearest;
+  std::size_t least = k_far;
+  if (variable.size() > k_longest) return {};
+  for (const auto& row : config_rows()) {
+    const std::size_t d = distance(variable, row.variable);
+    if (d >= least) continue;
+    least = d;
+    nearest = row.variable;
+  }
+  return nearest;
+}
+
+}  // namespace
+
 std::vector<std::string> unknown_variables(const char* const* environment) {
-  // Set by the shim itself for its children: which job they belong to.
-  static constexpr std::string_view k_internal = "CUBESHIM_JOB";
   std::vector<std::string> lines;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view entry(*environment);
     if (!entry.starts_with("CUBESHIM_")) continue;
     const std::string_view name = entry.substr(0, entry.find('='));
-    const auto& rows = config_rows();
-    const bool known = std::any_of(rows.begin(), rows.end(), [&](const ConfigRow& row) { return row.variable == name; });
-    if (known || name == k_internal) continue;
-    std::string names;
-    for (const auto& row : rows) names += fmt::format("{}{}", names.empty() ? "" : " ", row.variable.substr(9));
-    lines.push_back(
-        fmt::format("{} is not a setting of this version; those are CUBESHIM_ and one of: {}", for_a_line(name), names));
+    if (is_known(name)) continue;
+    std::string hint;
+    if (const std::string_view nearest = nearest_setting(name); !nearest.empty()) {
+      hint = fmt::format("did you mean {}?", nearest);
+    } else {
+      hint = "those are CUBESHIM_ and one of:";
+      for (const auto& row : config_rows()) hint += fmt::format(" {}", row.variable.substr(9));
+    }
+    lines.push_back(fmt::format("{} is not a setting of this version; {}", for_a_line(name), hint));
   }
   return lines;
 }

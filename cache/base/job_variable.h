@@ -1,6 +1,6 @@
-// CUBESHIM_JOB, by which a process knows its job: the ProcessId of the job's first process. `cubeshim run` is the first process of
-// the job that it starts, and adds the pid of the program, which speaks for the job until it has ended: "PID.START.NAMESPACE/PID".
-// Thread safety: pure functions.
+// CUBESHIM_JOB, by which a process knows its job: the ProcessId of the job's first process. `cubeshim run` is the first process
+// of the job that it starts, and adds the pid of the program, which speaks for the job until it has ended:
+// "PID.START.NAMESPACE/PID". Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,8 @@
 namespace cube::base {
 
 inline constexpr const char* k_job_variable = "CUBESHIM_JOB";
+// The ProcessId of the process that has told that nothing is to be served. Its descendants are silent, but no part of a job.
+inline constexpr const char* k_told_variable = "CUBESHIM_TOLD";
 
 struct JobVariable {
   ProcessId first;

@@ -1,10 +1,15 @@
 // cubeshim run: the program in the environment that the library wants, and the report if the program was killed.
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
@@ -13,6 +18,7 @@
 #include "cache/base/error_text.h"
 #include "cache/base/job_variable.h"
 #include "cache/base/sys.h"
+#include "cache/base/unique_fd.h"
 #include "cache/report/write_report.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
@@ -25,6 +31,59 @@
 #include "shim/python_site.h"
 
 namespace cube::cli {
+
+namespace {
+
+// How the directory fails, by errno; 0: it does not, or its server does not answer in time. A child asks, for a dead server would
+// hold this command for ever.
+int error_of_directory(const std::string& path) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return 0;
+  base::UniqueFd hear(ends[0]), answer(ends[1]);
+  const pid_t child = fork();
+  if (child < 0) return 0;
+  if (child == 0) {
+    struct ::stat st {};
+    const int error = stat(path.c_str(), &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+    [[maybe_unused]] const auto written = ::write(answer.get(), &error, sizeof error);
+    _exit(0);
+  }
+  answer = base::UniqueFd();
+  constexpr int k_prefix_patience_ms = 5000;
+  struct ::pollfd heard {
+    hear.get(), POLLIN, 0
+  };
+  int error = 0;
+  const bool has_answered =
+      poll(&heard, 1, k_prefix_patience_ms) == 1 && ::read(hear.get(), &error, sizeof error) == sizeof error;
+  if (!has_answered) {
+    tell("cubeshim: {}: no answer from its server for {} s; the program starts all the same\n", path,
+         k_prefix_patience_ms / 1000);
+    kill(child, SIGKILL);
+  }
+  // A wait at the server may outlast SIGKILL.
+  waitpid(child, nullptr, has_answered ? 0 : WNOHANG);
+  return has_answered ? error : 0;
+}
+
+// One that is given as an option must be there. One of the environment may be for other programs, or be made by this one.
+bool check_prefixes(const Run& run, const base::Config& config) {
+  const auto given = run.settings.given();
+  const bool is_option = given.contains("CUBESHIM_PREFIXES");
+  for (const auto& prefix : config.prefixes) {
+    const auto is_of_pack = [&](const auto& pack) { return pack.prefix == prefix; };
+    if (std::ranges::any_of(config.origins, is_of_pack)) continue;
+    const int error = error_of_directory(prefix);
+    if (error == 0) continue;
+    const bool ends = is_option || config.strict;
+    tell("cubeshim: {} \"{}\": {}{}\n", is_option ? "--prefix" : "CUBESHIM_PREFIXES holds", prefix, base::text_of_error(error),
+         is_option ? " (one that the program makes itself can be named in CUBESHIM_PREFIXES)" : "");
+    if (ends) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 int check_run(Run& run) {
   if (run.program.empty()) {
@@ -42,6 +101,11 @@ int check_run(Run& run) {
     tell("cubeshim: no directory to serve: give --prefix DIRECTORY, or set CUBESHIM_PREFIXES\n");
     return 2;
   }
+  for (const auto& line : base::unknown_variables(environ)) {
+    tell("cubeshim: {}\n", line);
+    if (parsed.config.strict) return 2;
+  }
+  if (!check_prefixes(run, parsed.config)) return 2;
   run.config = parsed.config;
   std::string& library = run.library;
   if (library.empty()) library = find_library();

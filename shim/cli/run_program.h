@@ -15,7 +15,7 @@ struct Run {
   std::vector<std::string> program;
   bool is_not_announced = false;
   bool needs_prefix = true;
-  base::Config config;     // as check_run has found it
+  base::Config config;  // as check_run has found it
 };
 
 // 0, or the status to end with, after a line that says why.

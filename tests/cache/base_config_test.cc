@@ -259,8 +259,9 @@ TEST(Config, UnknownVariablesAreNamed) {
   const auto lines = unknown_variables(environment);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_TRUE(lines[0].starts_with("CUBESHIM_PREFIX is not a setting of this version"));
-  EXPECT_NE(lines[0].find(" PREFIXES "), std::string::npos) << lines[0];
+  EXPECT_TRUE(lines[0].ends_with("; did you mean CUBESHIM_PREFIXES?")) << lines[0];
   EXPECT_TRUE(lines[1].starts_with("CUBESHIM_ is not a setting"));
+  EXPECT_NE(lines[1].find(" PREFIXES "), std::string::npos) << lines[1];
   EXPECT_TRUE(unknown_variables(nullptr).empty());
 }
 

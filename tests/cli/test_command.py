@@ -207,7 +207,6 @@ class Run(Case):
             (here, link, "data", f"{link}/data:{here}/data"),
             (here, here, f"{here}/data/../data", f"{here}/data"),
             (here, here, "data:/mnt", f"{here}/data:/mnt"),
-            (here, here, "not/there", f"{here}/not/there"),
             (here, here, "far/../f", "far/../f"),
         ):
             done = self.command("run", "--name", self.name, "-p", prefix, "printenv", "CUBESHIM_PREFIXES", cwd=directory,
@@ -217,6 +216,36 @@ class Run(Case):
             else:
                 self.assertEqual((done.returncode, done.stderr.count(b"\n")), (2, 1))
                 self.assertIn(f'--prefix "{wanted}" is not usable'.encode(), done.stderr)
+
+    def test_a_prefix_that_is_not_there_ends_the_command(self):
+        """One of the environment may be made later; it is told, and fails only if the user is strict."""
+        missing = self.data / "dta"
+        for options, env, status, text in (
+            (["-p", missing], {}, 2, f'--prefix "{missing}": No such file or directory'),
+            (["-p", self.file], {}, 2, f'--prefix "{self.file}": Not a directory'),
+            ([], {"CUBESHIM_PREFIXES": str(missing)}, 0, f'CUBESHIM_PREFIXES holds "{missing}": No such file or directory'),
+            ([], {"CUBESHIM_PREFIXES": str(missing), "CUBESHIM_STRICT": "1"}, 2, f'"{missing}": No such file or directory'),
+            (["-p", self.data], {"CUBESHIM_PREFIX": "/x"}, 0, "CUBESHIM_PREFIX is not a setting of this version; did you mean CUBESHIM_PREFIXES?"),
+            (["-p", self.data], {"CUBESHIM_PREFIX": "/x", "CUBESHIM_STRICT": "1"}, 2, "CUBESHIM_PREFIX is not a setting"),
+        ):
+            done = self.command("run", "--name", self.name, *options, "true", env=env)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (status, b"", 1), (options, env, done.stderr))
+            self.assertIn(text, done.stderr.decode())
+
+    def test_a_library_with_nothing_to_serve_is_told_once(self):
+        library = self.command("library").stdout.decode().strip()
+        words = ["sh", "-c", "cat /dev/null; cat /dev/null; exit 3"]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")} | {"LD_PRELOAD": library}
+        for env, status, text in (
+            ({}, 3, b"cubeshim: warn: nothing is served: CUBESHIM_PREFIXES is not set"),
+            ({"CUBESHIM_PREFIX": "/x"}, 3, b"did you mean CUBESHIM_PREFIXES?"),
+            ({"CUBESHIM_PREFIX": "/x", "CUBESHIM_MODE": "real"}, 3, b"did you mean CUBESHIM_PREFIXES?"),
+            ({"CUBESHIM_PREFIX": "/x", "CUBESHIM_STRICT": "1"}, 2, b"did you mean CUBESHIM_PREFIXES?"),
+        ):
+            done = subprocess.run(words, env=clean | env, capture_output=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (status, b"", 1), (env, done.stderr))
+            self.assertIn(text, done.stderr)
+        self.assertEqual(subprocess.run(words, env=clean | {"CUBESHIM_LOG": "error"}, capture_output=True, timeout=60).stderr, b"")
 
     def test_a_relative_prefix_serves(self):
         done = self.command("run", "-p", "data", "--name", self.name, "--ram", "32M", "--stats-format", "json", "cat", "data/f", self.file,
