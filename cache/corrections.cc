@@ -159,6 +159,8 @@ void Corrections::learn(std::string_view key, const Told& told) {
   if (is_root(key)) return;
   if (told.is_there && told.kinds != 0) correct_absence(key);
   bool has_corrected = correct_presence(key, told);
+  // Had the way led through a file, the kernel would have said ENOTDIR.
+  if (told.is_there) has_corrected |= correct_way(split(key).directory);
   if (told.has_entries) {
     const Pin own = listing_of(key);
     const auto data = own ? DirectoryData::of(*own) : std::nullopt;
@@ -176,6 +178,16 @@ void Corrections::learn(std::string_view key, const Told& told) {
   }
   const bool may_be_way = told.kinds == 0 || !told.is_there;
   if (may_be_way && has_corrected) find_broken_way(key);
+}
+
+// All on the way to a name are directories, or links to such.
+bool Corrections::correct_way(std::string_view way) {
+  bool has_corrected = false;
+  for (int level = 0; level < k_most_levels && !is_root(way) && !listing_of(way); ++level) {
+    has_corrected |= correct_presence(way, {.kinds = Told::k_directory});
+    way = split(way).directory;
+  }
+  return has_corrected;
 }
 
 void Corrections::learn_stat(std::string_view key, const FileStat& stat, bool no_follow) {

@@ -59,6 +59,7 @@ class Corrections {
   Pin teller_of_absence(std::string_view key, bool& is_certain) const;
   bool correct_absence(std::string_view key);
   bool correct_presence(std::string_view key, const Told& told);
+  bool correct_way(std::string_view way);
   bool believes_directory(std::string_view key) const;
   void drop(const Record& listing);
   void drop_name(std::string_view key, const FileStat* stat);
