@@ -219,7 +219,7 @@ bool Corrections::believes_directory(std::string_view key) const {
 bool Corrections::learn_way_is_broken(std::string_view key) {
   if (is_root(key)) return true;
   bool is_certain = false;
-  const bool believes_any = static_cast<bool>(parts_.ram.find(key, base::hash_path(key))) ||
+  const bool believes_any = static_cast<bool>(parts_.ram.find(key, base::hash_path(key))) || believes_directory(key) ||
                             believes_directory(base::split_path(key).directory) ||
                             static_cast<bool>(teller_of_absence(key, is_certain));
   return believes_any && find_broken_way(key);

@@ -14,7 +14,7 @@ namespace {
 using cache::Told;
 using Wants = PathCall::Wants;
 
-enum class Lesson : std::uint8_t { nothing, name, way, name_and_way, absence_in_doubt };
+enum class Lesson : std::uint8_t { nothing, name, way, name_and_way, new_name, absence_in_doubt };
 struct Answer {
   Lesson lesson = Lesson::nothing;
   Told told;
@@ -36,10 +36,9 @@ Answer meaning_of(const PathCall& call, int error) {
   Answer there{Lesson::name, {.no_follow = no_follow}};
   switch (error) {
     case 0:
-      if (call.wants == Wants::any_name) return {};
-      // Whatever had the name before is gone. NameChange tells of the new one.
-      if (call.wants == Wants::new_name) there.told.kinds = 0;
-      if (call.wants == Wants::new_name) return there;
+      // Whatever had a new name before is gone. NameChange drops the listing by the directory's inode, which may be another by
+      // now.
+      if (call.wants == Wants::new_name) there.lesson = Lesson::new_name;
       there.told.kinds = kinds_wanted(call);
       return there;
     case ENOENT:
@@ -142,11 +141,12 @@ void learn(const PathCall& call, int error) {
   const Answer answer = meaning_of(call, error);
   if (answer.lesson == Lesson::nothing) return;
   // Who makes a name has asked for its directory already.
-  const bool may_ask = call.is_change && (error != 0 || call.wants != Wants::new_name);
+  const bool may_ask = call.is_change && (error != 0 || !may_be_made(call));
   with_key(call, may_ask, [&](cache::Corrections& corrections, std::string_view key) {
     switch (answer.lesson) {
       case Lesson::nothing: break;
       case Lesson::name: return corrections.learn(key, answer.told);
+      case Lesson::new_name: corrections.learn(key, {.kinds = 0, .no_follow = true}); return corrections.learn(key, answer.told);
       case Lesson::name_and_way: corrections.learn(key, answer.told); [[fallthrough]];
       case Lesson::way:
         // If the way is whole, ENOTDIR was said of the name itself, which is there.
