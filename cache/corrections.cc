@@ -160,7 +160,7 @@ void Corrections::learn(std::string_view key, const Told& told) {
   if (told.is_there && told.kinds != 0) correct_absence(key);
   bool has_corrected = correct_presence(key, told);
   // Had the way led through a file, the kernel would have said ENOTDIR.
-  if (told.is_there) has_corrected |= correct_way(split(key).directory);
+  if (told.is_there) has_corrected |= correct_way(base::split_path(key).directory);
   if (told.has_entries) {
     const Pin own = listing_of(key);
     const auto data = own ? DirectoryData::of(*own) : std::nullopt;
@@ -185,7 +185,7 @@ bool Corrections::correct_way(std::string_view way) {
   bool has_corrected = false;
   for (int level = 0; level < k_most_levels && !is_root(way) && !listing_of(way); ++level) {
     has_corrected |= correct_presence(way, {.kinds = Told::k_directory});
-    way = split(way).directory;
+    way = base::split_path(way).directory;
   }
   return has_corrected;
 }
