@@ -31,14 +31,12 @@ FetchClient::First Prefetcher::before_open(Fetch& of, const base::Result<cache::
 void Prefetcher::submit(std::unique_ptr<PlannedFetch> flight) {
   IoEngine& engine = remote_engine_ != nullptr && flight->fetch.may_be_remote() ? *remote_engine_ : engine_for(flight->file.path);
   flight->asks_first = &engine == remote_engine_.get();
-  flight->stat_is_proof = flight->fetch.stat_is_proof();
   flight->began_ns = base::monotonic_ns();
   engine.submit(*flight.release());
 }
 
 void Prefetcher::ask_origin(std::unique_ptr<PlannedFetch> flight) {
   flight->asks_first = false;
-  flight->stat_is_proof = flight->fetch.stat_is_proof();
   IoEngine& engine = engine_for(flight->file.path);
   flight->began_ns = base::monotonic_ns();
   engine.submit(*flight.release());

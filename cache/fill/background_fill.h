@@ -22,8 +22,6 @@ class BackgroundFill {
   };
   Begin begin();
 
-  // Must the stat that accept gets be the server's own word?
-  bool stat_is_proof() const { return is_to_be_proven_ || parts_->is_proof_by_stat(key_, hash_); }
   // done: an older record of it was found to be right still.
   RecordFill::Next accept(const FileAtOrigin& file);
   // Before the file is opened: do other nodes share what they have of its origin?

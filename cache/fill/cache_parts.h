@@ -33,11 +33,6 @@ struct CacheParts {
     for (Tier* const tier : tiers) visit(*tier);
     for (Tier* const tier : remote) visit(*tier);
   }
-  // Must the server itself be asked for the stat with which a fetch begins? It may prove a record that is there; and if changes
-  // are expected, it tells whether the file was written a moment ago.
-  bool is_proof_by_stat(std::string_view key, std::uint64_t hash) const {
-    return rules.consistency != base::ConsistencyKind::immutable || ram.has_any(key, hash) || tiers.may_have(key);
-  }
   // The bytes of the file with this stat, from a tier, or from a remote one as well.
   struct FromTier {
     const Tier* tier;

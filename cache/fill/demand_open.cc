@@ -165,7 +165,6 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& turn) {
                         .flags = request_.flags,
                         .most = parts_.rules.max_file,
                         .with_neighbours = may_fetch_neighbours(),
-                        .stat_is_proof = parts_.is_proof_by_stat(request_.key, base::hash_path(request_.key)),
                         .stats = &parts_.stats()};
   OpenedPlace place;
   const auto opened = origin.open(wish, place);

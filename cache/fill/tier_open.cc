@@ -4,6 +4,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/copy_bytes.h"
+#include "cache/origin/kept_attributes.h"
 #include "cache/tier/rights.h"
 
 namespace cube::cache {
@@ -55,7 +56,8 @@ void TierOpen::ask(const Record& record) {
   parts_.stats().count(Counter::origin_stats);
   // A path that was no link must not have become one, because lstat is answered from the record.
   const std::uint64_t began = base::monotonic_ns();
-  stat_ = stat_path(AT_FDCWD, request_.path, k_ask_server | (is_physical_ ? AT_SYMLINK_NOFOLLOW : 0));
+  stat_ = is_physical_ ? stat_path(AT_FDCWD, request_.path, AT_SYMLINK_NOFOLLOW | flag_to_ask_server(request_.path))
+                       : stat_path(AT_FDCWD, request_.path, k_ask_server);
   has_waited_ = base::monotonic_ns() - began >= Freshness::k_long_look_ns;
 }
 

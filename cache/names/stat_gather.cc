@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cache/base/clock.h"
+#include "cache/origin/kept_attributes.h"
 #include "cache/region/writers.h"
 
 namespace cube::cache {
@@ -119,7 +120,8 @@ StatTable::Entry StatGather::look(int directory, std::string_view name) {
   key[below.size()] = '/';
   std::memcpy(key + below.size() + 1, name.data(), name.size());
   entry.looked_ns = base::boot_ns();
-  const int flags = names_.stat_is_proof({key, length}) ? k_ask_server : 0;
+  const bool asks = names_.stat_is_proof({key, length}) && may_keep_attributes(directory, name.data());
+  const int flags = asks ? k_ask_server : 0;
   const auto stat = stat_path(directory, name.data(), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | flags);
   region.stats().count(base::Counter::names_gathered);
   if (!stat) return {};

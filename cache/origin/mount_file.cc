@@ -1,9 +1,11 @@
 #include "cache/origin/mount_file.h"
 
+#include <atomic>
 #include <cerrno>
 
 #include "cache/base/readahead.h"
 #include "cache/base/whole_read.h"
+#include "cache/origin/kept_attributes.h"
 
 namespace cube::cache {
 
@@ -25,14 +27,20 @@ void count(base::Stats* stats, Counter counter, std::uint64_t n = 1) {
 
 }  // namespace
 
-base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats* stats, int stat_flags) {
+base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats* stats) {
   count(stats, Counter::origin_opens);
+  // Before the look-up of the open. A local file needs no answer, and the next is most likely local, too.
+  static constinit std::atomic<bool> last_was_local{false};
+  const bool may_be_kept = last_was_local.load(std::memory_order_relaxed) || may_keep_attributes(path);
   MountFile file;
   const long fd = open_noting_links(path, flags, file.links_);
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   file.fd_ = Fd(static_cast<int>(fd));
   count(stats, Counter::origin_stats);
-  const auto stat = stat_fd(file.fd_.get(), stat_flags);
+  // The kernel would cut newer bytes at the size that it keeps.
+  const bool is_servers_word = !may_be_kept && file.links_ == LinksOnWay::none;
+  const auto stat = stat_fd(file.fd_.get(), is_servers_word ? 0 : k_ask_server);
+  if (stat) last_was_local.store(stat->device_major != 0, std::memory_order_relaxed);
   if (stat) file.stat_ = *stat;
   if (!stat && stat.error().value == EINTR) return base::fail(EINTR);  // see FileCache::fetch
   return file;

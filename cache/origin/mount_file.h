@@ -14,8 +14,7 @@ namespace cube::cache {
 class MountFile {
  public:
   // `stats`, here and below, counts what the origin is asked; null: nobody counts.
-  // `stat_flags`: 0, or k_ask_server.
-  static base::Result<MountFile> open(const char* path, int flags, base::Stats* stats, int stat_flags = 0);
+  static base::Result<MountFile> open(const char* path, int flags, base::Stats* stats);
 
   const FileStat& stat() const { return stat_; }
   int fd() const { return fd_.get(); }

@@ -38,7 +38,7 @@ class MountOrigin final : public Origin {
   }
 
   base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const override {
-    auto file = MountFile::open(wish.path, wish.flags, wish.stats, wish.stat_is_proof ? k_ask_server : 0);
+    auto file = MountFile::open(wish.path, wish.flags, wish.stats);
     if (!file) return base::fail(file.error().value);
     place.make<OpenedOfMount>(std::move(*file), wish.key, wish.stats);
     return {};

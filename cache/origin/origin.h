@@ -104,7 +104,6 @@ struct OriginOpen {
   int flags = 0;               // the program's
   std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
   bool with_neighbours = false;
-  bool stat_is_proof = false;  // the stat may prove a record that is there: the server is asked for it
   // Not empty: it is read whole by one request, for more files than this one (Opened::move_to). `place` is that of this file.
   OriginSpan together = {}, place = {};
   base::Stats* stats = nullptr;  // counts what the origin is asked; null: nobody counts

@@ -37,7 +37,6 @@ struct Fetch {
   const char* path = nullptr;  // absolute
   std::uint32_t origin = 0;    // files of one mount have the same number; engine_choice.h learns for each
   bool asks_first = false;     // an engine of threads asks its client before it opens the file
-  bool stat_is_proof = false;  // the server is asked for its stat
 
   // Others that lie behind it in the origin, of an engine of threads: all of `together` is read by one request, and each is ended
   // in its turn. A file that is not there is fetched alone.

@@ -10,6 +10,7 @@
 #include "cache/base/condition.h"
 #include "cache/base/error_text.h"
 #include "cache/base/whole_read.h"
+#include "cache/origin/kept_attributes.h"
 #include "cache/origin/origins.h"
 #include "prefetch/engine/engine_core.h"
 #include "prefetch/engine/whole_file.h"
@@ -28,7 +29,7 @@ struct Worker {
   // Written inside the gate: who has closed it may read them.
   Fetch* fetch = nullptr;
   bool has_room = false;
-  int stat_flags = 0;
+  bool may_be_kept = true;  // see cache/origin/kept_attributes.h
   // Copies, for the client's fetch may go as soon as the gate is closed.
   cache::OriginSpan place, together;
   bool has_span = false;  // the opened place holds what was read together
@@ -170,7 +171,6 @@ void ThreadCore::set_fetch(Worker& worker, Fetch* fetch) {
   worker.has_room = false;
   if (fetch == nullptr) return;
   keep_path(worker.path, fetch->path);
-  worker.stat_flags = fetch->stat_is_proof ? cache::k_ask_server : 0;
   worker.place = fetch->place;
   worker.together = fetch->together;
 }
@@ -252,7 +252,7 @@ bool ThreadCore::ask_first(Worker& worker, FetchResult& result) {
     }
     if (first.what == Do::open || has_looked) return false;
     ++result.stats;
-    looked = cache::stat_path(AT_FDCWD, worker.path, AT_SYMLINK_NOFOLLOW | cache::k_ask_server);
+    looked = cache::stat_path(AT_FDCWD, worker.path, AT_SYMLINK_NOFOLLOW | cache::flag_to_ask_server(worker.path));
   }
 }
 
@@ -262,6 +262,7 @@ bool ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
   base::Result<int> fd = base::fail(ENOENT);
   if (!ask_first(worker, result) && !fetch_by_open(worker, place, result)) {
     result.opens = 1;
+    worker.may_be_kept = cache::may_keep_attributes(worker.path);
     fd = open_for_fetch(worker.path, links);
     if (fd) {
       fetch_opened(worker, *fd, links, result);
@@ -292,7 +293,8 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, F
     result.error = error;
   };
   result.stats = 1;
-  const auto stat = cache::stat_fd(fd, worker.stat_flags);
+  const bool is_servers_word = !worker.may_be_kept && links == cache::LinksOnWay::none;
+  const auto stat = cache::stat_fd(fd, is_servers_word ? 0 : cache::k_ask_server);
   if (!stat) return fail(stat.error().value);
   const bool is_physical =
       links == cache::LinksOnWay::unknown ? cache::has_path(fd, worker.path) : links == cache::LinksOnWay::none;

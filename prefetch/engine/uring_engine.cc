@@ -8,6 +8,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
+#include "cache/origin/kept_attributes.h"
 #include "prefetch/engine/engine_core.h"
 #include "prefetch/engine/origin_kinds.h"
 #include "prefetch/engine/uring_flight.h"
@@ -146,13 +147,13 @@ void UringCore::begin_waiting() {
     }
     flight->fetch = fetch;
     flight->has_room = false;
-    flight->stat_is_proof = fetch->stat_is_proof;
     flight->is_over = false;
     flight->fd = -1;
     flight->by_name = false;
     flight->is_local = origins_.is_local(fetch->origin);
     flight->result = {};
     keep_path(flight->path, fetch->path);
+    flight->may_be_kept = flight->is_local || cache::may_keep_attributes(flight->path);
     ++in_flight_;
     open_name(index, *flight);
   }
@@ -210,7 +211,7 @@ void UringCore::open(std::uint64_t index, UringFlight& flight, const char* path)
 void UringCore::ask_stat(std::uint64_t index, UringFlight& flight, Stage stage) {
   flight.stage = stage;
   ++flight.result.stats;
-  const bool asks_server = stage == Stage::looking_again || flight.stat_is_proof;
+  const bool asks_server = stage == Stage::looking_again || flight.may_be_kept || flight.links != cache::LinksOnWay::none;
   const int flags = AT_EMPTY_PATH | (asks_server ? cache::k_ask_server : 0);
   if (flight.is_local) {
     // A ring gives every statx to a worker; of an open local file it is less work than that.

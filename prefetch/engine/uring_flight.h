@@ -22,7 +22,7 @@ struct UringFlight {
   // Written inside the gate: who has closed it may read them.
   Fetch* fetch = nullptr;
   bool has_room = false;
-  bool stat_is_proof = false;  // as of the fetch
+  bool may_be_kept = true;  // see cache/origin/kept_attributes.h
 
   Room room;
   cache::FileStat stat{};

@@ -7,6 +7,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/path.h"
+#include "cache/base/view.h"
 #include "cache/record/recent_change.h"
 #include "cache/tier/cluster/meta_protocol.h"
 #include "cache/tier/cluster/pool.h"
@@ -139,6 +140,7 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
   const auto file = cache::MountFile::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, nullptr);
   if (!file) return refuse(file.error().value == ENOENT ? NotShared::missing : NotShared::unreadable, file.error().value);
   content.stat = file->stat();
+  content.rights = base::current_rights();
   content.physical = file->is_physical(path);
   if ((content.stat.mode & S_IFMT) == S_IFDIR) return refuse(NotShared::directory);
   if (!content.stat.is_regular()) return refuse(NotShared::not_a_file);

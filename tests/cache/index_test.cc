@@ -143,7 +143,7 @@ TEST(Index, ATableGetsMemoryWhenThoseBeforeAreFull) {
 }
 
 TEST(Index, WithoutMemoryForATableSaysSoAndKeepsWhatItHas) {
-  const tests::TmpfsMount tmpfs("32m");
+  const tests::TmpfsMount tmpfs("64m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "cannot mount a tmpfs";
   const TestRegion region(24 * k_mib, tmpfs.path());
   make_readable(*region, 1);

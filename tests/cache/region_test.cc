@@ -177,9 +177,9 @@ TEST(Region, OnASmallTmpfsLeavesRoomForOthers) {
   testing::internal::CaptureStderr();
   const TestRegion region(1024 * k_mib, tmpfs.path());
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_LE(region->layout().file_bytes, 60 * k_mib);
-  EXPECT_GE(region->layout().file_bytes, 56 * k_mib);
-  EXPECT_NE(said.find("is more than " + tmpfs.path() + " has room for: using 60 MiB\n"), std::string::npos) << said;
+  EXPECT_LE(region->layout().file_bytes, 32 * k_mib);
+  EXPECT_GE(region->layout().file_bytes, 28 * k_mib);
+  EXPECT_NE(said.find("is more than " + tmpfs.path() + " has room for: using 32 MiB\n"), std::string::npos) << said;
 }
 
 TEST(Region, DataCannotBeMadeWritable) {
@@ -247,7 +247,7 @@ TEST(Region, ReopenTellsThatTheNameIsGoneOrAnothers) {
 }
 
 TEST(Region, AFullTmpfsIsAnErrorAndNeverASignal) {
-  const tests::TmpfsMount tmpfs("32m");
+  const tests::TmpfsMount tmpfs("64m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "cannot mount a tmpfs";
   const TestRegion region(24 * k_mib, tmpfs.path());
   RamTier tier(*region);

@@ -247,7 +247,7 @@ TEST(Segments, OneOfTheDeadThatLiesAmongTheRingsIsLeasedAgainAndOneOfTheRingIsNo
 // Once a bug: the segment is taken first and gets its memory then; whoever takes over after a death in between writes into a
 // hole, and on a full tmpfs that is SIGBUS in the host.
 TEST(Segments, TakenOverFromOneWhoDiedBeforeReservingHasMemory) {
-  const tests::TmpfsMount tmpfs("32m");
+  const tests::TmpfsMount tmpfs("64m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "cannot mount a tmpfs";
   const TestRegion region(24 * k_mib, tmpfs.path());
   tests::Tracee child([&] {

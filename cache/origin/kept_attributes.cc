@@ -1,0 +1,51 @@
+#include "cache/origin/kept_attributes.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "cache/base/aside.h"
+#include "cache/base/unique_fd.h"
+#include "cache/record/file_stat.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_resolve_cached = 0x20;  // RESOLVE_CACHED: Linux 5.12
+
+// An fd of what the kernel finds without asking anybody, or -EAGAIN.
+long open_kept(int directory, const char* path, int flags) {
+  struct ::open_how how {};
+  how.flags = static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | flags);
+  how.resolve = k_resolve_cached;
+  return base::sys::raw(SYS_openat2, directory, base::sys::arg(path), base::sys::arg(&how), sizeof how);
+}
+
+}  // namespace
+
+bool may_keep_attributes(int directory, const char* name) {
+  const long fd = open_kept(directory, name, O_NOFOLLOW);
+  if (!base::sys::failed(fd)) base::sys::close(static_cast<int>(fd));
+  return fd != -EAGAIN;
+}
+
+bool may_keep_attributes(const char* path) {
+  if (may_keep_attributes(AT_FDCWD, path)) return true;
+  // A directory on the way may be what the kernel has to look up, and the name below it be kept.
+  const char* const slash = std::strrchr(path, '/');
+  base::Aside above;
+  if (slash == nullptr || slash[1] == '\0' || !above) return true;
+  const auto length = static_cast<std::size_t>(slash - path);
+  std::memcpy(above.data(), path, length);
+  std::strcpy(above.data() + length, length == 0 ? "/" : "");
+  const long directory = open_kept(AT_FDCWD, above.data(), O_DIRECTORY);
+  if (base::sys::failed(directory)) return true;
+  const base::UniqueFd own(static_cast<int>(directory));
+  return may_keep_attributes(own.get(), slash + 1);
+}
+
+int flag_to_ask_server(const char* path) { return may_keep_attributes(path) ? k_ask_server : 0; }
+
+}  // namespace cube::cache
