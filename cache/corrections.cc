@@ -201,6 +201,11 @@ void Corrections::learn_stat(std::string_view key, const FileStat& stat, bool no
     if (data && data->has_true_times() && !own->stat.is_unchanged_since(stat)) drop(*own);
   }
   names_.correct_stat(key, stat);
+  if (no_follow) return;
+  // The link may lead elsewhere than memory believes.
+  base::Aside room;
+  const std::string_view real = room ? follow(key, room.data()) : std::string_view();
+  if (!is_root(real)) names_.correct_stat(real, stat);
 }
 
 void Corrections::learn_target(std::string_view key, std::string_view target) {

@@ -146,7 +146,12 @@ void NameChange::commit(const Passage& before) {
     if (!sys::failed(fd)) note_changed(static_cast<int>(fd), before);
     sys::close(static_cast<int>(fd));
   }
-  if (!covered_ && !before_) return;
+  // Memory may hold names below it although there was nothing: another node has removed the directory.
+  if (is_new_tree_ && !is_tree_) {
+    knows_tree_ = take_real_path(dir_, name_);
+    is_tree_ = covered_ || knows_tree_;
+  }
+  if (!covered_ && !before_ && !is_tree_) return;
   const bool has_key = covered_ || knows_tree_;
   cache->changes().content_changed(has_key ? path_.key() : std::string_view(), before_ ? &*before_ : nullptr);
   // All there is, if it is not known which.
@@ -165,6 +170,12 @@ long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
   if (result == 0 && of == NameChange::Of::name) return result;
   const bool no_follow = of == NameChange::Of::name || of == NameChange::Of::file_or_link;
   kernel_answer::learn({.dir = dir, .path = path, .no_follow = no_follow, .is_change = true}, result == 0 ? 0 : errno);
+  if (result != 0 || of == NameChange::Of::mount_point || attachment::attached_cache() == nullptr) return result;
+  // Success does not say of what. The kernel knows, which has just been there.
+  const KeepErrno keep;
+  struct ::statx now {};
+  const int flags = AT_STATX_DONT_SYNC | (no_follow ? AT_SYMLINK_NOFOLLOW : 0);
+  if (!sys::failed(sys::statx(dir, path, flags, cache::FileStat::k_request, &now))) told_statx(0, dir, path, no_follow, &now);
   return result;
 }
 

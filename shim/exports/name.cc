@@ -40,6 +40,8 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, unsi
       auto& target = *new (second.bytes) NameChange(to_dir, to);
       const int result = call();
       if (result == 0) {
+        target.leads_to(source);
+        if ((flags & RENAME_EXCHANGE) != 0) source.leads_to(target);
         source.commit();
         target.commit();
       } else {

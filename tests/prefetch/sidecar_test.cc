@@ -42,6 +42,7 @@ struct SidecarTest : ::testing::Test {
     config.io_engine = base::EngineKind::threads;
     // On a busy machine the readers would fill the whole region before a leader makes the ring, and it would have no segment.
     cache.ahead().make_ring(config.ring);
+    cache.ahead().want();
   }
   // A process that leads, or waits for it, until it is killed.
   Child leader(Gate& ready) {
