@@ -24,6 +24,7 @@
 #include "shim/placeholder.h"
 #include "shim/process.h"
 #include "shim/profile/loader_lock.h"
+#include "shim/profile/native_stack.h"
 
 namespace cube::shim::loaded_calls {
 namespace {
@@ -87,6 +88,7 @@ struct Target {
 // Of one look.
 struct Look {
   Range libc, ours;
+  std::uintptr_t unwinder = 0;  // a function of the profiler's
   unsigned long long unloaded = 0;
   std::vector<Target> targets;  // calls that lead elsewhere, to be tried
   Target past_us{};             // one that leads to libc itself
@@ -179,7 +181,8 @@ int visit(::dl_phdr_info* info, std::size_t, void* data) {
   if (known == g_libraries->end()) {
     Library made{range, {}};
     // libc's own calls are its own, and so are the loader's: the kernel has no other libc in this namespace.
-    const bool is_own = range.begin == look.libc.begin || range.begin == look.ours.begin;
+    // The profiler's libunwind calls libc by this library's own wish.
+    const bool is_own = range.begin == look.libc.begin || range.begin == look.ours.begin || range.has(look.unwinder);
     if (!is_own && range.end != 0) find_slots(*info, made);
     g_libraries->push_back(std::move(made));
     known = g_libraries->end() - 1;
@@ -283,7 +286,7 @@ void tell(const Target& target) {
 void look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&look_at_all));
-  Look look{k_libc, k_ours, 0, {}, {}};
+  Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()), 0, {}, {}};
   // This library was loaded by dlopen: nobody's calls come to it but those that look it up.
   // Not by RTLD_DEFAULT, which is our own first here (-Bsymbolic).
   static void* const k_program = dlopen(nullptr, RTLD_LAZY);

@@ -1,8 +1,10 @@
 #include "cache/base/sandbox.h"
 
+#include <cerrno>
 #include <charconv>
 #include <string_view>
 
+#include "cache/base/aside.h"
 #include "cache/base/sys.h"
 
 namespace cube::base {
@@ -18,11 +20,12 @@ unsigned long field_of(std::string_view status, std::string_view name) {
   return value;
 }
 
+// Aside: a thread may have a stack of 16 KB.
 struct Status {
-  char text[4096];
+  Aside room;
   std::string_view read(const char* path) {
-    const long n = sys::read_small_file(path, text, sizeof text);
-    return sys::failed(n) ? std::string_view() : std::string_view(text, static_cast<std::size_t>(n));
+    const long n = room ? sys::read_small_file(path, room.data(), Aside::k_bytes) : -ENOMEM;
+    return sys::failed(n) ? std::string_view() : std::string_view(room.data(), static_cast<std::size_t>(n));
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "cache/base/aside.h"
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
@@ -137,8 +138,10 @@ std::string Region::path_of(const std::string& directory, const std::string& nam
 
 bool Region::may_hold(const std::string& directory, const std::string& name, std::uint64_t device) {
   const auto fd = base::open_fd(path_of(directory, name).c_str(), O_RDONLY | k_open_name);
-  RegionHeader head{};
-  if (!fd || sys::pread(fd->get(), &head, sizeof head, 0) != static_cast<long>(sizeof head)) return false;
+  base::Aside room;
+  if (!fd || !room || sys::pread(fd->get(), room.data(), sizeof(RegionHeader), 0) != static_cast<long>(sizeof(RegionHeader)))
+    return false;
+  const auto& head = *reinterpret_cast<const RegionHeader*>(room.data());
   return head.magic == k_region_magic && head.version == k_layout_version && head.knows_device(device);
 }
 

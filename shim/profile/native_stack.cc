@@ -196,6 +196,8 @@ void start() {
   walk(stack);
 }
 
+const void* library() { return reinterpret_cast<const void*>(g_backtrace); }
+
 bool walk(Stack& stack) {
   if (g_backtrace == nullptr || !may_walk()) return false;
   const Undisturbed undisturbed;

@@ -12,6 +12,8 @@ namespace cube::shim::profile::native {
 
 // Says why in one line where there is no libunwind.
 void start();
+// A function of libunwind, whose calls of libc this library has replaced. Null: it is not in use.
+const void* library();
 // False: no stack could be had.
 bool walk(Stack& stack);
 

@@ -158,7 +158,7 @@ TEST(Start, WithoutPrefixesItDoesNothing) {
   job.env.erase("CUBESHIM_PREFIXES");
   const auto o = job.helper({"read", job.file(6)});
   EXPECT_EQ(o.status, 0);
-  EXPECT_EQ(o.err, "");
+  EXPECT_EQ(o.err, "cubeshim: warn: nothing is served: CUBESHIM_PREFIXES is not set; it names the directories to serve\n");
   EXPECT_EQ(job.report_text(), "");
   EXPECT_EQ(job.helper({"job"}).out, "none\n");
 }

@@ -24,9 +24,9 @@ class Bare(Case):
         self.env.pop("PYTHONPATH", None)
         self.env.update(LD_PRELOAD=str(LIBRARY), CUBESHIM_NAME="library", CUBESHIM_PREFIXES=str(self.dir), CUBESHIM_STATS="off")
 
-    def of(self, program, *words, **env):
+    def of(self, program, *words, said="", **env):
         done = subprocess.run([program, *words], env=self.env | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
-        self.assertEqual((done.returncode > 0, done.stderr), (done.stdout == "", ""))
+        self.assertEqual((done.returncode > 0, done.stderr), (done.stdout == "", said))
         return done.stdout
 
     def print_of(self, *words, **env):
@@ -51,8 +51,10 @@ class Bare(Case):
         self.assertEqual(self.print_of(PYTHONPATH=f"{SITE}s:/mine"), f"{SITE}:{SITE}s:/mine True\n")
 
     def test_not_where_the_user_says_so(self):
-        for env in ({"CUBESHIM_ANNOUNCE": "0"}, {"CUBESHIM_PREFETCH": "0"}, {"CUBESHIM_MODE": "off"}, {"CUBESHIM_PREFIXES": ""}):
+        for env in ({"CUBESHIM_ANNOUNCE": "0"}, {"CUBESHIM_PREFETCH": "0"}, {"CUBESHIM_MODE": "off"}):
             self.assertEqual(self.print_of(**env), "None False\n")
+        nothing = "cubeshim: warn: nothing is served: CUBESHIM_PREFIXES is not set; it names the directories to serve\n"
+        self.assertEqual(self.print_of(CUBESHIM_PREFIXES="", said=nothing), "None False\n")
         # Python does not read the variable.
         for word in ("-I", "-E"):
             self.assertEqual(self.print_of(word), f"{SITE} False\n")

@@ -135,11 +135,16 @@ const Event& event_named(const std::string& name) {
 }
 
 std::string see_path(const std::string& path) {
-  if (DIR* const directory = opendir(path.c_str()); directory != nullptr) return see_directory(directory);
   std::string seen;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  seen = fd < 0 ? error_of("open") : see_fd(fd);
   struct stat st {};
+  // No opendir of a file: the kernel would answer, and its answer corrects memory.
+  if (fd >= 0 && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+    close(fd);
+    if (DIR* const directory = opendir(path.c_str()); directory != nullptr) return see_directory(directory);
+    return error_of("opendir");
+  }
+  seen = fd < 0 ? error_of("open") : see_fd(fd);
   char text[200];
   if (fd >= 0) {
     MUST(fstat(fd, &st) == 0 && close(fd) == 0);
