@@ -62,8 +62,9 @@ class Screen(Case):
         """A job that has opened its file so often."""
         loop = f"for ((i = 0; i < {opens}; ++i)); do exec 4<{self.file}; done; " if opens else ""
         job = self.start("run", "-p", self.data, "--name", name or self.name, "--ram", "32M", "--prefetch", "0", "--stats", "off", "bash", "-c",
-                         f"exec 3<{self.file}; {loop}echo ready; read line", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.assertEqual(job.stdout.readline(), b"ready\n")
+                         f"exec 3<{self.file}; {loop}echo $$; read line", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # The job is that of `cubeshim run`, and its one process with a cache is the program.
+        job.program = int(job.stdout.readline())
         return job
 
     def top(self, columns=80, rows=24, term="linux", controls=True):
@@ -121,12 +122,12 @@ class Screen(Case):
     def test_enter_looks_into_a_job_and_a_process(self):
         job = self.job(opens=99)
         top = self.into(job)
-        top.until(rf"^job {job.pid}: bash -c exec 3<")
+        top.until(rf"^job {job.pid}: .*cubeshim run -p ")
         top.until(r"^served: 100 file opens, .*: 99 from memory, 1 from the mount\n"
-                  r"not served: nothing\ntime saved: (none to speak of|up to|about).*$")
-        top.until(rf"^ +{job.pid} ")
+                  r"not served: nothing\ntime saved: \S.*$")
+        top.until(rf"^ +{job.program} ")
         top.press("\n")
-        top.until(rf"^process {job.pid}: bash")
+        top.until(rf"^process {job.program}: bash -c exec 3<")
         top.until(r"^ +a second +so far\nopens +0 +100\nhits\.ram +0 +99$")
         top.press(LEFT)
         top.until(rf"^job {job.pid}: ")
@@ -142,7 +143,7 @@ class Screen(Case):
         self.assertTrue(lines[9].startswith("q end  Enter"))
         top.press("\n")
         top.until(rf"^job {job.pid}: ")
-        top.until(rf"^ +{job.pid} ")
+        top.until(rf"^ +{job.program} ")
         top.until(r"^and \d+ lines more$")
         top.press("\n")
         top.until(r"^opens +0 +10$(.|\n)*^q end  Esc")
@@ -196,7 +197,7 @@ class Screen(Case):
         job = self.job(opens=9)
         top = self.into(job)
         job.communicate(b"end\n", timeout=60)
-        top.until(rf"^job {job.pid} has ended: bash")
+        top.until(rf"^job {job.pid} has ended: .*cubeshim run -p ")
         top.until(r"^served: 10 file opens, ")
         top.press("\n\n" + ESCAPE)
         top.until(rf"^waiting for a job \(the cache named {self.name[:20]}")
