@@ -44,8 +44,13 @@ class LargeFiles {
   std::optional<std::uint64_t> keep_pages(LargeFile& file, const base::Mapping& mapping, std::uint64_t begin, int region_fd) {
     return file.keep_pages(parts_, mapping, begin, region_fd);
   }
-  // The program has mapped so many bytes of pieces.
-  void note_mapped(std::uint64_t bytes) { parts_.stats().count(base::Counter::block_mapped, bytes); }
+  void note_shown(const LargeFile& file, const LargeFile::Range& range) { file.note_shown(parts_, range); }
+  // The kernel shows a part of a mapping.
+  void note_mapping() { parts_.stats().count(base::Counter::block_mappings); }
+  // It was watched to its end.
+  void note_watched() { parts_.stats().count(base::Counter::block_watched); }
+  // It has read so many bytes for mappings.
+  void note_faulted(std::uint64_t bytes) { parts_.stats().count(base::Counter::block_faulted, bytes); }
   // The kernel has read so many bytes for the program.
   void note_left_to_kernel(std::uint64_t bytes) { parts_.stats().count(base::Counter::block_kernel, bytes); }
   std::uint64_t block() const { return parts_.rules.block; }

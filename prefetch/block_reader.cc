@@ -53,9 +53,12 @@ struct BlockReader::Mapped {
   std::atomic<State> state{State::free};
   // The program has it no more; set in any state.
   std::atomic<bool> is_left{false};
+  // Pages that no look has seen may be gone; set in any state.
+  std::atomic<bool> has_lost_pages{false};
   LargeFile* file = nullptr;
   base::Mapping own;
   std::uint64_t begin = 0;
+  std::uint64_t before = 0;  // of the bytes that the kernel had then, those not found yet
   // The addresses at which the program has mapped them.
   std::atomic<std::uintptr_t> from{0}, to{0};
 };
@@ -234,6 +237,12 @@ std::uint64_t BlockReader::State::keep(Mapped& row, int region_fd) {
   // This is the last look at one that was left before it.
   const bool is_last = row.is_left.load(std::memory_order_acquire);
   const auto kept = cache.large().keep_pages(*row.file, row.own, row.begin, region_fd);
+  if (kept) {
+    if (is_last && !row.has_lost_pages.load(std::memory_order_relaxed)) cache.large().note_watched();
+    const std::uint64_t old = std::min(row.before, *kept);
+    row.before -= old;
+    if (*kept != old) cache.large().note_faulted(*kept - old);
+  }
   if (is_last || !kept || is_stopping.load(std::memory_order_acquire)) {
     drop(row);
   } else {
@@ -375,17 +384,20 @@ bool BlockReader::submit(LargeFile& file, int fd, LargeFile::Numbers numbers, co
 
 bool BlockReader::may_keep_mapped() const { return !state_->is_sandboxed; }
 
-bool BlockReader::keep_mapped(LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has) {
+bool BlockReader::keep_mapped(LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has,
+                              std::uint64_t before) {
   for (Mapped& row : state_->mapped) {
     auto none = Mapped::State::free;
     if (!row.state.compare_exchange_strong(none, Mapped::State::being_changed, std::memory_order_acquire)) continue;
     row.file = file.share();
     row.own = std::move(own);
     row.begin = begin;
+    row.before = before;
     const auto from = reinterpret_cast<std::uintptr_t>(program_has);
     row.from.store(from, std::memory_order_relaxed);
     row.to.store(from + row.own.size(), std::memory_order_relaxed);
     row.is_left.store(false, std::memory_order_relaxed);
+    row.has_lost_pages.store(false, std::memory_order_relaxed);
     state_->mappings.fetch_add(1, std::memory_order_relaxed);
     state_->give_back(row);
     state_->news.notify();
@@ -398,6 +410,20 @@ void BlockReader::let_go_of(LargeFile& file) {
   state_->let_go_of(file);
   // A thread may be at it, which sees the lock.
   file.own_mappings().wait_for_none();
+}
+
+void BlockReader::opened(const LargeFile& file) {
+  if (state_->mappings.load(std::memory_order_relaxed) == 0) return;
+  for (Mapped& row : state_->mapped) {
+    auto is = Mapped::State::mapped;
+    // A row that another thread changes is being looked at, or new.
+    if (!row.state.compare_exchange_strong(is, Mapped::State::being_changed, std::memory_order_seq_cst)) {
+      row.has_lost_pages.store(true, std::memory_order_relaxed);
+      continue;
+    }
+    if (row.file->is_same_file(file)) row.has_lost_pages.store(true, std::memory_order_relaxed);
+    state_->give_back(row);
+  }
 }
 
 void BlockReader::unmapped(const void* at, std::size_t length) {

@@ -23,12 +23,16 @@ class BlockReader {
   // file.
   bool submit(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
   // A program maps these bytes of the file, and the kernel reads them: what it has read is copied for the next time. `own` is a
-  // mapping of the same bytes. `program_has`: where the program has them; see unmapped().
+  // mapping of the same bytes. `program_has`: where the program has them; see unmapped(). `before`: bytes of them that the kernel
+  // had when the program made its mapping; it has not read these for it.
   // The caller has counted it as one of the file's own mappings, and does so on if there is no room for it (false).
   bool may_keep_mapped() const;
-  bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has);
+  bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has,
+                   std::uint64_t before);
   // A lock of the file is to be made: no mapping of it stays, unless a thread hangs in one for more than a second.
   void let_go_of(cache::LargeFile& file);
+  // The program has opened it. Some mounts (FUSE) have the kernel drop its pages then, also those that nobody has looked at.
+  void opened(const cache::LargeFile& file);
   // The program has these pages no more. Bytes that were read by then are still copied.
   void unmapped(const void* at, std::size_t length);
   void stop(unsigned patience_ms);

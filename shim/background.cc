@@ -270,13 +270,18 @@ bool may_keep_mapped() {
   return reader != nullptr && reader->may_keep_mapped();
 }
 
-bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has) {
+bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has,
+                 std::uint64_t before) {
   auto* const reader = g_block_reader.load(std::memory_order_acquire);
-  return reader != nullptr && reader->keep_mapped(file, std::move(own), begin, program_has);
+  return reader != nullptr && reader->keep_mapped(file, std::move(own), begin, program_has, before);
 }
 
 void let_go_of(cache::LargeFile& file) {
   if (auto* const reader = g_block_reader.load(std::memory_order_acquire); reader != nullptr) reader->let_go_of(file);
+}
+
+void opened(const cache::LargeFile& file) {
+  if (auto* const reader = g_block_reader.load(std::memory_order_acquire); reader != nullptr) reader->opened(file);
 }
 
 void unmapped(const void* at, std::size_t length) {

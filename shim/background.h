@@ -40,8 +40,9 @@ void follow_names(std::string_view key);
 bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::Numbers numbers, const cache::LargeFile::Range& range);
 bool may_keep_mapped();
 // False: nobody has taken it.
-bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has);
+bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin, const void* program_has, std::uint64_t before);
 void let_go_of(cache::LargeFile& file);
+void opened(const cache::LargeFile& file);
 void unmapped(const void* at, std::size_t length);
 // From here on the thread that talks to the cluster may be started, by a miss.
 void allow_cluster();

@@ -115,6 +115,9 @@ class LargeFile {
   };
   // How many were put into `pieces`. The range begins behind them then, and is empty where there are no more.
   std::size_t pieces(CacheParts& parts, Range& range, std::span<Piece> pieces) const;
+  // A mapping of the program shows these bytes of chunks.
+  void note_shown(CacheParts& parts, const Range& range) const;
+  bool is_same_file(const LargeFile& other) const { return key_ == other.key_; }
   bool may_be_shown(CacheParts& parts, int fd) { return is_current(parts, fd); }
   // May the kernel say which pages of the file it has in memory? To a stranger it says that it has all.
   bool tells_pages() const;

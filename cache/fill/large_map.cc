@@ -51,6 +51,17 @@ std::size_t LargeFile::pieces(CacheParts& parts, Range& range, std::span<Piece> 
   return count;
 }
 
+void LargeFile::note_shown(CacheParts& parts, const Range& range) const {
+  const Chunks chunks = this->chunks(parts);
+  const auto job = static_cast<std::uint32_t>(parts.region.job_row(parts.region.own_job()).last_used);
+  std::uint64_t pages = 0;
+  for (std::uint64_t at = range.begin, end = 0; at < range.end; at = end) {
+    end = std::min(range.end, (at / k_chunk_bytes + 1) * k_chunk_bytes);
+    if (const auto claim = find(chunks, chunk_of(at)); claim) pages += claim.note_shown(pages_of(at, end), job);
+  }
+  if (pages != 0) parts.stats().count(base::Counter::block_mapped, pages * k_chunk_page);
+}
+
 base::UniqueFd LargeFile::reopen() const {
   // A path may lead to a FIFO by now.
   auto fd = base::open_fd(path_, O_RDONLY | O_NONBLOCK | O_NOCTTY);

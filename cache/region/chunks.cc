@@ -162,6 +162,7 @@ void Chunks::write(std::uint32_t place, const FileKey& key, std::uint32_t number
   for (auto& bits : row.present) pages += static_cast<std::uint64_t>(std::popcount(bits.exchange(0, std::memory_order_relaxed)));
   for (auto& bits : row.offered) bits.store(0, std::memory_order_relaxed);
   for (auto& bits : row.shared) bits.store(0, std::memory_order_relaxed);
+  for (auto& bits : row.shown) bits.store(0, std::memory_order_relaxed);
   row.to_offer.store(0, std::memory_order_relaxed);
   region_->segment_row(segment_of(place)).used_bytes.fetch_sub(pages * k_page_bytes, std::memory_order_relaxed);
   region_->header().used_bytes.fetch_sub(pages * k_page_bytes, std::memory_order_relaxed);

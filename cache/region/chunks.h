@@ -81,6 +81,9 @@ class Chunks {
     std::uint32_t take_unread(const PageRun& pages) const {
       return row_->unread.load(std::memory_order_relaxed) == 0 ? 0 : take_unread_slow(pages);
     }
+    // The program's job is shown these pages by a mapping: how many of them for the first time. Two jobs that take turns count
+    // again.
+    std::uint32_t note_shown(const PageRun& pages, std::uint32_t job) const;
     // The words of one that is given up without this object, after a jump; `counter` is null where there is none.
     struct Words {
       std::atomic<std::uint32_t>* counter;

@@ -97,6 +97,18 @@ void Chunks::note_ahead(const Claim& claim, const PageRun& pages) const {
       pages, [&](std::uint32_t word, std::uint64_t bits) { claim.row_->ahead[word].fetch_or(bits, std::memory_order_relaxed); });
 }
 
+std::uint32_t Chunks::Claim::note_shown(const PageRun& pages, std::uint32_t job) const {
+  if (row_->shown_to.exchange(job, std::memory_order_relaxed) != job) {
+    for (auto& bits : row_->shown) bits.store(0, std::memory_order_relaxed);
+  }
+  std::uint32_t first = 0;
+  for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
+    const std::uint64_t before = row_->shown[word].fetch_or(bits, std::memory_order_relaxed);
+    first += static_cast<std::uint32_t>(std::popcount(bits & ~before));
+  });
+  return first;
+}
+
 std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
   std::uint32_t taken = 0;
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {

@@ -17,7 +17,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 23;
+inline constexpr std::uint32_t k_layout_version = 24;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -276,6 +276,7 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint32_t> number;                 // of the chunk in its file
   std::atomic<std::uint32_t> is_mapped;              // by a program, or was: no other file may have this place
   std::atomic<std::uint32_t> unread;                 // bits in `ahead`; more than there are after a death
+  std::atomic<std::uint32_t> shown_to;               // the job of `shown`, by the low bits of JobRow::last_used
   std::atomic<std::uint64_t> present[k_pages / 64];  // a bit for each page of 4 KiB
   std::atomic<std::uint64_t> ahead[k_pages / 64];    // the same: it was fetched ahead, and nobody has read or mapped it yet
   std::atomic<std::uint64_t> passed;                 // 0: it stays; else its order among those that pass
@@ -283,6 +284,7 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint32_t> to_offer;               // blocks that became whole since its pages were last offered to the tiers
   std::atomic<std::uint32_t> wholes;                 // blocks that ever became whole at this place
   std::atomic<std::uint64_t> shared[k_pages / 64];   // as `present`: not to be sent to the cluster any more
+  std::atomic<std::uint64_t> shown[k_pages / 64];    // as `present`: a mapping of the job `shown_to` shows or showed it
 };
 
 // The path and the stat of a large file, for who has its FileKey alone (large_names.h). Each row is written without a lock: a
@@ -305,7 +307,7 @@ struct alignas(64) IndexBucket {
 };
 
 static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
-static_assert(sizeof(ChunkRow) == 320 && sizeof(ChunkBucket) == 32 && sizeof(LargeNameRow) == 1024);
+static_assert(sizeof(ChunkRow) == 384 && sizeof(ChunkBucket) == 32 && sizeof(LargeNameRow) == 1024);
 static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 && sizeof(FlightSlot) == 16);
 static_assert(sizeof(LeftWriter) == 32);
 static_assert(sizeof(base::ServerRow) == 192);

@@ -1,5 +1,7 @@
 #include "cache/report/text_report.h"
 
+#include <algorithm>
+
 #include "cache/report/not_served.h"
 
 namespace cube::cache {
@@ -99,15 +101,19 @@ void append_large_files(ReportText& text, const JobTotals& job) {
     append_bytes(text, bytes);
     append(text, "{}{}", after, name);
   };
-  // At each mapping anew, whether the program touches it or not.
+  // Once in a job, whether the program touches it or not.
   if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0) add("; mappings showed ", mapped, " of memory");
   add("; ", totals[Counter::block_origin], " came from the mount");
   for (const base::TierKind& tier : base::k_tier_kinds) {
     if (const std::uint64_t bytes = totals[tier.blocks]; bytes != 0) add(", ", bytes, " from the ", tier.name);
   }
   if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent) add("; ", wasted, " were fetched ahead in vain");
-  if (totals[Counter::block_mapped] + totals[Counter::block_kept] != 0 || reads == 0)
-    append(text, "; what the kernel read for mappings is not counted");
+  // Pages that the mount dropped between two looks are not in it.
+  if (const std::uint64_t faulted = totals[Counter::block_faulted]; faulted != 0)
+    add("; the kernel read at least ", faulted, " more for mappings");
+  const std::uint64_t mappings = totals[Counter::block_mappings], watched = std::min(mappings, totals[Counter::block_watched]);
+  if (watched != mappings)
+    append(text, "; what the kernel read for {} of {} mappings is not counted", mappings - watched, mappings);
   if (by_kernel != 0) add("; ", by_kernel, " left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
   append(text, "\n");
 }

@@ -53,7 +53,7 @@ std::optional<std::size_t> show_pieces(cache::FileCache& cache, LargeFile& file,
                                 is_shown))
         return {};
       // Where one cannot be had, the kernel's own pages are as good.
-      if (is_shown) cache.large().note_mapped(piece.bytes);
+      if (is_shown) cache.large().note_shown(file, {piece.at, piece.at + piece.bytes});
     }
   }
   return done;
@@ -81,8 +81,17 @@ bool may_map_twice() {
   return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_AS, 0, sys::arg(&limit))) && limit.rlim_cur == RLIM_INFINITY;
 }
 
+// How many bytes of the range the kernel has. All where it does not say.
+std::uint64_t bytes_in_kernel(int fd, const mappings::MapRequest& request) {
+  constexpr long k_cachestat = 451;
+  const std::uint64_t range[] = {static_cast<std::uint64_t>(request.offset), request.length};
+  std::uint64_t pages[5] = {};  // the first are in memory
+  if (sys::failed(sys::raw(k_cachestat, fd, sys::arg(range), sys::arg(pages), 0))) return round_up(request.length);
+  return pages[0] * k_page;
+}
+
 // False: there is no such mapping, and nobody has taken it.
-bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at) {
+bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at, std::uint64_t before) {
   auto own = base::Mapping::shared(fd, static_cast<std::uint64_t>(request.offset), round_up(request.length), PROT_READ);
   // A mount without pages in the kernel refuses it.
   if (!own) return false;
@@ -90,14 +99,23 @@ bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& reques
   if (sys::failed(sys::madvise(own->data(), own->size(), MADV_DONTFORK))) return false;
   // Our look at a page must not let the kernel read more of the file.
   sys::madvise(own->data(), own->size(), MADV_RANDOM);
-  return background::keep_mapped(file, std::move(*own), static_cast<std::uint64_t>(request.offset), at);
+  return background::keep_mapped(file, std::move(*own), static_cast<std::uint64_t>(request.offset), at, before);
+}
+
+bool may_keep_pages(const LargeFile& file) {
+  return background::may_keep_mapped() && file.tells_pages() && may_map_twice() && !file.is_locked();
 }
 
 // What the kernel reads of it is kept for the next mapping.
-void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at) {
-  if (!background::may_keep_mapped() || !file.tells_pages() || !may_map_twice()) return;
+void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at, std::uint64_t before) {
   file.own_mappings().begin();
-  if (file.is_locked() || !map_for_keeping(fd, file, request, at)) file.own_mappings().end();
+  if (file.is_locked() || !map_for_keeping(fd, file, request, at, before)) file.own_mappings().end();
+}
+
+// A mapping that the kernel makes alone.
+file_calls::Answer left_to_kernel(cache::FileCache& cache) {
+  cache.large().note_mapping();
+  return {};
 }
 
 }  // namespace
@@ -105,8 +123,8 @@ void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, co
 file_calls::Answer map(int fd, const mappings::MapRequest& request) {
   const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
   cache::FileCache* const cache = process::is_active() ? attachment::cache() : nullptr;
-  if (!file || cache == nullptr || !is_ours(request, file->large->size()) || !cache->large().may_be_shown(*file->large, fd))
-    return {};
+  if (!file || cache == nullptr) return {};
+  if (!is_ours(request, file->large->size()) || !cache->large().may_be_shown(*file->large, fd)) return left_to_kernel(*cache);
   const auto begin = static_cast<std::uint64_t>(request.offset), end = begin + round_up(request.length);
   std::array<LargeFile::Piece, 1> first;
   LargeFile::Range rest{begin, end};
@@ -114,17 +132,22 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
   long at = 0;
   if (is_whole) {
     at = mappings::map_region(cache->region(), request, first[0].in_region);
-    if (sys::failed(at)) return at == -ESTALE ? file_calls::Answer{} : file_calls::Answer{at};
+    if (sys::failed(at)) return at == -ESTALE ? left_to_kernel(*cache) : file_calls::Answer{at};
     if (mappings::note_mapping(static_cast<std::uintptr_t>(at), request, *file->large, 0)) {
-      cache->large().note_mapped(request.length);
+      cache->large().note_shown(*file->large, {begin, end});
       return at;
     }
     // Nobody would keep it from showing what lies behind it.
     sys::munmap(reinterpret_cast<void*>(at), request.length);
-    return {};
+    return left_to_kernel(*cache);
   }
+  const bool may_keep = may_keep_pages(*file->large);
+  // A mapping that is read at once has its pages when it is made.
+  const std::uint64_t before = may_keep ? bytes_in_kernel(fd, request) : 0;
   at = map_pieces(fd, *cache, *file->large, request);
-  if (!sys::failed(at)) keep_pages(fd, *file->large, request, reinterpret_cast<void*>(at));
+  if (sys::failed(at)) return at;
+  cache->large().note_mapping();
+  if (may_keep) keep_pages(fd, *file->large, request, reinterpret_cast<void*>(at), before);
   return at;
 }
 

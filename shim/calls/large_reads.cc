@@ -168,6 +168,7 @@ bool serve(int fd, std::string_view key, bool close_on_exec) {
     file->kind = OpenFile::Kind::served;
     return false;
   }
+  background::opened(*file->large);
   g_fds.set(fd, RowKind::large, std::move(file), close_on_exec);
   background::offer_to_read_ahead(*cache);
   return true;

@@ -56,7 +56,7 @@ class Supervisor {
   Supervisor() {
     struct sigaction action {};
     action.sa_handler = SIG_DFL;
-    // Who ignores it has no child to wait for.
+    // A process that ignores it has no child to wait for.
     sigaction(SIGCHLD, &action, &child_action_);
     sigfillset(&all_);
     sigprocmask(SIG_SETMASK, &all_, &mask_);
@@ -111,7 +111,7 @@ class Supervisor {
   }
 
   void hand_on(const siginfo_t& info) {
-    // Of the kernel's, the group has all. The program means whoever started it, not itself.
+    // The whole group gets the kernel's signals. The program means whoever started it, not itself.
     const bool is_from_process = info.si_code <= 0;
     if (is_from_process && info.si_pid == program_) return;
     // Some send to one process after another.
@@ -125,7 +125,7 @@ class Supervisor {
     }
   }
 
-  // Of the program, if it has ended.
+  // The status of the program, if it has ended.
   std::optional<int> reap() {
     int status = 0;
     for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {

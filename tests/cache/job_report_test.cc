@@ -208,11 +208,16 @@ TEST(JobReport, TextOfLargeFilesSaysWhatWasInVain) {
   const std::string begin = "cubeshim: large files: ";
   EXPECT_EQ(line_of(job, begin),
             begin + "40.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB came from the mount, 4.0 MiB from the disk");
-  const JobTotals mapped = totals({{Counter::large_opens, 2}, {Counter::block_mapped, 7 << 20}});
-  EXPECT_EQ(line_of(mapped, begin),
-            begin +
-                "0.0 KiB in 0 reads; mappings showed 7.0 MiB of memory; 0.0 KiB came from the mount; what the kernel read for "
-                "mappings is not counted");
+  JobTotals mapped = totals({{Counter::large_opens, 2}, {Counter::block_mapped, 7 << 20}});
+  const std::string shown = begin + "0.0 KiB in 0 reads; mappings showed 7.0 MiB of memory; 0.0 KiB came from the mount";
+  EXPECT_EQ(line_of(mapped, begin), shown);
+  // Mappings that the kernel has a part in.
+  mapped.totals.counters[static_cast<std::size_t>(Counter::block_mappings)] = 3;
+  mapped.totals.counters[static_cast<std::size_t>(Counter::block_watched)] = 2;
+  EXPECT_EQ(line_of(mapped, begin), shown + "; what the kernel read for 1 of 3 mappings is not counted");
+  mapped.totals.counters[static_cast<std::size_t>(Counter::block_watched)] = 3;
+  mapped.totals.counters[static_cast<std::size_t>(Counter::block_faulted)] = 5 << 20;
+  EXPECT_EQ(line_of(mapped, begin), shown + "; the kernel read at least 5.0 MiB more for mappings");
   job.totals.counters[static_cast<std::size_t>(Counter::block_wasted)] = 2 << 20;
   job.totals.counters[static_cast<std::size_t>(Counter::block_kernel)] = 10 << 20;
   EXPECT_EQ(
@@ -346,7 +351,7 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
       R"({"milliseconds":0,"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,"names":0,"write":0,"flags":0,"kind":0,)"
       R"("busy":0,"error":0},"hit_rate":0,"bytes_served":0,"origin":{"opens":0,"reads":0,"bytes":0,"stats":0},)"
       R"("stat_hits":0,"names":{"listings":0,"stats":0,"absent":0,"read":0,"stored":0,"checks":0,"gathered":0},"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,"early":0,"late":0,)"
-      R"("wasted":0,"duplicate":0,"unread":0},"blocks":{"files":0,"hits":0,"misses":0,"read":0,"kernel":0,"origin":0,"disk":0,"cluster":0,"ahead":0,"used":0,"wasted":0,"unread":0,"memory":0,"mapped":0,"kept":0},"ram":{"capacity":0,"used":0,"entries":0},)"
+      R"("wasted":0,"duplicate":0,"unread":0},"blocks":{"files":0,"hits":0,"misses":0,"read":0,"kernel":0,"origin":0,"disk":0,"cluster":0,"ahead":0,"used":0,"wasted":0,"unread":0,"memory":0,"mapped":0,"kept":0,"faulted":0,"mappings":0,"watched":0},"ram":{"capacity":0,"used":0,"entries":0},)"
       R"("time_ns":{"misses":0,"slow_hits":0,"hits":0},"latency_us":{"hit":{"p50":2.048,"p99":2.048},"miss":{"p50":0.000,"p99":0.000}}})"
       "\n");
 }

@@ -335,6 +335,16 @@ TEST_F(LargeFileTest, PiecesThatDoNotFitAreToldWithTheNextCall) {
   EXPECT_EQ(all, 8U);
 }
 
+TEST_F(LargeFileTest, PageThatMappingsShowIsCountedOnce) {
+  read(0, 3 * k_block);
+  large().note_shown(*file, {0, 2 * k_block});
+  EXPECT_EQ(count(Counter::block_mapped), 2 * k_block);
+  large().note_shown(*file, {0, 2 * k_block});
+  EXPECT_EQ(count(Counter::block_mapped), 2 * k_block);
+  large().note_shown(*file, {0, 3 * k_block});
+  EXPECT_EQ(count(Counter::block_mapped), 3 * k_block);
+}
+
 TEST_F(LargeFileTest, PagesThatTheKernelHasAreKept) {
   auto mapping = base::Mapping::shared(fd, 0, (k_size + 4095) / 4096 * 4096, PROT_READ);
   ASSERT_TRUE(mapping);
