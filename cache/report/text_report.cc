@@ -20,7 +20,7 @@ double percent(std::uint64_t part, std::uint64_t whole) {
 void append_served(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   const std::uint64_t served = job.opens() - job.bypassed();
-  const std::uint64_t bytes = totals[Counter::bytes_served] + totals[Counter::block_read];
+  const std::uint64_t bytes = totals[Counter::bytes_served];
   append(text, "cubeshim: served: {} file open{}, ", served, served == 1 ? "" : "s");
   append_bytes(text, bytes);
   const char* before = ": ";

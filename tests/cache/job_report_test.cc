@@ -98,7 +98,7 @@ TEST(JobReport, TextNamesEachPlaceThatServed) {
                                 {Counter::hits_cluster, 3},
                                 {Counter::misses, 4},
                                 {Counter::large_opens, 5},
-                                {Counter::bytes_served, 1 << 20},
+                                {Counter::bytes_served, 3 << 20},
                                 {Counter::block_read, 2 << 20},
                                 {Counter::block_mapped, 3 << 20}});
   EXPECT_EQ(line_of(job, "cubeshim: served"),

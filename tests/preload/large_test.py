@@ -414,7 +414,20 @@ while said["asked"] and time.monotonic() < deadline:
 """)
         self.assertEqual(set(said["digests"]), {hashlib.blake2b(DATA).hexdigest()})
         self.assertEqual(said["asked"], 0)
-        self.assertGreaterEqual(self.blocks()["mapped"], SIZE)
+        # However often it was mapped, each page counts once.
+        blocks, pages = self.blocks(), (SIZE + 4095) // 4096 * 4096
+        self.assertEqual(blocks["mapped"], pages)
+        self.assertEqual((blocks["kept"], blocks["faulted"]), (pages - blocks["origin"], pages - blocks["origin"]))
+
+    def test_a_mapping_whose_pages_were_dropped_unseen_is_not_counted(self):
+        self.run_job("""
+mapping = mmap.mmap(os.open(path, os.O_RDONLY), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+said["byte"] = mapping[5_000_000]
+# FUSE drops the pages of the file.
+os.open(path, os.O_RDONLY)
+mapping.close()
+""")
+        self.assertEqual((self.blocks()["mappings"], self.blocks()["watched"]), (1, 0))
 
     def test_mapping_of_what_was_read(self):
         said = self.run_job("""
