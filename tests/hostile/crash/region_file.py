@@ -49,7 +49,7 @@ class Layout:
             "recent misses": (self.misses, 8 * RECENT_MISSES),
             "listings": (self.listings, 1024 * LISTING_SLOTS),
             "listed directories": (self.listed, 32 * LISTED_ROWS),
-            "chunks": (self.chunks, 320 * self.chunk_count),
+            "chunks": (self.chunks, 384 * self.chunk_count),
             "chunk buckets": (self.chunk_buckets, 32 * (self.chunk_count * 2 // 8 + 1)),
             "large names": (self.large_names, 1024 * min(max(self.chunk_count, 32), 4096)),
             "servers": (self.servers, 192 * SERVER_ROWS),
