@@ -85,7 +85,7 @@ struct Target {
   char library[64];
 };
 
-// Of one look.
+// The state of one look.
 struct Look {
   Range libc, ours;
   std::uintptr_t unwinder = 0;  // a function of the profiler's
@@ -170,7 +170,7 @@ void look_at(const Library& library, const char* name, Look& look) {
 // With the loader's lock held: nothing of the host's is called.
 int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto& look = *static_cast<Look*>(data);
-  // What was unloaded may have made place for another library.
+  // An unloaded library may have made place for another one.
   if (info->dlpi_subs != g_unloaded) {
     g_libraries->clear();
     g_unloaded = info->dlpi_subs;

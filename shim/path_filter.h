@@ -32,7 +32,7 @@ inline bool is_readable_pointer(const char* path) {
   return address >= 4096 && address < k_user_end;
 }
 // Would the kernel say EFAULT, though the pointer looks like one? A system call for each page of the path: for calls that go to
-// the origin in any case. Where nobody reads the path, nothing is asked.
+// the origin in any case. It asks nothing if nobody reads the path.
 bool is_unmapped(const char* path);
 // Takes any pointer that a program may give.
 inline bool is_absolute(const char* path) { return is_readable_pointer(path) && *path == '/'; }

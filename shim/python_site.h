@@ -11,7 +11,7 @@ namespace cube::shim::python_site {
 // The site directory that belongs to the library at this path, by its real path. Empty: there is none, PYTHONPATH cannot hold its
 // name, or a user could have made it who is neither this one nor root nor the owner of the library.
 std::string find_beside(const char* library);
-// What is said then, of the library's path.
+// The line for that, with the library's path.
 inline constexpr std::string_view k_is_missing =
     "data loaders of Python announce nothing: {} has no directory site of the package cubeshim beside it, or others may have put "
     "it there";

@@ -121,7 +121,13 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
     const bool may_attach = is_covered && call.is_change && process::owns_table();
     auto* const cache = may_attach ? attachment::existing_cache() : attachment::attached_cache();
     if (cache == nullptr || cache->corrections().has_nothing()) return;
-    if (is_covered || (may_ask && covers_by_inode(*cache, call, covered))) learn(cache->corrections(), covered.key());
+    if (is_covered) learn(cache->corrections(), covered.key());
+    if (!may_ask) return;
+    // The path may lead there through links, and memory know the directory by another one.
+    base::use_aside<CoveredPath>([&](CoveredPath& by_inode) {
+      if (!covers_by_inode(*cache, call, by_inode) || (is_covered && by_inode.key() == covered.key())) return;
+      learn(cache->corrections(), by_inode.key());
+    });
   });
 }
 

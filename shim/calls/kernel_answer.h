@@ -38,7 +38,7 @@ void learn(const PathCall& call, int error);
 
 }  // namespace kernel_answer
 
-// A result of libc's: -1 and errno, or no failure. Of ENOENT, the error is what our own names say of the path (names.h).
+// A result of libc's: -1 and errno, or no failure. ENOENT becomes what our own names say of the path (names.h).
 long told(long result, const PathCall& call);
 inline int told(int result, const PathCall& call) { return static_cast<int>(told(static_cast<long>(result), call)); }
 inline long told(long result, int dir, const char* path, bool no_follow) {

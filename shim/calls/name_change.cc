@@ -166,11 +166,14 @@ void NameChange::commit_of_unlooked() const {
 }
 
 long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
-  // The commit has told of a name that is gone.
-  if (result == 0 && of == NameChange::Of::name) return result;
+  // A name that is gone proves the way to it, and nothing is below it, as of a new one.
+  const bool is_gone = result == 0 && of == NameChange::Of::name;
   const bool no_follow = of == NameChange::Of::name || of == NameChange::Of::file_or_link;
-  kernel_answer::learn({.dir = dir, .path = path, .no_follow = no_follow, .is_change = true}, result == 0 ? 0 : errno);
-  if (result != 0 || of == NameChange::Of::mount_point || attachment::attached_cache() == nullptr) return result;
+  const auto wants = is_gone ? PathCall::Wants::new_name : PathCall::Wants::name;
+  kernel_answer::learn({.dir = dir, .path = path, .wants = wants, .no_follow = no_follow, .is_change = true},
+                       result == 0 ? 0 : errno);
+  const bool may_be_other = result == 0 && !is_gone && of != NameChange::Of::mount_point;
+  if (!may_be_other || attachment::attached_cache() == nullptr) return result;
   // Success does not say of what. The kernel knows, which has just been there.
   const KeepErrno keep;
   struct ::statx now {};

@@ -12,7 +12,7 @@ namespace cube::shim::past_libc {
 // Opens get kernel files from now on. False: so it was before.
 bool begin();
 void undo();
-// What is open already becomes a kernel file, too; one line says why.
+// Files that are open already become kernel files, too; one line says why.
 void end(base::LogLevel level, const char* who, std::string_view call);
 
 // Around the call that makes such a reader, which it does unless it is negative: no open may lie between the two.

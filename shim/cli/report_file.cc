@@ -42,7 +42,7 @@ bool flatten(const nlohmann::json& object, const std::string& before, std::map<s
   constexpr double k_largest = 0x1p64;
   for (const auto& [name, value] : object.items()) {
     if (value.is_object()) {
-      // Those of a report are two deep.
+      // Objects of a report are two deep.
       if (std::count(before.begin(), before.end(), '.') < 3 && !flatten(value, before + name + ".", values)) return false;
     } else if (value.is_number()) {
       const double number = values[before + name] = value.get<double>();

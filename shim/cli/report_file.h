@@ -26,8 +26,8 @@ struct JobReport {
   double sum_of(std::string_view object) const;
   double hits() const { return sum_of("hits"); }
   double requests() const;
-  // Questions that the cache asked the origin, of files and of names, and opens that were not served. What the kernel read for
-  // these is not known.
+  // Questions that the cache asked the origin, of files and of names, and opens that were not served. The report
+  // does not know what the kernel read for these.
   double origin_operations() const;
 };
 

@@ -44,6 +44,7 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, unsi
         if ((flags & RENAME_EXCHANGE) != 0) source.leads_to(target);
         source.commit();
         target.commit();
+        shim::told_of_new_name(result, to_dir, to);
       } else {
         shim::told_of_source(result, from_dir, from, /*no_follow=*/true);
         shim::told_of_target(result, to_dir, to, flags);

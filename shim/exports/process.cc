@@ -31,7 +31,7 @@ void before_exec() {
   if (auto* const cache = shim::attachment::attached_cache(); cache != nullptr) cache->note_exec();
 }
 
-// What an exec that has failed tells of the path. A script may name an interpreter that is not there.
+// A failed exec tells of the path. A script may name an interpreter that is not there.
 int exec_has_failed(int result, int dir, const char* path, bool no_follow = false) {
   return shim::told(result, {.dir = dir, .path = path, .no_follow = no_follow, .has_other_reasons = true});
 }

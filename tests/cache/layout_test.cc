@@ -47,7 +47,7 @@ TEST(Layout, UsesMostOfTheBytesForData) {
     const RegionLayout layout = layout_for(bytes);
     ASSERT_GE(layout.file_bytes + layout.segment_bytes + 2 * k_mib, bytes) << "whole segments are left out";
     if (bytes < 1024 * k_mib) continue;
-    // What is left over has no room for one more segment.
+    // The rest has no room for one more segment.
     ASSERT_GE(layout.file_bytes - layout.data + layout.segment_bytes, bytes / 100 * 95) << bytes;
   }
 }

@@ -267,7 +267,7 @@ TEST_F(MountNamesTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {
   EXPECT_FALSE(second.is_unchanged());
 }
 
-// Who changes a directory tells nobody where the device is not known.
+// A process that changes a directory tells nobody if the device is not known.
 TEST_F(MountNamesTest, DeviceIsKnownBeforeItsFirstListing) {
   const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
   ASSERT_TRUE(real);

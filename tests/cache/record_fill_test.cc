@@ -47,7 +47,7 @@ struct FetchTest : testing::Test {
   }
 };
 
-// Who opens a file for writing by a path that no prefix covers tells nobody where the device is not known.
+// A writer by a path that no prefix covers tells nobody if the device is not known.
 TEST_F(FetchTest, DeviceIsKnownBeforeItsFirstFileIsRead) {
   const FileStat stat = stat_of(100, k_year, k_year);
   EXPECT_FALSE(tier.knows_device(stat.device()));

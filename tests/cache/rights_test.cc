@@ -29,7 +29,7 @@ TEST(Rights, AreProvenByARecordOfTheSameOnesAlone) {
   EXPECT_FALSE(is_proven_open(other, *region)) << "of an earlier version";
 }
 
-// Of a child that `change` has changed.
+// Compares the rights of a child that `change` has changed.
 template <typename Change>
 bool are_the_same_after(Change&& change) {
   const std::uint64_t before = base::current_rights();

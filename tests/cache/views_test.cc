@@ -243,7 +243,7 @@ TEST_F(ViewsTest, NamespaceAfterAnEndedOneHasItsOwnFiles) {
   }
 }
 
-// What it has cached is proven for it alone.
+// A view has proven its records for itself alone.
 struct ViewNumbersTest : testing::Test {
   tests::RegionName name;
 

@@ -155,7 +155,7 @@ MAKES = {
     "rename without replacing": lambda p: checked("renameat2", -100, (os.path.dirname(p) + "/f").encode(), -100, p.encode(), 1),
     "mkdir below an fd": lambda p: relative(p, lambda fd, name: os.mkdir(name, dir_fd=fd)),
 }
-# What others do to the name before the call, which says something else of it then than memory does.
+# Others change the name before the call, which then contradicts memory.
 BEFORE = {
     "a file is made": ("q", lambda t, p: t.mutate("write", p)), "a directory is made": ("q", lambda t, p: t.mutate("mkdir", p)),
     "a link is made": ("q", lambda t, p: t.mutate("ln", p, "f")), "the file is removed": ("f", lambda t, p: t.mutate("rm", p)),

@@ -86,7 +86,7 @@ said["digests"] = [first, second]
         self.assertEqual(blocks["files"], 2)
         self.assertGreater(blocks["ahead"], SIZE / 2)
         self.assertEqual((blocks["read"], blocks["kernel"]), (2 * SIZE, 0))
-        # What was fetched ahead was read, each byte of it once.
+        # Each byte that was fetched ahead was read once.
         self.assertEqual((blocks["used"], blocks["wasted"], blocks["unread"]), (blocks["ahead"], 0, 0))
         self.assertEqual(blocks["origin"], SIZE)
         self.assertEqual(blocks["memory"], -(-SIZE // 4096) * 4096)
