@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cache/base/aside.h"
+#include "cache/base/path.h"
 #include "cache/base/unique_fd.h"
 #include "cache/record/file_stat.h"
 
@@ -34,16 +35,15 @@ bool may_keep_attributes(int directory, const char* name) {
 bool may_keep_attributes(const char* path) {
   if (may_keep_attributes(AT_FDCWD, path)) return true;
   // A directory on the way may be what the kernel has to look up, and the name below it be kept.
-  const char* const slash = std::strrchr(path, '/');
+  const auto [directory, name] = base::split_path(path);
   base::Aside above;
-  if (slash == nullptr || slash[1] == '\0' || !above) return true;
-  const auto length = static_cast<std::size_t>(slash - path);
-  std::memcpy(above.data(), path, length);
-  std::strcpy(above.data() + length, length == 0 ? "/" : "");
-  const long directory = open_kept(AT_FDCWD, above.data(), O_DIRECTORY);
-  if (base::sys::failed(directory)) return true;
-  const base::UniqueFd own(static_cast<int>(directory));
-  return may_keep_attributes(own.get(), slash + 1);
+  if (*path != '/' || name.empty() || !above || directory.size() >= base::Aside::k_bytes) return true;
+  std::memcpy(above.data(), directory.data(), directory.size());
+  above.data()[directory.size()] = '\0';
+  const long fd = open_kept(AT_FDCWD, above.data(), O_DIRECTORY);
+  if (base::sys::failed(fd)) return true;
+  const base::UniqueFd own(static_cast<int>(fd));
+  return may_keep_attributes(own.get(), name.data());
 }
 
 int flag_to_ask_server(const char* path) { return may_keep_attributes(path) ? k_ask_server : 0; }

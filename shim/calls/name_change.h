@@ -30,7 +30,8 @@ class NameChange {
   };
   static constexpr Of file_by(bool follows_links) { return follows_links ? Of::file : Of::file_or_link; }
   NameChange(int dir, const char* path, Of of = Of::name);
-  // After a rename, before the commit: the name now leads to the subject of `from`. If that is a directory, so do all names below.
+  // After a rename, before the commit: the name now leads to the subject of `from`. If that is a directory, so do all names
+  // below.
   void leads_to(const NameChange& from) { is_new_tree_ = from.is_tree_; }
   void commit(const Passage& before = {});
   // A name was made, or taken away, where there was nothing that is cached: its directory has other entries.
@@ -57,7 +58,7 @@ class NameChange {
   std::optional<cache::FileStat> before_;
   bool is_tree_ = false;      // a directory or a link: more than one name changes
   bool is_new_tree_ = false;  // it has become one
-  bool knows_tree_ = false;  // path_ is its real path
+  bool knows_tree_ = false;   // path_ is its real path
   CoveredPath path_;
 };
 

@@ -104,22 +104,22 @@ const char* named_or_null(const char* path, int flags) {
 
 }  // namespace
 
-#define CUBE_FSTATAT(name, known, declaration, ...)                                                                    \
-  int export_##name declaration {                                                                                      \
-    const auto ask = [=](int number) { return real::name(__VA_ARGS__); };                                              \
-    CUBE_PLAIN(int, {                                                                                                  \
-      if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {                                \
-        CUBE_ANSWER_OR(int, calls::stat(dir, st), ask(calls::StatNumber(dir)));                                        \
-      }                                                                                                                \
-      const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                                       \
-      if (known && flags_are_known(flags)) {                                                                           \
-        if (const auto answer = known_stat(dir, path, no_follow, st)) return static_cast<int>(to_c(*answer));          \
-      }                                                                                                                \
-      if (flags_are_known(flags) && shim::names::is_below_served(dir, path))                                           \
-        return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));                                   \
-      return shim::told_stat(shim::by_kernel(ask(dir)), dir, path, no_follow, kernels_stat(known, st));                \
-    });                                                                                                                \
-    CUBE_WATCHED(stat, .fd = dir, .path = named_or_null(path, flags), .st = st);                                       \
+#define CUBE_FSTATAT(name, known, declaration, ...)                                                           \
+  int export_##name declaration {                                                                             \
+    const auto ask = [=](int number) { return real::name(__VA_ARGS__); };                                     \
+    CUBE_PLAIN(int, {                                                                                         \
+      if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {                       \
+        CUBE_ANSWER_OR(int, calls::stat(dir, st), ask(calls::StatNumber(dir)));                               \
+      }                                                                                                       \
+      const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                                              \
+      if (known && flags_are_known(flags)) {                                                                  \
+        if (const auto answer = known_stat(dir, path, no_follow, st)) return static_cast<int>(to_c(*answer)); \
+      }                                                                                                       \
+      if (flags_are_known(flags) && shim::names::is_below_served(dir, path))                                  \
+        return static_cast<int>(to_c(-shim::names::error_of(dir, path, no_follow)));                          \
+      return shim::told_stat(shim::by_kernel(ask(dir)), dir, path, no_follow, kernels_stat(known, st));       \
+    });                                                                                                       \
+    CUBE_WATCHED(stat, .fd = dir, .path = named_or_null(path, flags), .st = st);                              \
   }
 CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), number, path, st, flags)
 CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), number, path, st, flags)
