@@ -67,6 +67,61 @@ class KernelAnswer(Mounted):
                 self.assert_same(native, self.answers(f"shim{seed}", {"CUBESHIM_NAMES_TTL": "job"}, "random", str(seed), "400"))
 
 
+class OwnChanges(Mounted):
+    """Changes by the program, after others have changed what memory holds of the same names."""
+    JOB = """
+import os, subprocess, sys
+tree, origin = sys.argv[1:]
+def others(*words):
+    subprocess.run(["/usr/bin/env", "-u", "LD_PRELOAD", *words], check=True, cwd=origin)
+def tried(act, *words):
+    try:
+        return act(*words)
+    except OSError as error:
+        return type(error).__name__
+def read(name):
+    return tried(lambda: open(f"{tree}/{name}").read())
+def size(name):
+    return tried(lambda: os.stat(f"{tree}/{name}").st_size)
+for _ in range(2):
+    print(os.path.exists(f"{tree}/new"), os.path.exists(f"{tree}/real/new"), read("out/x"), read("link"), size("link"))
+    for name in ("", "out", "next", "real"):
+        os.listdir(f"{tree}/{name}")
+others("rm", "-r", "out")
+os.rename(f"{tree}/next", f"{tree}/out")
+print("renamed", read("out/x"), size("out/x"))
+others("mkdir", "new")
+os.mkdir(f"{tree}/new/in")
+print("made below", os.path.isdir(f"{tree}/new"), os.path.isdir(f"{tree}/new/in"))
+others("mkdir", "real/new")
+print("by a link", tried(os.mkdir, f"{tree}/way/new"), os.path.isdir(f"{tree}/real/new"))
+others("ln", "-sfn", "two", "link")
+os.truncate(f"{tree}/link", 1)
+print("truncated", read("link"), size("link"))
+"""
+
+    def run_in(self, name: str, settings: dict | None) -> str:
+        origin, tree = self.mount(name)
+        for directory, data in (("out", "old"), ("next", "new bytes"), ("real", "x")):
+            (origin / directory).mkdir()
+            (origin / directory / "x").write_text(data)
+        (origin / "one").write_text("first")
+        (origin / "two").write_text("the second")
+        (origin / "link").symlink_to("one")
+        (origin / "way").symlink_to("real")
+        for path in sorted(origin.rglob("*"), reverse=True):
+            os.utime(path, OLD, follow_symlinks=False)
+        env = CLEAN if settings is None else self.environment(tree, settings)
+        done = subprocess.run([PYTHON, "-c", self.JOB, str(tree), str(origin)], env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def test_agree_with_what_the_kernel_shows(self):
+        native = self.run_in("native", None)
+        for settings in ({}, {"CUBESHIM_NAMES_TTL": "job"}):
+            self.assertEqual(native, self.run_in(f"shim{len(settings)}", settings), settings)
+
+
 class Children(Mounted):
     WAYS = """
 import ctypes, os, signal, subprocess, sys, time

@@ -137,6 +137,10 @@ class Files(KeptAttributes):
         self.change("f", b"new content that is longer")
         self.ask_until(job, "read", "f", digest(b"new content that is longer"))
 
+    def test_a_first_read_is_not_cut_at_the_size_that_the_mount_keeps(self):
+        self.change("f", b"new content that is longer")
+        self.assertEqual(self.run_job("f", "f"), [digest(b"new content that is longer")] * 2)
+
     def test_the_next_job_sees_the_new_bytes_instead_of_those_in_memory(self):
         # It keeps the region, and is another job.
         keeper = self.start()
