@@ -19,6 +19,7 @@
 #include "cache/base/job_variable.h"
 #include "cache/base/log.h"
 #include "shim/cancellation.h"
+#include "shim/loaded_calls.h"
 #include "shim/near_look.h"
 #include "shim/process.h"
 #include "shim/profile/profile.h"
@@ -198,6 +199,7 @@ __attribute__((constructor)) void load() {
     process::start(parsed->config, job.first, speaks);
     pthread_atfork(process::before_libc_fork, process::after_libc_fork, process::in_libc_fork_child);
     at_quick_exit(process::leave);
+    if (process::is_active()) loaded_calls::start();
     profile::start(parsed->config);
     // The calls that look at this mark first are recorded behind it.
     if (profile::is_on()) g_may_be_cancelled.store(true, std::memory_order_release);

@@ -311,9 +311,8 @@ void look() {
   if (process::serves_copies() || !process::is_active() || !process::owns_table() || base::may_be_in_handler()) return;
   if (g_is_looking.exchange(true, std::memory_order_acquire)) return;
   const KeepErrno keep;
-  static const bool k_found = (profile::loader_lock::find(), true);
   try {
-    if (k_found && profile::loader_lock::is_free_soon()) look_at_all();
+    if (profile::loader_lock::is_free_soon()) look_at_all();
   } catch (const std::bad_alloc&) {
     // The next look is as good.
   }
@@ -321,6 +320,8 @@ void look() {
 }
 
 }  // namespace
+
+void start() { profile::loader_lock::find(); }
 
 void look_if_due() {
   constexpr std::uint64_t k_pause_ns = 1'000'000'000;

@@ -9,6 +9,8 @@
 
 namespace cube::shim::loaded_calls {
 
+// At load, while no other thread can have the loader's lock.
+void start();
 // As a process attaches, and after misses: at most once a second, for what was loaded or rewritten since.
 void look_if_due();
 

@@ -116,7 +116,8 @@ template <typename Learn>
 void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
   if (!may_matter(call) || !path_filter::is_readable_pointer(call.path)) return;
   const KeepErrno keep;
-  base::use_aside<CoveredPath>([&](CoveredPath& covered) {
+  // Not aside: a sanitizer of the host would take the memory for one that threads share.
+  const auto use = [&](CoveredPath& covered) {
     const bool is_covered = covers(call, covered);
     const bool may_attach = is_covered && call.is_change && process::owns_table();
     auto* const cache = may_attach ? attachment::existing_cache() : attachment::attached_cache();
@@ -128,7 +129,8 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
       if (!covers_by_inode(*cache, call, by_inode) || (is_covered && by_inode.key() == covered.key())) return;
       learn(cache->corrections(), by_inode.key());
     });
-  });
+  };
+  base::use_on_stack<CoveredPath>(use);
 }
 
 void learn_stat(const PathCall& call, const cache::FileStat& stat) {

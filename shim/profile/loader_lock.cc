@@ -43,6 +43,7 @@ const pthread_mutex_t* held_one(const Search& search) {
 }  // namespace
 
 void find() {
+  if (g_lock != nullptr) return;
   void* const data = dlsym(RTLD_DEFAULT, "_rtld_global");
   Dl_info info;
   void* symbol = nullptr;
