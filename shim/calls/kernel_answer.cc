@@ -116,7 +116,6 @@ template <typename Learn>
 void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
   if (!may_matter(call) || !path_filter::is_readable_pointer(call.path)) return;
   const KeepErrno keep;
-  // Not aside: a sanitizer of the host would take the memory for one that threads share.
   const auto use = [&](CoveredPath& covered) {
     const bool is_covered = covers(call, covered);
     const bool may_attach = is_covered && call.is_change && process::owns_table();
@@ -130,7 +129,9 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
       learn(cache->corrections(), by_inode.key());
     });
   };
-  base::use_on_stack<CoveredPath>(use);
+  // A change has a path on the stack already, and may attach. Else not aside: a sanitizer of the host would take that memory for
+  // one that threads share.
+  call.is_change ? base::use_aside<CoveredPath>(use) : base::use_on_stack<CoveredPath>(use);
 }
 
 void learn_stat(const PathCall& call, const cache::FileStat& stat) {
