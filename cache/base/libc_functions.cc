@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 
+#include <initializer_list>
+
 #include "cache/base/newer_libc.h"
 #include "cache/base/sanitizers.h"
 

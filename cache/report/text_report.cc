@@ -76,7 +76,7 @@ void append_saved(ReportText& text, const JobTotals& job) {
       append(text, " of waiting, all processes together");
     }
     append(text, ": a file took ");
-    append_time(text, *job.ns_of_miss());
+    append_time(text, job.ns_of_miss().value_or(0));
     append(text, " from the mount");
     if (const auto hit = job.ns_of_hit(); hit) {
       append(text, " and ");

@@ -86,12 +86,11 @@ class Supervisor {
   }
 
   int wait() {
-    std::optional<int> status;
-    while (!(status = reap())) {
+    for (;;) {
+      if (const std::optional<int> status = reap()) return *status;
       siginfo_t info{};
       if (sigwaitinfo(&all_, &info) > 0 && info.si_signo != SIGCHLD) hand_on(info);
     }
-    return *status;
   }
 
  private:
