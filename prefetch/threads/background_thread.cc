@@ -14,6 +14,7 @@
 #include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
+#include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 #include "prefetch/threads/starter_traits.h"
 
@@ -161,6 +162,14 @@ void* keep(void* of) {
   Pair& own = *static_cast<Pair*>(of);
   base::keep_lines_of_this_thread();
   leave_traits_of_starter(own.may_change_traits);
+  // ThreadSanitizer has to know a thread, so this one works itself.
+  if (CUBE_TSAN) {
+    enter_thread();
+    own.body(own.argument);
+    g_pairs.fetch_sub(1, std::memory_order_release);
+    delete &own;
+    return nullptr;
+  }
   prepare(own, __builtin_frame_address(0));
   if (own.is_made_by_starter) {
     cube_keep_asleep(&own.state, &own.is_ready);
@@ -210,7 +219,7 @@ int start_background_thread(void (*body)(void*), void* argument, std::size_t sta
     delete pair;
     return error;
   }
-  if (starter == nullptr) return 0;
+  if (starter == nullptr || CUBE_TSAN) return 0;
   const long worker = cube_start_worker(&pair->state, pair->stack, pair->thread_pointer, /*stays_asleep=*/0);
   if (!sys::failed(worker)) return 0;
   // Its keeper ends, and the pair with it.
