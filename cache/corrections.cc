@@ -43,7 +43,7 @@ base::Result<FileStat> stat_of(std::string_view key, int flags) {
   return stat_path(AT_FDCWD, room.data(), flags | AT_STATX_DONT_SYNC);
 }
 
-// Of a name that is listed as of this kind.
+// Does the answer contradict a listing that has the name as of this kind?
 bool contradicts(std::string_view key, std::uint8_t kind, const Told& told) {
   // A link may lead nowhere, and to anything.
   if (kind == Told::k_link && !told.no_follow) return false;
@@ -120,7 +120,7 @@ void Corrections::doubt_absence(std::string_view key) {
 bool Corrections::correct_presence(std::string_view key, const Told& told) {
   bool has_corrected = false;
   const auto is_refuted = [&] { return !told.is_in_doubt || has_corrected || !stat_of(key, AT_SYMLINK_NOFOLLOW); };
-  // Where a link at the end is not followed, a record of a path through links is that of another name.
+  // A call that follows no link at the end says nothing of a record whose path leads through links.
   const auto is_of_name = [&](const Pin& record) {
     return record && (told.kinds == 0 || !told.no_follow || record->is_physical());
   };

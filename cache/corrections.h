@@ -12,7 +12,7 @@
 
 namespace cube::cache {
 
-// What the kernel has said of a name.
+// An answer of the kernel about a name.
 struct Told {
   // Kinds that the name may have after the answer, as bits.
   enum Kind : std::uint8_t { k_directory = 1, k_link = 2, k_other = 4, k_any = 7 };

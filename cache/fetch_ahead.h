@@ -37,7 +37,7 @@ class FetchAhead {
   void want() { parts_.region.header().threads_wanted.fetch_or(RegionHeader::k_to_prefetch, std::memory_order_relaxed); }
   // Is there anything to do for a thread beside the program, prefetching or else?
   bool wants_thread() const { return threads_wanted() != 0; }
-  // What others need of the file system in which the region lies is given back to them. Returns whether to look again soon
+  // Gives back to others the memory that they need of the region's file system. Returns whether to look again soon
   // (k_look_at_room_ns).
   bool keep_room_for_others() {
     cube::cache::keep_room_for_others(parts_.region);

@@ -20,7 +20,7 @@ inline bool is_at_or_below(std::string_view path, std::string_view directory) {
 struct SplitPath {
   std::string_view directory, name;
 };
-// Of a path that is not "/".
+// Splits a path that is not "/".
 inline SplitPath split_path(std::string_view path) {
   const std::size_t slash = path.rfind('/');
   return {slash == 0 ? std::string_view("/") : path.substr(0, slash), path.substr(slash + 1)};

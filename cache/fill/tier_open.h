@@ -22,7 +22,7 @@ class TierOpen final : private Tier::Judge {
   Verdict judge_immutable(const Record& record);
   Verdict judge_mutable(const Record& record);
   Verdict judge_by_stat(const Record& record);
-  // Of a record that is right: has this process the right to open the file? At the origin, one open tells at most.
+  // May this process open the file of a record that is right? Asks the origin by one open at most.
   bool may_be_opened(const Record& record);
   // The origin's stat of the file.
   void ask(const Record& record);

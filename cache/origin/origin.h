@@ -129,7 +129,7 @@ class Origin {
   OriginId id() const { return id_; }
   const Traits& traits() const { return traits_; }
 
-  // The stat of a path as the program sees it, links followed, by the word of whoever holds the truth. `path`: the key with a
+  // The stat of a path as the program sees it, links followed, as the origin's server has it. `path`: the key with a
   // terminating zero.
   virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
   // EISDIR: it is no regular file, and the file() of what was opened says what it is. After any other error only the neighbours
