@@ -1,6 +1,9 @@
 #include "shim/background.h"
 
+#include <pthread.h>
+
 #include <bit>
+#include <utility>
 
 #include "cache/base/log.h"
 #include "cache/base/signal_frame.h"
@@ -10,6 +13,7 @@
 #include "prefetch/names_scout.h"
 #include "prefetch/sidecar.h"
 #include "prefetch/threads/background_thread.h"
+#include "prefetch/threads/event_count.h"
 #include "shim/attachment.h"
 #include "shim/calls/c_result.h"
 #include "shim/fd_table.h"
@@ -23,6 +27,40 @@ namespace {
 
 constinit prefetch::Sidecar* g_sidecar = nullptr;
 constinit prefetch::Sidecar* g_former_sidecar = nullptr;
+
+// Threads of the program that are starting some of ours.
+constinit std::atomic<int> g_starting{0};
+constinit prefetch::EventCount g_started;
+constinit thread_local bool t_is_starting [[gnu::tls_model("initial-exec")]] = false;
+
+// From before the look at whether a start is allowed to after the store of what was started: end() forbids new starts, and then
+// waits for those under way. Signals are blocked.
+class Starting {
+ public:
+  Starting() : is_outermost_(!std::exchange(t_is_starting, true)) {
+    if (is_outermost_) g_starting.fetch_add(1, std::memory_order_seq_cst);
+  }
+  ~Starting() {
+    if (!is_outermost_) return;
+    t_is_starting = false;
+    g_starting.fetch_sub(1, std::memory_order_seq_cst);
+    g_started.notify();
+  }
+  Starting(const Starting&) = delete;
+  Starting& operator=(const Starting&) = delete;
+
+  static void wait_for_others() {
+    constexpr std::uint64_t k_patience_ns = 10'000'000'000;
+    const int own = t_is_starting ? 1 : 0;
+    g_started.wait_until([own] { return g_starting.load(std::memory_order_seq_cst) <= own; }, k_patience_ns);
+  }
+  // The others are not in the child of a fork.
+  static void forget_others() { g_starting.store(t_is_starting ? 1 : 0, std::memory_order_relaxed); }
+
+ private:
+  const BlockSignals block_;
+  bool is_outermost_;
+};
 
 // The threads that read large files ahead: none, being made or ended, or there.
 constinit std::atomic<prefetch::BlockReader*> g_block_reader{nullptr};
@@ -70,9 +108,9 @@ void keep_sidecar_reachable() {
 }  // namespace
 
 static bool start_threads() {
-  const BlockSignals block;
+  const Starting starting;
   auto none = State::none;
-  if (!g_state.compare_exchange_strong(none, State::busy, std::memory_order_acq_rel)) return none != State::over;
+  if (!g_state.compare_exchange_strong(none, State::busy, std::memory_order_seq_cst)) return none != State::over;
   const KeepErrno keep;
   cache::FileCache* const cache = attachment::cache();
   prefetch::Sidecar* const sidecar = cache != nullptr ? prefetch::Sidecar::start(*cache, process::config()) : nullptr;
@@ -84,7 +122,7 @@ static bool start_threads() {
 
 bool start() {
   if (g_state.load(std::memory_order_acquire) == State::over) return false;
-  const BlockSignals block;
+  const Starting starting;
   const KeepErrno keep;
   cache::FileCache* const cache = attachment::cache();
   if (cache != nullptr && process::config().prefetch) cache->ahead().want();
@@ -98,7 +136,7 @@ enum class Cluster : int { unused, allowed, held };
 constinit std::atomic<Cluster> g_cluster{Cluster::unused};
 
 bool may_start_cluster() {
-  return g_state.load(std::memory_order_acquire) != State::over && g_cluster.load(std::memory_order_acquire) == Cluster::allowed;
+  return g_state.load(std::memory_order_seq_cst) != State::over && g_cluster.load(std::memory_order_seq_cst) == Cluster::allowed;
 }
 
 // By a miss, which is in the midst of a fetch.
@@ -110,18 +148,22 @@ void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
-  const BlockSignals block;
+  const Starting starting;
   if (!may_start_cluster()) return;
   const KeepErrno keep;
   prefetch::start_cluster_thread(client, source);
   tries.store(0, std::memory_order_relaxed);
 }
 
+// False: it is unused, or another holds it.
+bool hold_cluster() {
+  auto allowed = Cluster::allowed;
+  return g_cluster.compare_exchange_strong(allowed, Cluster::held, std::memory_order_seq_cst);
+}
+
 // Whether there was one.
 bool end_cluster() {
   constexpr std::uint64_t k_patience_ns = 100'000'000;
-  auto allowed = Cluster::allowed;
-  if (!g_cluster.compare_exchange_strong(allowed, Cluster::held, std::memory_order_acq_rel)) return false;
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr || !cache->has_cluster_thread()) return false;
   const KeepErrno keep;
@@ -129,20 +171,19 @@ bool end_cluster() {
   return true;
 }
 
-// Ends it, if there is one, and lets it be in `next` state. Whether there was one.
+// Ends all, and lets the sidecar be in `next` state. Whether there were any.
 bool end(State next) {
   // Nobody makes them anew before the state is none again.
-  const bool had_scout = g_scout_is_tried.exchange(true, std::memory_order_acq_rel);
-  const bool had_reader = g_block_reader_is_tried.exchange(true, std::memory_order_acq_rel) || had_scout;
+  auto none = State::none, running = State::running;
+  g_state.compare_exchange_strong(none, next, std::memory_order_seq_cst);
+  const bool had_scout = g_scout_is_tried.exchange(true, std::memory_order_seq_cst);
+  const bool had_reader = g_block_reader_is_tried.exchange(true, std::memory_order_seq_cst);
+  const bool holds_cluster = hold_cluster();
+  Starting::wait_for_others();
   end_block_reader();
   end_scout();
-  const bool had_others = end_cluster() || had_reader;
-  auto running = State::running;
-  if (!g_state.compare_exchange_strong(running, next, std::memory_order_acq_rel)) {
-    auto none = State::none;
-    g_state.compare_exchange_strong(none, next, std::memory_order_acq_rel);
-    return had_others;
-  }
+  const bool had_others = (holds_cluster && end_cluster()) || had_reader || had_scout;
+  if (!g_state.compare_exchange_strong(running, next, std::memory_order_acq_rel)) return had_others;
   const KeepErrno keep;
   g_sidecar->stop();
   keep_sidecar_reachable();
@@ -211,10 +252,10 @@ static int number_of(const cache::LargeFile& file) {
 
 void offer_to_read_ahead(cache::FileCache& cache) {
   if (g_block_reader_is_tried.load(std::memory_order_relaxed) || base::may_be_in_handler()) return;
-  const BlockSignals block;
-  if (g_state.load(std::memory_order_acquire) == State::over) return;
+  const Starting starting;
+  if (g_state.load(std::memory_order_seq_cst) == State::over) return;
   if (process::config().prefetch && !prefetch::BlockReader::may_be_tried()) return;
-  if (g_block_reader_is_tried.exchange(true, std::memory_order_acq_rel)) return;
+  if (g_block_reader_is_tried.exchange(true, std::memory_order_seq_cst)) return;
   const KeepErrno keep;
   g_block_reader.store(process::config().prefetch ? prefetch::BlockReader::start(cache, number_of) : nullptr,
                        std::memory_order_release);
@@ -224,9 +265,9 @@ static prefetch::NamesScout* scout(cache::FileCache& cache) {
   if (auto* const running = g_scout.load(std::memory_order_acquire); running != nullptr) return running;
   if (g_scout_is_tried.load(std::memory_order_relaxed) || !process::config().prefetch) return nullptr;
   if (base::may_be_in_handler()) return nullptr;
-  const BlockSignals block;
-  if (g_state.load(std::memory_order_acquire) == State::over) return nullptr;
-  if (g_scout_is_tried.exchange(true, std::memory_order_acq_rel)) return nullptr;
+  const Starting starting;
+  if (g_state.load(std::memory_order_seq_cst) == State::over) return nullptr;
+  if (g_scout_is_tried.exchange(true, std::memory_order_seq_cst)) return nullptr;
   const KeepErrno keep;
   auto* const started = prefetch::NamesScout::start(cache);
   g_scout.store(started, std::memory_order_release);
@@ -293,7 +334,19 @@ void end_for_good() {
   g_state.store(State::over, std::memory_order_release);
 }
 
+// A destructor of thread-specific data is what every end of a thread has in common: return, pthread_exit, thrd_exit,
+// cancellation.
+void end_with_this_thread() {
+  static const std::pair<pthread_key_t, bool> key = [] {
+    pthread_key_t made{};
+    const bool is_made = pthread_key_create(&made, [](void*) { end_for_good(); }) == 0;
+    return std::pair(made, is_made);
+  }();
+  if (key.second) pthread_setspecific(key.first, &key);
+}
+
 void become_child() {
+  end_with_this_thread();
   if (g_sidecar != nullptr) keep_sidecar_reachable();
   if (auto* const reader = g_block_reader.exchange(nullptr, std::memory_order_relaxed); reader != nullptr) {
     reader->forget();
@@ -303,6 +356,7 @@ void become_child() {
   // Its users among them: a thread of the parent may be at a file.
   cache::LargeFile::forget_users();
   prefetch::forget_background_threads();
+  Starting::forget_others();
   if (g_state.load(std::memory_order_relaxed) == State::over) return;
   g_state.store(State::none, std::memory_order_relaxed);
   g_block_reader_is_tried.store(false, std::memory_order_relaxed);

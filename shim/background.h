@@ -48,6 +48,9 @@ void unmapped(const void* at, std::size_t length);
 void allow_cluster();
 // For good, and they have ended.
 void end_for_good();
+// The calling thread is the process's first. Once it has ended (pthread_exit), libc ends the process with its last thread: the
+// threads here then end for good, so that one of the program's is the last.
+void end_with_this_thread();
 // In the child of a fork, which has none.
 void become_child();
 

@@ -55,6 +55,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
   g_speaks.store(speaks, std::memory_order_relaxed);
   g_owner.store(sys::getpid(), std::memory_order_relaxed);
   base::remember_first_thread();
+  background::end_with_this_thread();
   make_fork_mark();
   g_serves_copies.store(config.mode == base::Mode::real_files, std::memory_order_relaxed);
   // Release: pairs with the acquire in is_active.

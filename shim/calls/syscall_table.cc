@@ -106,6 +106,8 @@ constexpr SyscallRow k_syscalls[] = {
     {SYS_close_range, SyscallKind::closes},
     {SYS_clone, SyscallKind::forks},
     {SYS_clone3, SyscallKind::forks},
+    {SYS_exit, SyscallKind::ends},
+    {SYS_exit_group, SyscallKind::ends},
     {SYS_execve, SyscallKind::hands_on},
 #if defined(SYS_open)
     {SYS_open, SyscallKind::makes_fd, -1},

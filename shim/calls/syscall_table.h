@@ -21,6 +21,7 @@ enum class SyscallKind : std::uint8_t {
   makes_fd,
   closes,
   forks,
+  ends,
   identity,
   sandbox,
   limits,

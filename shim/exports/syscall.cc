@@ -13,6 +13,8 @@
 #include <optional>
 
 #include "cache/base/kernel_page.h"
+#include "cache/base/sys.h"
+#include "shim/background.h"
 #include "shim/calls/c_result.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/kernel_answer.h"
@@ -75,6 +77,13 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::process::prepare_clone(clone_flags(row.number, arguments));
       // It may be a vfork, or a thread that libc knows nothing of; the question costs a getpid from now on.
       shim::process::expect_shared_memory_child();
+      break;
+    case shim::SyscallKind::ends:
+      if (row.number == SYS_exit_group) {
+        shim::process::leave();
+      } else if (cube::base::sys::raw(SYS_gettid) == cube::base::sys::getpid()) {
+        shim::background::end_for_good();
+      }
       break;
     case shim::SyscallKind::identity:
       shim::materialize_all(/*only_inherited=*/false, k_syscall);

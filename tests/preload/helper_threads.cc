@@ -2,12 +2,15 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <threads.h>
 
 #include <algorithm>
 #include <csetjmp>
 #include <csignal>
+#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -268,10 +271,57 @@ int do_vfork_threads(const Arguments& a) {
   return 0;
 }
 
+bool is_zombie(pid_t thread) {
+  char text[64] = {};
+  const int fd = open(("/proc/self/task/" + std::to_string(thread) + "/stat").c_str(), O_RDONLY);
+  CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0 && close(fd) == 0);
+  return std::strstr(text, ") Z ") != nullptr;
+}
+
+bool has_library_threads() {
+  std::error_code none;
+  const std::filesystem::directory_iterator threads("/proc/self/task", none);
+  return std::distance(begin(threads), end(threads)) > 2;
+}
+
+[[noreturn]] void end_first_thread(const std::string& how) {
+  if (how == "pthread_exit") pthread_exit(nullptr);
+  if (how == "thrd_exit") thrd_exit(0);
+  if (how == "cancel") pthread_cancel(pthread_self());
+  if (how == "syscall") syscall(SYS_exit, 0);
+  for (;;) pause();
+}
+
+// first-ends HOW DIR FILES FROM: the first thread ends before the second, once the library has threads in the process; with
+// "fork", in a child that the second thread of another process has made.
+int do_first_ends(const Arguments& a) {
+  const auto run = [&a] {
+    // A copy: the end of the first thread unwinds its frames.
+    std::thread second([a] {
+      const pid_t first = getpid();
+      const int files = std::stoi(a[2]);
+      while (!is_zombie(first)) check_file(file_in(a[1], 0));
+      for (int n = 0; n < files; ++n) check_file(file_in(a[1], n));
+    });
+    second.detach();
+    for (int n = 0; !has_library_threads(); n = (n + 1) % std::stoi(a[2])) check_file(file_in(a[1], n));
+    end_first_thread(a[0]);
+  };
+  if (a[3] == "main") run();
+  std::thread([&run] {
+    const pid_t child = fork();
+    if (child == 0) run();
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }).join();
+  return 0;
+}
+
 }  // namespace
 
 Commands thread_commands() {
-  return {{"threads", do_threads},           {"close-race", do_close_race},      {"large-close-race", do_large_close_race},
-          {"large-jumps", do_large_jumps},   {"large-left", do_large_left},      {"large-fork", do_large_fork},
-          {"fork-threads", do_fork_threads}, {"vfork-threads", do_vfork_threads}};
+  return {{"threads", do_threads},           {"close-race", do_close_race},       {"large-close-race", do_large_close_race},
+          {"large-jumps", do_large_jumps},   {"large-left", do_large_left},       {"large-fork", do_large_fork},
+          {"fork-threads", do_fork_threads}, {"vfork-threads", do_vfork_threads}, {"first-ends", do_first_ends}};
 }
