@@ -27,11 +27,6 @@
 #include "shim/real_libc.h"
 #include "shim/spelling.h"
 
-extern "C" {
-// For vfork.S, which jumps there.
-__attribute__((visibility("hidden"))) constinit void* cube_shim_real_vfork = nullptr;
-}
-
 namespace cube::shim {
 namespace {
 
@@ -156,7 +151,6 @@ __attribute__((constructor)) void load() {
   const int saved_errno = errno;
   ready_unwinder();
   real::resolve_all();
-  cube_shim_real_vfork = real::next_symbol("vfork");
   const auto is_set = [](const char* name) {
     const char* const text = getenv(name);
     return text != nullptr && *text != '\0';

@@ -25,6 +25,7 @@
 #include "shim/process.h"
 #include "shim/profile/loader_lock.h"
 #include "shim/profile/native_stack.h"
+#include "shim/real_libc.h"
 
 namespace cube::shim::loaded_calls {
 namespace {
@@ -283,36 +284,42 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-void look_at_all() {
+// Whether a call leads past this library; that has been told then.
+bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
-  static const Range k_ours = library_with(reinterpret_cast<const void*>(&look_at_all));
+  static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
   Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()), 0, {}, {}};
   // This library was loaded by dlopen: nobody's calls come to it but those that look it up.
   // Not by RTLD_DEFAULT, which is our own first here (-Bsymbolic).
   static void* const k_program = dlopen(nullptr, RTLD_LAZY);
   const auto first = reinterpret_cast<std::uintptr_t>(dlsym(k_program, "read"));
-  if (k_libc.end == 0 || k_libc.has(first)) return;
+  if (k_libc.end == 0 || k_libc.has(first)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);
   // By whichever name it is called first: tables that are not bound yet lead there, too.
   if (!look.ours.has(first)) look.targets.push_back(target(first, &k_calls[0], "a library before it in LD_PRELOAD"));
-  if (look.past_us.call != nullptr) return tell(look.past_us);
+  if (look.past_us.call != nullptr) {
+    tell(look.past_us);
+    return true;
+  }
   for (const Target& target : look.targets) {
-    if (!comes_to_us(target)) return tell(target);
+    if (!comes_to_us(target)) {
+      tell(target);
+      return true;
+    }
     remember(target.function);
   }
+  return false;
 }
 
-}  // namespace
-
-namespace {
-
 void look() {
-  if (process::serves_copies() || !process::is_active() || !process::owns_table() || base::may_be_in_handler()) return;
+  if ((process::serves_copies() && !past_libc::is_doubted()) || !process::is_active() || !process::owns_table() ||
+      base::may_be_in_handler())
+    return;
   if (g_is_looking.exchange(true, std::memory_order_acquire)) return;
   const KeepErrno keep;
   try {
-    if (profile::loader_lock::is_free_soon()) look_at_all();
+    if (profile::loader_lock::is_free_soon() && !look_at_all()) past_libc::trust();
   } catch (const std::bad_alloc&) {
     // The next look is as good.
   }
@@ -320,6 +327,10 @@ void look() {
 }
 
 }  // namespace
+
+void look_if_doubted() {
+  if (past_libc::is_doubted()) look();
+}
 
 void start() { profile::loader_lock::find(); }
 
@@ -331,3 +342,14 @@ void look_if_due() {
 }
 
 }  // namespace cube::shim::loaded_calls
+
+// Called by jumps.S.
+extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_dlopen(const char*, int flags) {
+  using namespace cube::shim;
+  if ((flags & RTLD_DEEPBIND) != 0 && process::is_active() && process::owns_table()) {
+    const KeepErrno keep;
+    // Its initialisers may read files at once.
+    if (past_libc::doubt()) materialize_all(/*only_inherited=*/false, "dlopen");
+  }
+  return real::g_dlopen.find();
+}

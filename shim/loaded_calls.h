@@ -13,5 +13,7 @@ namespace cube::shim::loaded_calls {
 void start();
 // As a process attaches, and after misses: at most once a second, for what was loaded or rewritten since.
 void look_if_due();
+// Before an open that is served as in mode real: whether it has to be, since a library with a scope of its own was loaded.
+void look_if_doubted();
 
 }  // namespace cube::shim::loaded_calls

@@ -21,7 +21,7 @@ namespace cube::shim::process {
 constinit const base::Config* g_config = nullptr;
 
 constinit std::atomic<bool> g_active{false}, g_tells{false};
-constinit std::atomic<bool> g_serves_copies{false};
+constinit std::atomic<Copies> g_serves_copies{Copies::no};
 constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
 constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]] = Forking::no;
 constinit std::atomic<bool> g_memory_is_shared{false};
@@ -57,7 +57,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
   base::remember_first_thread();
   background::end_with_this_thread();
   make_fork_mark();
-  g_serves_copies.store(config.mode == base::Mode::real_files, std::memory_order_relaxed);
+  g_serves_copies.store(config.mode == base::Mode::real_files ? Copies::yes : Copies::no, std::memory_order_relaxed);
   // Release: pairs with the acquire in is_active.
   const bool is_on = config.mode != base::Mode::off && !config.prefixes.empty();
   g_tells.store(is_on, std::memory_order_release);

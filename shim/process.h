@@ -1,7 +1,7 @@
 // This process as the shim sees it: is it switched on, is the caller the process whose memory this is, which cache.
 //
 // A vforked child runs on our memory with an fd table of its own. Code that changes the shim's knowledge of fds asks owns_table()
-// first. vfork leaves a mark in the thread (vfork.S), clone without CLONE_FILES leaves one in the process, and after a mark
+// first. vfork leaves a mark in the thread (jumps.S), clone without CLONE_FILES leaves one in the process, and after a mark
 // getpid decides; a fork that passed us by is told by a page that the kernel wipes in the child. So a hit pays for two loads, not
 // for a system call. Thread safety: all of it. attached_cache, owns_table and is_active are async-signal-safe.
 #pragma once
@@ -46,8 +46,9 @@ void seal();
 
 // Mode real: an open gets a kernel file over the cached bytes. So it is from the begin (CUBESHIM_MODE=real), or from the moment
 // on when somebody reads fds past libc.
-extern constinit std::atomic<bool> g_serves_copies;
-inline bool serves_copies() { return g_serves_copies.load(std::memory_order_relaxed); }
+enum class Copies : std::uint8_t { no, for_now, yes };
+extern constinit std::atomic<Copies> g_serves_copies;
+inline bool serves_copies() { return g_serves_copies.load(std::memory_order_relaxed) != Copies::no; }
 
 // The origin of each prefix; null before start().
 extern constinit std::atomic<const cache::Origins*> g_origins;

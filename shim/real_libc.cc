@@ -56,6 +56,14 @@ void* symbol_of_caller(const char* name, const void* caller) {
   return symbol;
 }
 
+constinit JumpTarget g_vfork{"vfork"}, g_dlopen{"dlopen"};
+
+void* JumpTarget::find() {
+  void* known = known_.load(std::memory_order_relaxed);
+  if (known == nullptr) known_.store(known = dlsym(RTLD_NEXT, name_), std::memory_order_relaxed);
+  return known;
+}
+
 void* next_symbol(const char* name) {
   void* const symbol = dlsym(RTLD_NEXT, name);
   return symbol != nullptr && finds_the_oldest() ? newest_version(name, symbol) : symbol;
@@ -127,6 +135,8 @@ bool is_behind(const void* address) {
 bool is_libc_from(const char* version) { return strverscmp(gnu_get_libc_version(), version) >= 0; }
 
 void resolve_all() {
+  g_vfork.find();
+  g_dlopen.find();
 #define CUBE_HOOK(result, name, parameters) name.resolve();
 #include "shim/hooks.def"
   for (const char* const name : {"stat", "stat64", "lstat", "lstat64", "fstat", "fstat64", "fstatat", "fstatat64", "statx",

@@ -17,6 +17,19 @@ void* next_symbol(const char* name);
 // none.
 void* symbol_of_caller(const char* name, const void* caller);
 
+// The address behind a hook that is a jump (jumps.S). Found without next_symbol(), which calls dlopen; libc has one version of
+// each.
+class JumpTarget {
+ public:
+  constexpr explicit JumpTarget(const char* name) : name_(name) {}
+  void* find();
+
+ private:
+  std::atomic<void*> known_{nullptr};
+  const char* name_;
+};
+extern constinit JumpTarget g_vfork, g_dlopen;
+
 template <typename Signature>
 class Function {
  public:

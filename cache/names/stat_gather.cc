@@ -1,5 +1,6 @@
 #include "cache/names/stat_gather.h"
 
+#include <dirent.h>
 #include <sys/vfs.h>
 
 #include <cerrno>
@@ -137,8 +138,13 @@ bool StatGather::step(int directory) {
   const std::uint32_t place = next_.fetch_add(1, std::memory_order_relaxed);
   if (place >= data_.count()) return false;
   const auto entry = data_.at(place);
-  // A zero follows the name, as in what the kernel gave.
-  if (entry && directory >= 0 && !entry->is_dots()) entries_[place] = look(directory, entry->name);
+  if (entry && directory >= 0 && !entry->is_dots()) {
+    // A zero follows the name, as in what the kernel gave.
+    const StatTable::Entry found = look(directory, entry->name);
+    // Either the listing or the stat is of a file that had the name before.
+    const bool agree = entry->type == DT_UNKNOWN || entry->type == IFTODT(found.stat.mode);
+    if (agree) entries_[place] = found;
+  }
   // acq_rel: the last one sees what all have written.
   if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == data_.count()) show();
   return true;

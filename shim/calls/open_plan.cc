@@ -243,6 +243,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   // A signal handler or another thread may have parked a number above the one that was used meanwhile, and is free again.
   if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
+  if (process::serves_copies()) loaded_calls::look_if_doubted();
   const bool real = process::serves_copies();
   if (real) expect_new_fd();
   const int fd = !file ? -ENFILE : real ? copy_to_memfd(*outcome.pin) : placeholder::acquire();

@@ -12,6 +12,11 @@ namespace cube::shim::past_libc {
 // Opens get kernel files from now on. False: so it was before.
 bool begin();
 void undo();
+// Opens get kernel files until somebody has looked: trust() where all calls come to us, else begin(). doubt() is false where they
+// get them already.
+bool doubt();
+bool is_doubted();
+void trust();
 // Files that are open already become kernel files, too; one line says why.
 void end(base::LogLevel level, const char* who, std::string_view call);
 

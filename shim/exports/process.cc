@@ -1,5 +1,5 @@
 // fork, exec, spawn, exit. A served file never crosses a process boundary: what a child would have becomes real before.
-// fork itself is seen through pthread_atfork, so that libc's own forks (forkpty, daemon) are too; vfork is in vfork.S.
+// fork itself is seen through pthread_atfork, so that libc's own forks (forkpty, daemon) are too; vfork is in jumps.S.
 #include <alloca.h>
 
 #include <cstdarg>
@@ -197,8 +197,8 @@ void export__Exit(int status) {
   __builtin_unreachable();
 }
 
-// Called by vfork.S, in the parent.
-extern "C" __attribute__((visibility("hidden"))) void cube_shim_before_vfork() {
-  if (!process::tells() && shim::g_fds.served() == 0 && !shim::profile::is_on()) return;
-  process::prepare_vforked_child();
+// Called by jumps.S, in the parent.
+extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_vfork() {
+  if (process::tells() || shim::g_fds.served() != 0 || shim::profile::is_on()) process::prepare_vforked_child();
+  return real::g_vfork.find();
 }

@@ -109,6 +109,16 @@ TEST_F(MountNamesTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
   EXPECT_EQ(stat("Two", found), Says::unknown) << "somebody writes it";
 }
 
+TEST_F(MountNamesTest, StatOfAnotherTypeThanTheListingTellsIsUnknown) {
+  EXPECT_EQ(list(), 5);
+  ASSERT_EQ(symlink("three", (place + "/link").c_str()), 0);
+  ASSERT_EQ(rename((place + "/link").c_str(), (place + "/Two").c_str()), 0);
+  gather();
+  FileStat found;
+  EXPECT_EQ(stat("Two", found), Says::unknown);
+  EXPECT_EQ(stat("one", found), Says::present);
+}
+
 TEST_F(MountNamesTest, LinksAreThoseOfTheOriginUntilOneIsReplaced) {
   ASSERT_EQ(mkdir((place + "/d").c_str(), 0700), 0);
   for (const auto& [name, target] :

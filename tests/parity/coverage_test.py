@@ -22,6 +22,7 @@ ROWS = [
     ("wide characters", "fwide {f,}getwc{,_unlocked} ungetwc fputwc putwc fputws fgetws{,_unlocked} __fgetws{,_unlocked}_chk "
      "{,v,__isoc99_,__isoc99_v,__isoc23_,__isoc23_v}fwscanf"),
     ("memory", "mmap{,64} munmap mremap mprotect msync mlockall"),
+    ("libraries", "dlopen"),
     ("rings", "io_uring_setup io_uring_queue_init{,_params,_mem,_try_nosqarr}"),
     ("fcntl", "fcntl{,64} __fcntl"),
     ("dup", "dup {,__}dup2 dup3"),
@@ -74,7 +75,7 @@ def expand(pattern: str) -> list[str]:
 def hooked(root: Path) -> set[str]:
     symbols = set(HOOK.findall((root / "shim/hooks.def").read_text()))
     assert len(symbols) > 150, "hooks.def does not read as expected"
-    return symbols | {"vfork", "__vfork"}
+    return symbols | {"vfork", "__vfork", "dlopen"}
 
 
 def tested(root: Path) -> set[str]:

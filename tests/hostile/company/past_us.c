@@ -1,5 +1,6 @@
 // For test_past_us.py: libraries whose calls never come to the library in LD_PRELOAD, and one behind it that answers fstat.
 //   -DDEEP     deep_read(fd), for dlopen(RTLD_DEEPBIND): read() of libc
+//   -DLOADER   load(name): dlopen by a library that has a search path of its own
 //   -DFRONT    read() in front, which takes libc's own instead of the next one
 //   -DFORWARD  read() in front, which takes the next one
 //   -DRING     ring_read(fd): by a ring of a shared liburing, whose calls are the kernel's without libc
@@ -15,6 +16,9 @@ long deep_read(int fd) {
   char byte = 0;
   return read(fd, &byte, 1);
 }
+#elif defined(LOADER)
+int load(const char* name);
+int load(const char* name) { return dlopen(name, RTLD_NOW) != NULL; }
 #elif defined(FRONT) || defined(FORWARD)
 typedef ssize_t (*read_function)(int, void*, size_t);
 ssize_t read(int fd, void* to, size_t n) {

@@ -1,0 +1,91 @@
+// Hooks that no C function can be. Each has a function of this library called, and jumps to the function whose address it returns:
+// that of libc.
+//   vfork   A function around it would return twice over one stack frame. What the child would inherit is made real first, and
+//           the thread is marked (process.h).
+//   dlopen  Libc takes the library search path (RPATH) from the library that its return address lies in.
+#if defined(__x86_64__)
+        .text
+        .globl  vfork
+        .type   vfork, @function
+vfork:
+        .cfi_startproc
+        endbr64
+        subq    $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        call    cube_shim_before_vfork
+        addq    $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        jmp     *%rax
+        .cfi_endproc
+        .size   vfork, .-vfork
+        .globl  __vfork
+        .set    __vfork, vfork
+
+        .globl  dlopen
+        .type   dlopen, @function
+dlopen:
+        .cfi_startproc
+        endbr64
+        pushq   %rdi
+        .cfi_adjust_cfa_offset 8
+        pushq   %rsi
+        .cfi_adjust_cfa_offset 8
+        subq    $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        call    cube_shim_before_dlopen
+        addq    $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        popq    %rsi
+        .cfi_adjust_cfa_offset -8
+        popq    %rdi
+        .cfi_adjust_cfa_offset -8
+        jmp     *%rax
+        .cfi_endproc
+        .size   dlopen, .-dlopen
+#elif defined(__aarch64__)
+        .text
+        .globl  vfork
+        .type   vfork, %function
+vfork:
+        .cfi_startproc
+        hint    #34                       // bti c
+        stp     x29, x30, [sp, #-16]!
+        .cfi_adjust_cfa_offset 16
+        .cfi_offset x29, -16
+        .cfi_offset x30, -8
+        mov     x29, sp
+        bl      cube_shim_before_vfork
+        mov     x16, x0
+        ldp     x29, x30, [sp], #16
+        .cfi_restore x29
+        .cfi_restore x30
+        .cfi_adjust_cfa_offset -16
+        br      x16
+        .cfi_endproc
+        .size   vfork, .-vfork
+        .globl  __vfork
+        .set    __vfork, vfork
+
+        .globl  dlopen
+        .type   dlopen, %function
+dlopen:
+        .cfi_startproc
+        hint    #34                       // bti c
+        stp     x29, x30, [sp, #-32]!
+        .cfi_adjust_cfa_offset 32
+        .cfi_offset x29, -32
+        .cfi_offset x30, -24
+        stp     x0, x1, [sp, #16]
+        mov     x29, sp
+        bl      cube_shim_before_dlopen
+        mov     x16, x0
+        ldp     x0, x1, [sp, #16]
+        ldp     x29, x30, [sp], #32
+        .cfi_restore x29
+        .cfi_restore x30
+        .cfi_adjust_cfa_offset -32
+        br      x16
+        .cfi_endproc
+        .size   dlopen, .-dlopen
+#endif
+        .section .note.GNU-stack, "", %progbits
