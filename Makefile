@@ -23,7 +23,7 @@ BENCH_PACKAGES := libbenchmark-dev openssh-server openssh-client sshfs
 DIST_PACKAGES := python3-venv binutils dpkg-dev rpm lintian git
 SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 
-.PHONY: all demo test test-long bench dist lint check-format format deps deps-build deps-demo deps-test deps-bench deps-dist install clean
+.PHONY: all demo test test-long bench dist docs lint check-format format deps deps-build deps-demo deps-test deps-bench deps-dist install clean
 # What a user installs. A tree that was configured for more stays so.
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja
 NO_TESTS = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DCUBESHIM_TESTS=OFF -DCUBESHIM_BENCH=OFF -DCUBESHIM_LAGFS=OFF)
@@ -75,6 +75,10 @@ bench: deps-bench deps-demo
 dist: deps-dist
 	$(PYTHON) packaging/dist.py --out $(BUILD)-dist --jobs $(JOBS)
 
+# The website of the documents, in $(BUILD)-docs/site; fails on a link that leads nowhere.
+docs:
+	$(PYTHON) packaging/docs.py --out $(BUILD)-docs
+
 # A checkout may be another user's, as in a container.
 SOURCES = $(shell git -c safe.directory='*' ls-files '*.cc' '*.h')
 lint: deps-test check-format
@@ -89,4 +93,4 @@ install: all
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-dist $(BUILD)-clang $(BUILD)-asan $(BUILD)-tsan $(BUILD)-mutants
+	rm -rf $(BUILD) $(BUILD)-dist $(BUILD)-docs $(BUILD)-clang $(BUILD)-asan $(BUILD)-tsan $(BUILD)-mutants
