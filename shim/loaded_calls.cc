@@ -95,6 +95,9 @@ struct Look {
   Target past_us{};             // one that leads to libc itself
 };
 
+// The function that a program's read() is. The order of the libraries before libc never changes.
+constinit std::uintptr_t g_first_read = 0;
+
 // Under g_is_looking.
 constinit std::vector<Library>* g_libraries = nullptr;
 constinit unsigned long long g_unloaded = 0;
@@ -290,14 +293,12 @@ bool look_at_all() {
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
   Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()), 0, {}, {}};
   // This library was loaded by dlopen: nobody's calls come to it but those that look it up.
-  // Not by RTLD_DEFAULT, which is our own first here (-Bsymbolic).
-  static void* const k_program = dlopen(nullptr, RTLD_LAZY);
-  const auto first = reinterpret_cast<std::uintptr_t>(dlsym(k_program, "read"));
-  if (k_libc.end == 0 || k_libc.has(first)) return false;
+  if (k_libc.end == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);
   // By whichever name it is called first: tables that are not bound yet lead there, too.
-  if (!look.ours.has(first)) look.targets.push_back(target(first, &k_calls[0], "a library before it in LD_PRELOAD"));
+  if (!look.ours.has(g_first_read))
+    look.targets.push_back(target(g_first_read, &k_calls[0], "a library before it in LD_PRELOAD"));
   if (look.past_us.call != nullptr) {
     tell(look.past_us);
     return true;
@@ -332,7 +333,11 @@ void look_if_doubted() {
   if (past_libc::is_doubted()) look();
 }
 
-void start() { profile::loader_lock::find(); }
+void start() {
+  profile::loader_lock::find();
+  // Not by RTLD_DEFAULT, which is our own first here (-Bsymbolic). Later it would take the program's message from dlerror().
+  g_first_read = reinterpret_cast<std::uintptr_t>(dlsym(dlopen(nullptr, RTLD_LAZY), "read"));
+}
 
 void look_if_due() {
   constexpr std::uint64_t k_pause_ns = 1'000'000'000;

@@ -104,21 +104,22 @@ int export_execle(const char* path, const char* first, ...) {
   return exec_has_failed(real::execve(path, arguments, environment), AT_FDCWD, path);
 }
 
-int export_posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
-                       const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
-  process::prepare_child();
-  const int error = real::posix_spawn(pid, path, actions, attributes, arguments, environment);
-  if (error != 0) shim::kernel_answer::learn({.path = path, .has_other_reasons = true}, error);
-  shim::note_spawned_writers(actions);
-  return error;
-}
-int export_posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
-                        const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
-  process::prepare_child();
-  const int error = real::posix_spawnp(pid, file, actions, attributes, arguments, environment);
-  shim::note_spawned_writers(actions);
-  return error;
-}
+#define CUBE_SPAWNS(name, Child, path, ...)                                                                  \
+  int export_##name(Child* child, const char* path, const posix_spawn_file_actions_t* actions,               \
+                    const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) { \
+    if (!real::name.is_there()) return ENOSYS;                                                               \
+    process::prepare_child();                                                                                \
+    const int error = real::name(child, path, actions, attributes, arguments, environment);                  \
+    __VA_ARGS__;                                                                                             \
+    shim::note_spawned_writers(actions);                                                                     \
+    return error;                                                                                            \
+  }
+#define CUBE_SPAWNS_PATH(name, Child) \
+  CUBE_SPAWNS(name, Child, path, if (error != 0) shim::kernel_answer::learn({.path = path, .has_other_reasons = true}, error))
+CUBE_SPAWNS_PATH(posix_spawn, pid_t)
+CUBE_SPAWNS_PATH(pidfd_spawn, int)
+CUBE_SPAWNS(posix_spawnp, pid_t, file)
+CUBE_SPAWNS(pidfd_spawnp, int, file)
 int export_system(const char* command) {
   if (command != nullptr) process::prepare_child();
   const int status = real::system(command);

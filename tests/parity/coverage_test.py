@@ -28,7 +28,7 @@ ROWS = [
     ("dup", "dup {,__}dup2 dup3"),
     ("fork", "fork __fork _Fork vfork __vfork clone daemon forkpty"),
     ("ranges", "close_range closefrom"),
-    ("exec", "posix_spawn{,p} system popen pclose wait waitpid wait3 wait4 waitid execve execv execvp execvpe execl execlp execle execveat fexecve _exit _Exit"),
+    ("exec", "posix_spawn{,p} pidfd_spawn{,p} system popen pclose wait waitpid wait3 wait4 waitid execve execv execvp execvpe execl execlp execle execveat fexecve _exit _Exit"),
     ("names and directories", "access faccessat e{,uid}access opendir fdopendir readdir{,64}{,_r} closedir dirfd {seek,tell,"
      "rewind}dir scandir{,at}{,64} getdents64"),
     ("between fds", "sendfile{,64} copy_file_range splice tee vmsplice"),
@@ -45,7 +45,7 @@ ROWS = [
     ("kernel interfaces", "syscall io_submit aio_read{,64} aio_write{,64} aio_fsync{,64} lio_listio{,64}"),
     ("trees", "fts_open fts64_open {n,}ftw{,64} glob{,64} name_to_handle_at inotify_{add,rm}_watch fanotify_mark"),
     ("identity", "set{,e,re,res}uid set{,e,re,res}gid setgroups initgroups setfs{u,g}id chroot unshare setns "
-     "capset prctl mount umount{,2}"),
+     "capset prctl mount umount{,2} move_mount open_tree mount_setattr fs{open,pick,config,mount}"),
     ("limits and threads", "setrlimit{,64} prlimit{,64} pthread_cancel"),
     ("terminals", "tcsetattr tc{get,set}pgrp tcgetsid tcflush tcflow tcdrain tcsendbreak ttyname{,_r} ptsname{,_r} grantpt unlockpt"),
     ("sockets", "bind connect listen shutdown sockatmark {get,set}sockopt get{sock,peer}name send{,to} recv{,from}"),
@@ -56,7 +56,7 @@ EXEMPT: dict[str, str] = {
     call: "of liburing, which a program need not have: tests/hostile/company/test_past_us.py"
     for call in ("io_uring_setup", "io_uring_queue_init", "io_uring_queue_init_params", "io_uring_queue_init_mem",
                  "io_uring_queue_init_try_nosqarr")
-}
+} | {call: "of glibc 2.39, which the tests need not have; as posix_spawn" for call in ("pidfd_spawn", "pidfd_spawnp")}
 
 HOOK = re.compile(r"^CUBE_(?:RAW_HOOK|HOOK|FD_CALL|FD_CHANGE|NEW_FD|RAW_NEW_FD)\([^,]+, (\w+),", re.M)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)

@@ -65,3 +65,34 @@ PARITY(Mount, BindsOneFileOverAnother) {
   CALL(umount2(a, 0));
   t.line(content_at(a) + content_at(b));
 }
+
+// By the functions of glibc 2.36.
+PARITY(Mount, ByTheCallsThatTakeATree) {
+  t.dir("d");
+  t.dir("e");
+  const char* const path = t.text("d/f", "below");
+  t.text("e/f", "of another");
+  t.line(content_at(path));
+  const int tree = CALL(open_tree(AT_FDCWD, t / "e", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+  if (tree < 0) return;
+  CALL(move_mount(tree, "", AT_FDCWD, t / "d", MOVE_MOUNT_F_EMPTY_PATH));
+  t.line(content_at(path));
+  CALL(close(tree));
+  struct ::mount_attr attributes {};
+  attributes.attr_set = MOUNT_ATTR_RDONLY;
+  CALL(mount_setattr(AT_FDCWD, t / "d", 0, &attributes, sizeof attributes));
+  CALL(open(path, O_WRONLY));
+  CALL(umount(t / "d"));
+  t.line(content_at(path));
+  const int picked = CALL(fspick(AT_FDCWD, t / "d", 0));
+  if (picked >= 0) CALL(close(picked));
+  const int context = CALL(fsopen("tmpfs", FSOPEN_CLOEXEC));
+  CALL(fsconfig(context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0));
+  const int mounted = CALL(fsmount(context, FSMOUNT_CLOEXEC, 0));
+  CALL(move_mount(mounted, "", AT_FDCWD, t / "d", MOVE_MOUNT_F_EMPTY_PATH));
+  t.line(content_at(path));
+  CALL(close(mounted));
+  CALL(close(context));
+  CALL(umount(t / "d"));
+  t.line(content_at(path));
+}

@@ -67,6 +67,15 @@ deep = ctypes.CDLL(sys.argv[2], os.RTLD_NOW | os.RTLD_DEEPBIND)
 second = os.open(f'{D}/f5', os.O_RDONLY)
 print(deep.deep_read(first), deep.deep_read(second), os.read(second, 4) == CONTENT[5][1:5])
 """
+DLERROR = """
+import ctypes
+libc = ctypes.CDLL(None)
+load, error = libc.dlopen, libc.dlerror
+load.restype, error.restype = ctypes.c_void_p, ctypes.c_char_p
+load(b'libnothere.so', os.RTLD_NOW | os.RTLD_DEEPBIND)
+open(f'{D}/f4').close()
+print(error())
+"""
 HARMLESS = """
 import ctypes
 check_all()
@@ -108,6 +117,9 @@ class PastUs(Job):
         script = "import ctypes\nprint(ctypes.CDLL(sys.argv[2]).load(b'libcompany_behind.so'))"
         done = self.check([*self.python(script), program("libcompany_loader.so")], hits=False)
         self.assertEqual(done.out, "1\n")
+
+    def test_an_open_leaves_the_message_of_dlerror(self):
+        self.assertIn("libnothere.so", self.check(self.python(DLERROR), hits=False).out)
 
     def test_a_library_with_its_own_scope_that_reads_nothing_leaves_files_in_memory(self):
         done = self.check(self.python(HARMLESS))
