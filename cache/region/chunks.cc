@@ -334,17 +334,22 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
   region_->header().has_chunks.store(1, std::memory_order_relaxed);
   ChunkRow& row = region_->chunk_row(place);
   // Nobody has a claim on the place before it is sealed, so that it can be given back until then.
-  const bool is_known = insert(hash_of(key, number), place);
+  bool is_known = insert(hash_of(key, number), place);
   // Either-or, with the same of another maker.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   Claim other;
-  if (!is_known || is_made_by_other(key, number, place, wanted, other)) {
-    give_back(place);
-    // It is sealed in a few instructions, if its owner lives.
-    for (int tries = 0; is_known && !other && tries < k_tries_for_maker; ++tries) {
+  if (is_known && is_made_by_other(key, number, place, wanted, other)) {
+    remove_name(place);
+    // The other maker seals it a few instructions later. If that one stands still, ours is kept as well: an empty claim would
+    // say that no place is left, and large files would be refused for a second.
+    for (int tries = 0; !other && tries < k_tries_for_maker; ++tries) {
       other = find(key, number, wanted);
       if (!other) base::sys::raw(SYS_sched_yield);
     }
+    is_known = !other && insert(hash_of(key, number), place);
+  }
+  if (!is_known) {
+    give_back(place);
     return other;
   }
   const SegmentWord own = word_of(row);

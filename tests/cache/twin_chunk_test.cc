@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 
+#include "cache/region/segments.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
@@ -97,6 +99,26 @@ TEST_F(TwinChunkTest, APresentPageOfAChunkThatWasMadeTwiceIsNotWritten) {
   EXPECT_EQ(claim.place(), here);
   // Each page once.
   EXPECT_EQ(cache->region().header().used_bytes.load() - before, k_chunk_bytes - k_block);
+  EXPECT_EQ(read(k_chunk_bytes, k_chunk_bytes), data.substr(k_chunk_bytes, k_chunk_bytes));
+}
+
+TEST_F(TwinChunkTest, AMakerThatStandsStillLeavesRoomToOthers) {
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(read(0, 10), data.substr(0, 10));
+  const std::uint32_t here = chunks.find(key(), 0).place() + 1;
+  ASSERT_TRUE(chunks.make(key(), 1, here));
+  // Another process is about to seal it, and gets no processor.
+  std::atomic<std::uint64_t>& word = cache->region().chunk_row(here).word;
+  const std::uint64_t sealed = word.load();
+  SegmentWord still = SegmentWord::of_word(sealed);
+  still.state = SegmentState::open;
+  word.store(still.as_word());
+  // A list fetches another block of the chunk, and then of the file.
+  const std::atomic<bool> goes_on{false};
+  for (LargeFile::Range range{k_chunk_bytes, 3 * std::uint64_t{k_chunk_bytes}}; !range.is_empty();)
+    EXPECT_EQ(cache->large().bring_ahead(*file, fd, range, goes_on).what, LargeFile::Brought::here) << "at " << range.begin;
+  EXPECT_TRUE(LargeFile::may_have_room());
+  word.store(sealed);
   EXPECT_EQ(read(k_chunk_bytes, k_chunk_bytes), data.substr(k_chunk_bytes, k_chunk_bytes));
 }
 
