@@ -322,7 +322,11 @@ std::string_view nearest_setting(std::string_view variable) {
   std::size_t least = k_far;
   if (variable.size() > k_longest) return {};
   for (const auto& row : config_rows()) {
-    const std::size_t d = distance(variable, row.variable);
+    const std::size_t size = variable.size(), other = row.variable.size();
+    // They are at least as far from each other as their lengths.
+    if (std::max(size, other) - std::min(size, other) >= least) continue;
+    // All begin with CUBESHIM_.
+    const std::size_t d = distance(variable.substr(9), row.variable.substr(9));
     if (d >= least) continue;
     least = d;
     nearest = row.variable;
