@@ -1,14 +1,18 @@
 // Signal handlers on the same served files as what they interrupt: whoever reads gets bytes or a plain error, and each byte once.
+#include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 
 #include <atomic>
 #include <csetjmp>
 #include <csignal>
 #include <ctime>
+#include <map>
 #include <thread>
 
 #include "tests/support/parity_case.h"
@@ -176,10 +180,12 @@ namespace {
 int read_beside_handler(const char* path) {
   static int fd = -1;
   static volatile char by_handler = 0;
+  static volatile sig_atomic_t handled = 0;
   struct sigaction action {};
   action.sa_handler = [](int) {
     const int saved = errno;
     char byte = 0;
+    handled = 1;
     if (read(fd, &byte, 1) == 1) by_handler = byte;
     errno = saved;
   };
@@ -188,12 +194,13 @@ int read_beside_handler(const char* path) {
   for (;;) {
     char byte = 0, next = 0;
     by_handler = 0;
+    handled = 0;
     if (lseek(fd, 0, SEEK_SET) != 0) return 1;
     raise(SIGSTOP);
     if (read(fd, &byte, 1) != 1) return 1;
     raise(SIGSTOP);
-    const bool in_turn = (byte == '1' && by_handler == '2') || (byte == '2' && by_handler == '1');
-    if (!in_turn || read(fd, &next, 1) != 1 || next != '3') return 1;
+    const bool in_turn = handled == 0 ? byte == '1' : (byte == '1' && by_handler == '2') || (byte == '2' && by_handler == '1');
+    if (!in_turn || read(fd, &next, 1) != 1 || next != (handled == 0 ? '2' : '3')) return 1;
   }
 }
 
@@ -202,6 +209,55 @@ int wait_for_stop(pid_t child) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   return WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+}
+
+#ifdef __x86_64__
+constexpr unsigned long k_trap = 0xcc, k_trap_mask = 0xff;
+unsigned long long& place_in(user_regs_struct& registers) { return registers.rip; }
+#else
+constexpr unsigned long k_trap = 0xd4200000, k_trap_mask = 0xffffffff;
+unsigned long long& place_in(user_regs_struct& registers) { return registers.pc; }
+#endif
+
+// The instruction before which the child stands still. With `moved` it goes on from there.
+unsigned long place_of(pid_t child, const unsigned long* moved = nullptr) {
+  user_regs_struct registers{};
+  iovec all{&registers, sizeof registers};
+  ptrace(PTRACE_GETREGSET, child, NT_PRSTATUS, &all);
+  if (moved != nullptr) {
+    place_in(registers) = *moved;
+    ptrace(PTRACE_SETREGSET, child, NT_PRSTATUS, &all);
+  }
+  return place_in(registers);
+}
+
+// SIGTRAP: the child stands before this instruction for the n-th time. Else what has stopped it first.
+int run_to(pid_t child, unsigned long place, int n) {
+  const long code = ptrace(PTRACE_PEEKTEXT, child, place, nullptr);
+  const auto trap = static_cast<long>((static_cast<unsigned long>(code) & ~k_trap_mask) | k_trap);
+  for (int stopped_by = SIGTRAP;;) {
+    ptrace(PTRACE_POKETEXT, child, place, trap);
+    ptrace(PTRACE_CONT, child, nullptr, nullptr);
+    stopped_by = wait_for_stop(child);
+    if (stopped_by == 0) return 0;
+    ptrace(PTRACE_POKETEXT, child, place, code);
+    if (stopped_by != SIGTRAP) return stopped_by;
+    place_of(child, &place);
+    if (--n == 0) return SIGTRAP;
+    ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr);
+    if ((stopped_by = wait_for_stop(child)) != SIGTRAP) return stopped_by;
+  }
+}
+
+// Goes on with the signal, once more where it has waited: before glibc 2.35 raise blocks signals.
+int go_on(pid_t child, long signal) {
+  ptrace(PTRACE_CONT, child, nullptr, signal);
+  int stopped_by = wait_for_stop(child);
+  while (stopped_by == SIGUSR1) {
+    ptrace(PTRACE_CONT, child, nullptr, long{SIGUSR1});
+    stopped_by = wait_for_stop(child);
+  }
+  return stopped_by;
 }
 
 }  // namespace
@@ -214,27 +270,31 @@ PARITY(Signal, HandlerBetweenAnyTwoInstructionsOfAReadGetsTheOtherByte) {
     _exit(read_beside_handler(path));
   }
   int stopped_by = wait_for_stop(child);
-  for (int steps = 1; stopped_by == SIGSTOP; ++steps) {
-    // From one raise towards the next, further each time; the signal comes there.
-    for (int i = 0; i < steps && (i == 0 || stopped_by == SIGTRAP); ++i) {
-      ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr);
-      stopped_by = wait_for_stop(child);
-    }
-    if (stopped_by != SIGTRAP) break;
-    // Once more where it has waited: before glibc 2.35 raise blocks signals.
-    for (stopped_by = SIGUSR1; stopped_by == SIGUSR1;) {
-      ptrace(PTRACE_CONT, child, nullptr, long{SIGUSR1});
-      stopped_by = wait_for_stop(child);
-    }
-    if (stopped_by != SIGSTOP) break;
-    ptrace(PTRACE_CONT, child, nullptr, nullptr);
+  // The first read may do what no later one does. The second goes step by step from one raise to the next.
+  for (int i = 0; i < 2 && stopped_by == SIGSTOP; ++i) stopped_by = go_on(child, 0);
+  std::vector<unsigned long> way;
+  for (bool is_on_way = stopped_by == SIGSTOP; is_on_way; is_on_way = stopped_by == SIGTRAP) {
+    way.push_back(place_of(child));
+    ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr);
     stopped_by = wait_for_stop(child);
-    if (stopped_by == SIGUSR1) stopped_by = SIGTRAP;  // it has waited in the next raise
   }
-  if (stopped_by == SIGTRAP) stopped_by = SIGSTOP;
-  // The next raise was reached step by step, or the child has ended: 0.
+  if (stopped_by == SIGSTOP) stopped_by = go_on(child, 0);
+  // The signal comes before each instruction of that way in turn.
+  std::map<unsigned long, int> times;
+  std::size_t reached = 0;
+  for (std::size_t i = 0; i < way.size() && stopped_by == SIGSTOP; ++i) {
+    stopped_by = run_to(child, way[i], ++times[way[i]]);
+    if (stopped_by == SIGTRAP) {
+      ++reached;
+      stopped_by = go_on(child, SIGUSR1);
+    }
+    if (stopped_by == SIGSTOP) stopped_by = go_on(child, 0);
+  }
+  // The child has ended: 0.
   t.note("the child stopped by", stopped_by);
   EXPECT_EQ(stopped_by, SIGSTOP);
+  // A way that depends on the time is not always the same.
+  EXPECT_GT(reached, way.size() / 2);
   if (stopped_by == 0) return;
   ::kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
