@@ -76,7 +76,7 @@ class ToCluster(Case):
 
     def in_pool(self):
         """Those that have bytes: a lease has none."""
-        return sum(server.get(key) is not None for server in self.servers for key in server.keys())
+        return sum(size != 0 for server in self.servers for size in server.sizes().values())
 
     def test_nodes_share_the_work(self):
         self.pool()
@@ -215,7 +215,11 @@ class ToCluster(Case):
         wait_until(lambda: self.in_pool() == FILES - 1, "all but the one that is held")
         node.kill()
         self.script("clear")
-        # Its lease ends after 30 s.
+        # Its lease ends after 30 s; here at once.
+        server, = self.servers
+        lease, = (key for key, size in server.sizes().items() if size == 0)
+        self.assertRegex(server.ask(f"mg {lease} t\r\n".encode()), rb"^HD t([12]?\d|30)\b")
+        self.assertEqual(server.ask(f"md {lease}\r\n".encode()), b"HD\r\n")
         summary = self.end(other)
         self.assertEqual((summary["skipped"], self.in_pool()), (0, FILES))
         self.assertEqual(self.origin("open"), FILES + 1)

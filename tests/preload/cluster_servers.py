@@ -92,6 +92,12 @@ class Memcached:
             time.sleep(0.02)
         return sorted(urllib.parse.unquote(line.split()[0].removeprefix("key=")) for line in text.splitlines() if line.startswith("key="))
 
+    def sizes(self) -> dict[str, int]:
+        """Of each key that is there; 0: nothing but a lease."""
+        keys = self.keys()
+        answers = self.ask("".join(f"mg {key} s\r\n" for key in keys).encode(), lambda text: text.count(b"\r\n") == len(keys)) if keys else b""
+        return {key: int(line.split()[1][1:]) for key, line in zip(keys, answers.split(b"\r\n")) if line.startswith(b"HD s")}
+
     def get(self, key: str) -> bytes | None:
         """None: there is none, or nothing but a lease."""
         def is_whole(text: bytes) -> bool:
