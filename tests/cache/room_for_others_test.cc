@@ -180,6 +180,7 @@ TEST_F(RoomForOthersTest, ChunksGoUnlessClaimedOrMapped) {
 }
 
 TEST_F(RoomForOthersTest, DeathAtAnyInstructionLosesNoSegment) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   fill();
   tests::Survivor survivor(*region);
   tests::KillCounts counts;
