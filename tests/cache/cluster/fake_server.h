@@ -109,6 +109,7 @@ class NoOffers final : public OfferSource {
     ++looks;
     while (hangs) std::this_thread::yield();
     if (throws) throw std::bad_alloc();
+    if (const auto* const act = looked.load(); act != nullptr) (*act)();
     return false;
   }
   void end_offer(ClusterOffer&, OfferEnd) override {}
@@ -117,6 +118,7 @@ class NoOffers final : public OfferSource {
   void leave() override { has_left = true; }
   std::atomic<bool> has_left{false}, leads{false}, throws{false}, hangs{false};
   std::atomic<std::uint64_t> looks{0};
+  std::atomic<const std::function<void()>*> looked{nullptr};  // what the thread does at the end of each look
 };
 
 // Leads, and has one record to offer, over and over while it is wanted.
