@@ -5,6 +5,7 @@ import sys
 
 from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_support import Case, DataLoader, Dataset, Items, Stream, cubeshim, flat, get_worker_info, numpy, os, random, ray, torch, unittest, without
 from cubeshim.ray._crew import Crew, Member  # behind ray_support, which says where the package lies
 
@@ -201,10 +202,12 @@ class Split(Common, Case):
     def test_no_node_stays_without_a_worker(self):
         """Also where Ray has put all of them on one."""
         first = ray.get_runtime_context().get_node_id()
+        there = {"scheduling_strategy": NodeAffinitySchedulingStrategy(first, soft=False)}
         crew = Crew(2, {})
-        crew.members[:] = [Member(number, first, {}, True) for number in range(2)]
+        crew.members[:] = [Member(number, first, there, True) for number in range(2)]
         told = []
         crew.begin(told.append)
+        crew.ready()
         self.assertEqual(crew.nodes(), {first})
         crew.spread()
         self.assertEqual(len(crew.nodes()), 2)
