@@ -124,22 +124,17 @@ class DoctorOfTheCluster(Case):
         self.assertEqual((status, self.only(findings, f"server {other.name}: ERROR")[0]), (1, "fail"))
 
     def test_servers_that_hang_or_are_not_there_hold_up_nobody(self):
-        hanging = [self.server(*GOOD) for _ in range(3)]
+        # One after the other they would take 90 s, and no look may take a minute.
+        hanging = ["127.0.0.1:%d" % self.enterContext(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(60)]
         good = self.server(*GOOD)
-        for server in hanging:
-            server.stop()
         gone = f"127.0.0.1:{free_port()}"
-        began = time.monotonic()
-        status, findings = self.doctor([*(s.name for s in hanging), gone, "no-such-host:1", good.name])
-        took = time.monotonic() - began
+        status, findings = self.doctor([*hanging, gone, "no-such-host:1", good.name])
         self.assertEqual(status, 1)
         for server in hanging:
-            self.assertIn(("fail", f"server {server.name}: no answer"), [f[:2] for f in findings])
+            self.assertIn(("fail", f"server {server}: no answer"), [f[:2] for f in findings])
         self.assertIn(f"server {gone}: Connection refused", [f[1] for f in findings])
         self.assertEqual(len([f for f in findings if "no-such-host" in f[1] and f[0] == "fail"]), 1)
         self.assertEqual(len([f for f in findings if f[1].startswith(f"server {good.name}: memcached")]), 1)
-        # One after the other, the three would take 4.5 s.
-        self.assertLess(took, 4, findings)
 
     def test_a_login(self):
         users, right, wrong = (self.data.parent / name for name in ("users", "right", "wrong"))

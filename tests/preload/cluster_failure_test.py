@@ -98,17 +98,19 @@ class Failures(Cluster):
         for server in self.pool:
             server.stop()
         try:
-            # Other programs of the machine take time, too: the least of some trials is that of the rule.
-            longest = []
-            for trial in range(5):
+            # One open waits for each of the three. Other programs of the machine take time, too: then another trial shows the rule.
+            waits = []
+            for trial in range(60):
                 node = self.node(f"trial{trial}", prefix, CUBESHIM_CLUSTER_DEADLINE="20ms")
-                longest.append(max(float(node.ask("time", prefix / file)) for file in self.files))
+                waits.append(sorted(float(node.ask("time", prefix / file)) for file in self.files)[-len(self.pool)])
                 node.end()
+                if waits[-1] < 0.025 + 0.010:
+                    break
         finally:
             for server in self.pool:
                 server.go_on()
-        self.assertGreater(min(longest), 0.015, "somebody has waited")
-        self.assertLess(min(longest), 0.025 + 0.010, longest)
+        self.assertGreater(waits[-1], 0.015, "somebody has waited")
+        self.assertLess(waits[-1], 0.025 + 0.010, waits)
 
     def test_a_server_that_comes_back_is_used_again(self):
         prefix = self.mount()
