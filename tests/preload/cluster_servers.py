@@ -1,11 +1,14 @@
 """Real memcached servers on loopback for the tests, and what a test asks them. Each is ended by the test that started it."""
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.parse
+from pathlib import Path
 
 DEADLINE_S = 60
 
@@ -29,7 +32,7 @@ class Memcached:
     """One server. `with Memcached() as server:` ends it."""
 
     def __init__(self, *options: str, memory_mb: int = 64):
-        self.port, self.options, self.memory_mb = free_port(), options, memory_mb
+        self.port, self.options, self.memory_mb = 0, options, memory_mb
         self.process: subprocess.Popen | None = None
 
     def __enter__(self):
@@ -44,14 +47,19 @@ class Memcached:
         return f"127.0.0.1:{self.port}"
 
     def start(self):
+        """The first time at a port that the kernel gives it, then at the same again."""
         words = [shutil.which("memcached") or "/usr/bin/memcached", "-M", "-m", str(self.memory_mb), "-I", "17m", "-t", "2", "-l", "127.0.0.1",
-                 "-p", str(self.port), "-o", "slab_chunk_max=16384", *(["-u", "root"] if os.geteuid() == 0 else []), *self.options]
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        wait_until(self.answers, "memcached starts")
+                 "-p", str(self.port or -1), "-o", "slab_chunk_max=16384", *(["-u", "root"] if os.geteuid() == 0 else []), *self.options]
+        with tempfile.NamedTemporaryFile("r") as ports:
+            env = os.environ | {"MEMCACHED_PORT_FILENAME": ports.name}
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=env)
+            found = wait_until(lambda: re.search(r"^TCP INET: (\d+)$", Path(ports.name).read_text(), re.M), "memcached starts")
+        self.port = int(found[1])
+        wait_until(self.answers, "memcached answers")
 
     def answers(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            socket.create_connection(("127.0.0.1", self.port), timeout=10).close()
         except OSError:
             return False
         return True
@@ -69,7 +77,7 @@ class Memcached:
         self.process.send_signal(signal.SIGCONT)
 
     def ask(self, command: bytes, is_whole=lambda text: text.endswith(b"\r\n")) -> bytes:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
             connection.sendall(command)
             text = b""
             while not is_whole(text):
