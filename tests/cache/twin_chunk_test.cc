@@ -75,7 +75,7 @@ TEST_F(TwinChunkTest, AChunkThatWasMadeTwiceIsReadOn) {
   ASSERT_EQ(chunks.find(key(), 1).place(), other.place());
   chunks.note_present(other, {0, 1});
   // The first page is present in the one, and absent in the one that this file finds.
-  alarm(20);
+  alarm(120);
   EXPECT_EQ(read(k_chunk_bytes, 3 * k_block), data.substr(k_chunk_bytes, 3 * k_block));
   alarm(0);
 }

@@ -191,7 +191,7 @@ class Run(Case):
         for words in (["top", "--interval", "1", "--name", self.name], ["top", "--json", "--interval", "1"], ["man"], ["completion", "bash"],
                       ["library"]):
             with self.subTest(words=words), open("/dev/full", "wb") as full:
-                done = subprocess.run([COMMAND, *words], stdout=full, stderr=subprocess.PIPE, timeout=10)
+                done = subprocess.run([COMMAND, *words], stdout=full, stderr=subprocess.PIPE, timeout=60)
                 self.assertEqual((done.returncode, done.stderr), (1, b"cubeshim: cannot write to standard output\n"))
 
     def test_a_relative_prefix_is_made_absolute(self):

@@ -21,7 +21,7 @@ def free_port(address="127.0.0.1", family=socket.AF_INET):
 
 
 def talk(port, text, address="127.0.0.1"):
-    with socket.create_connection((address, port), timeout=30) as one:
+    with socket.create_connection((address, port), timeout=60) as one:
         one.sendall(text)
         found = b""
         while not found.endswith((b"END\r\n", b"STORED\r\n", b"EN\r\n", b"HD\r\n")) and not found.startswith(b"SERVER_ERROR"):

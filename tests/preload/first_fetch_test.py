@@ -58,7 +58,7 @@ class FirstFetch(unittest.TestCase):
         words = ["/usr/bin/python3", "-c", JOB.replace("CHANGE", change), str(self.mount.path / "data")]
         job = subprocess.Popen(words, env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(lambda: [job.kill(), job.communicate()])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while self.mount.on_data("read") == 0:
             self.assertLess(time.monotonic(), deadline, "nobody reads")
         seen = job.communicate(b"x", timeout=60)[0]

@@ -233,7 +233,7 @@ int do_fork_threads(const Arguments& a) {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-      alarm(20);
+      alarm(120);
       char more[50];
       CHECK(read(fd, more, 50) == 50 && more[0] == byte_of(7, 100));
       for (int n = 0; n < files; ++n) check_file(file_in(a[0], n));

@@ -65,7 +65,7 @@ Outcome Job::run(const std::vector<std::string>& command) const {
   const std::string out = dir_ / "stdout", err = dir_ / "stderr";
   const pid_t child = fork();
   if (child == 0) {
-    alarm(60);
+    alarm(300);
     const int in_fd = open("/dev/null", O_RDONLY);
     const int out_fd = open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     const int err_fd = open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666);

@@ -11,7 +11,7 @@ from large_test import DATA, SIZE, Job  # noqa: E402
 
 WAIT = """
 def wait_until_asked(wanted):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     seen = -1
     # Until no more comes: the kernel may read some of it for itself.
     while (asked() < wanted or asked() != seen) and time.monotonic() < deadline:
@@ -128,7 +128,7 @@ class Copies(Job):
         # As numpy.fromfile: the number that read has been closed before the next blocks are fetched. A reader that the busy machine
         # prefers to the threads would fetch them itself, so this one lets them go first.
         said = self.run_job(WAIT + f"""
-parts, deadline = [], time.monotonic() + 30
+parts, deadline = [], time.monotonic() + 120
 while True:
     at = sum(map(len, parts))
     while 2 << 20 <= at < {SIZE} and asked() <= at and time.monotonic() < deadline:

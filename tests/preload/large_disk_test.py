@@ -17,9 +17,9 @@ from tests.preload.large_job import environment  # noqa: E402
 LAGFS = os.environ["CUBESHIM_LAGFS"]
 # Three times the memory, and no multiple of a page.
 FILES, SIZE = 8, 24_000_001
-DEADLINE_S = 120
+DEADLINE_S = 300
 # The writer to the disk drops blocks when it does not keep up, as on a busy machine. So a test gives it that many epochs, or jobs.
-PATIENCE = 15
+PATIENCE = 60
 # For each epoch: how many bytes the origin was asked for, and the digest of all that was read. The job ends with the first epoch
 # that asks for at most `enough` bytes.
 JOB = """

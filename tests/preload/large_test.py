@@ -18,7 +18,7 @@ from tests.preload.large_job import environment  # noqa: E402
 LAGFS = os.environ["CUBESHIM_LAGFS"]
 SIZE = 24_000_001
 DATA = random.Random(1).randbytes(SIZE)
-DEADLINE_S = 60
+DEADLINE_S = 300
 # Before and after each step a job tells how many bytes the origin was asked for.
 PROLOGUE = """
 import fcntl, hashlib, json, mmap, os, random, sys, time
@@ -30,7 +30,7 @@ def digest(data):
 def read_all():
     with open(path, "rb", buffering=0) as file:
         return b"".join(iter(lambda: file.read(100_000), b""))
-def read_behind(deadline=time.monotonic() + 30):
+def read_behind(deadline=time.monotonic() + 120):
     # As read_all, by a reader that lets those go first who read ahead, as a busy machine may not.
     parts, at, size = [], 0, os.path.getsize(path)
     with open(path, "rb", buffering=0) as file:
@@ -349,7 +349,7 @@ file = os.open(path, os.O_RDONLY)
 said["right"] = True
 with open(path, "rb", buffering=0) as reader:
     reader.seek(12_000_000)
-    wanted, deadline, new = digest(reader.read(1_000_000)), time.monotonic() + 30, 1
+    wanted, deadline, new = digest(reader.read(1_000_000)), time.monotonic() + 120, 1
     while new and time.monotonic() < deadline:
         before = asked()
         reader.seek(12_000_000)
@@ -404,7 +404,7 @@ def map_all():
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED) as mapping:
             return digest(mapping[:])
 said["digests"] = [map_all()]
-deadline = time.monotonic() + 30
+deadline = time.monotonic() + 120
 said["asked"] = 1
 # The pages are copied beside the program.
 while said["asked"] and time.monotonic() < deadline:

@@ -116,12 +116,12 @@ int loader_lock() {
   while (!is_inside) usleep(100);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(10);
+    alarm(120);
     read_file();
     _exit(0);
   }
   const int status = wait_for(child);
-  alarm(10);
+  alarm(120);
   read_file();
   may_go = true;
   pthread_join(thread, nullptr);
@@ -142,7 +142,7 @@ int cancelled_thread() {
     pthread_testcancel();
     return nullptr;
   };
-  alarm(10);
+  alarm(120);
   check(pthread_create(&thread, nullptr, body, nullptr) == 0, "thread");
   pthread_cancel(thread);
   is_told = true;

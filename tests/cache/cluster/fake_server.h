@@ -20,7 +20,7 @@
 namespace cube::cache {
 
 using Outcome = ClusterClient::Outcome;
-inline constexpr std::uint64_t k_ms = 1'000'000, k_patience = 20'000 * k_ms;
+inline constexpr std::uint64_t k_ms = 1'000'000, k_patience = 60'000 * k_ms;
 
 // Takes connections on loopback, and gives each line that comes to the script; that of "ms" with the bytes behind it, and "\r\n"
 // in between. An empty answer says nothing; "close" ends the connection.

@@ -348,7 +348,7 @@ struct LargeWaitTest : testing::Test {
 
 TEST_F(LargeWaitTest, ProgramDoesNotWaitForALateWriterForLong) {
   ASSERT_NO_FATAL_FAILURE(begin());
-  alarm(20);
+  alarm(120);
   EXPECT_EQ(read(0, k_block), data.substr(0, k_block));
   alarm(0);
   EXPECT_GT(region->header().disk_news.load(), 0U) << "it waited for the writer first";

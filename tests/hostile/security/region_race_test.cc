@@ -61,7 +61,7 @@ const std::map<std::string, Attack> k_attacks = {
 const std::set<long> k_moments = {SYS_openat, SYS_linkat, SYS_newfstatat, SYS_unlinkat, SYS_fstat, SYS_fallocate, SYS_ftruncate};
 
 int victims_life(const Stage& stage) {
-  alarm(30);  // whoever waits for a FIFO's other end dies of it
+  alarm(120);  // whoever waits for a FIFO's other end dies of it
   const base::Config config = tests::config_for(stage.name.options);
   std::string why;
   const auto cache = FileCache::attach(config, base::current_process(), true, why);
