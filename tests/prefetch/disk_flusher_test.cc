@@ -24,7 +24,7 @@ using tests::Child;
 using tests::Gate;
 using tests::k_mib;
 
-constexpr std::uint64_t k_patience_ns = 20'000'000'000;
+constexpr std::uint64_t k_patience_ns = 60'000'000'000;
 
 // Another thread of this process sleeps in the kernel until somebody wakes it.
 bool has_waiting_thread() {

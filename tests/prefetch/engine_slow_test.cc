@@ -52,7 +52,7 @@ TEST_P(SlowEngines, AReadThatHangsIsAbandonedAndItsRoomSaidToBeLost) {
   const std::uint64_t began = base::monotonic_ns();
   const unsigned abandoned = engine->stop(50);
   const std::uint64_t took = base::monotonic_ns() - began;
-  EXPECT_LT(took, 5'000'000'000U);  // a hang would be for ever
+  EXPECT_LT(took, 60'000'000'000U);  // a hang would be for ever
   unsigned lost = 0, cancelled = 0;
   for (const auto& one : orders) {
     EXPECT_EQ(one->times_ended, 1);
@@ -162,7 +162,7 @@ TEST_P(SlowEngines, AsManyWaitForTheOriginAsTheDepthSaysAndNoMore) {
     say("hold open 1 1000");
     mount.reset();
     for (int i = 0; i < 100; ++i) engine->submit(order(mount.at(name(i % 40))));
-    const std::uint64_t until = base::monotonic_ns() + 30'000'000'000U;
+    const std::uint64_t until = base::monotonic_ns() + 60'000'000'000U;
     while (opens() < k_depth) ASSERT_LT(base::monotonic_ns(), until) << opens() << " at a time";
     for (int i = 0; i < 50; ++i) ASSERT_EQ(opens(), k_depth);
     say("clear");

@@ -290,7 +290,7 @@ TEST_F(PrefetcherTest, FullRingHoldsUpNoOtherReader) {
   std::vector<Settled> settled;
   ASSERT_GT(prefetcher->ring_watch().give_up_furthest(settled), 0U);
   prefetcher->note_settled(settled);
-  constexpr std::uint64_t k_patience_ns = 30'000'000'000;
+  constexpr std::uint64_t k_patience_ns = 60'000'000'000;
   const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
   while (!cache.find(tests::request_for(files.paths[first + 1]))) {
     ASSERT_LT(base::monotonic_ns(), until);
