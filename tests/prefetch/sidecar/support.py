@@ -186,6 +186,7 @@ class Job(Planned, company.Job):
     """self.data is on a mount, and each of its files but TRIGGER is in self.list."""
 
     lagfs = ()
+    nobody = NOBODY
 
     def setUp(self):
         super().setUp()
@@ -246,7 +247,7 @@ def read_all(names=None):
 
     def as_nobody(self, *command):
         """Another user may reach no build tree, but what copy_for_others() has made."""
-        return [need_tool("setpriv"), "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", *command]
+        return [need_tool("setpriv"), "--reuid", str(self.nobody), "--regid", str(NOBODY), "--clear-groups", *command]
 
     def copy_for_others(self):
         need_root()

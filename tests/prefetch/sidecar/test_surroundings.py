@@ -1,4 +1,5 @@
 """Sandboxes and limits: io_uring refused, threads refused, little memory. The job is right, and is told once if at all."""
+import os
 import unittest
 
 from support import COUNT, LIBRARY, Job, demand_misses, program
@@ -64,6 +65,8 @@ class NoThreads(Job):
                 self.check_alone(self.run_one(command, shim=True, preload=[]), native)
 
     def test_by_a_limit(self):
+        # A user of whom no test beside this one has a process.
+        self.nobody = 1_000_000 + os.getpid()
         self.copy_for_others()
         steps = self.steps("one:DIR/trigger", "read:DIR", "read:DIR")
         plain, command = self.nobodys(self.dir / "job", *steps)
