@@ -4,6 +4,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -11,13 +12,10 @@ from pathlib import Path
 
 from cli_case import COMMAND, Case
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "preload"))
+from cluster_servers import free_port  # noqa: E402
+
 FLAGS = "-M -m 64 -I 17m -t 4 -c {} -X -o slab_chunk_max=16384 -l {} -p {} -U 0"
-
-
-def free_port(address="127.0.0.1", family=socket.AF_INET):
-    with socket.socket(family) as one:
-        one.bind((address, 0))
-        return one.getsockname()[1]
 
 
 def talk(port, text, address="127.0.0.1"):

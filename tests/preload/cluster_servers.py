@@ -1,5 +1,6 @@
 """Real memcached servers on loopback for the tests, and what a test asks them. Each is ended by the test that started it."""
 import os
+import random
 import re
 import shutil
 import signal
@@ -22,10 +23,16 @@ def wait_until(condition, what: str, deadline_s: float = DEADLINE_S):
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(address: str = "127.0.0.1", family: int = socket.AF_INET) -> int:
+    """Of those that the kernel gives to nobody who asks for any, as other tests do before this one takes it."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket(family) as probe:
+            try:
+                probe.bind((address, random.randrange(10_000, lowest) if lowest > 11_000 else 0))
+                return probe.getsockname()[1]
+            except OSError:
+                pass
 
 
 class Memcached:
