@@ -340,8 +340,9 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
   Claim other;
   if (is_known && is_made_by_other(key, number, place, wanted, other)) {
     remove_name(place);
-    // The other maker seals it a few instructions later. If that one stands still, ours is kept as well: an empty claim would
-    // say that no place is left, and large files would be refused for a second.
+    // The other maker seals it a few instructions later. If that one stands still, ours is kept
+    // as well: an empty claim would say that no place is left, and large files would be refused
+    // for a second.
     for (int tries = 0; !other && tries < k_tries_for_maker; ++tries) {
       other = find(key, number, wanted);
       if (!other) base::sys::raw(SYS_sched_yield);

@@ -44,8 +44,9 @@ bool is_copied(const std::string& path, std::size_t size) {
   return found;
 }
 
-// A file passes through the ring only while the library's thread that writes to the disk comes round at least every two
-// seconds. On a busy machine it begins late, and may be late again between two files.
+// A file passes through the ring only while the library's thread that writes to the disk comes
+// round at least every two seconds. On a busy machine it begins late, and may be late again
+// between two files.
 bool passes_through_ring(const std::string& directory) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   // Other files each time, for one that has passed by is not fetched again at once.

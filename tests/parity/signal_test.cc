@@ -231,7 +231,7 @@ unsigned long place_of(pid_t child, const unsigned long* moved = nullptr) {
   return place_in(registers);
 }
 
-// SIGTRAP: the child stands before this instruction for the n-th time. Else what has stopped it first.
+// SIGTRAP: the child stands before this instruction for the n-th time. Else what has stopped it.
 int run_to(pid_t child, unsigned long place, int n) {
   const long code = ptrace(PTRACE_PEEKTEXT, child, place, nullptr);
   const auto trap = static_cast<long>((static_cast<unsigned long>(code) & ~k_trap_mask) | k_trap);
@@ -270,7 +270,7 @@ PARITY(Signal, HandlerBetweenAnyTwoInstructionsOfAReadGetsTheOtherByte) {
     _exit(read_beside_handler(path));
   }
   int stopped_by = wait_for_stop(child);
-  // The first read may do what no later one does. The second goes step by step from one raise to the next.
+  // The first read may do what no later one does. The second goes step by step to the next raise.
   for (int i = 0; i < 2 && stopped_by == SIGSTOP; ++i) stopped_by = go_on(child, 0);
   std::vector<unsigned long> way;
   for (bool is_on_way = stopped_by == SIGSTOP; is_on_way; is_on_way = stopped_by == SIGTRAP) {

@@ -53,7 +53,7 @@ void ClusterClient::Worker::run() {
   look_up_names(now_ns_);
   while (!client_.is_stopping_.load(std::memory_order_acquire)) {
     const std::uint32_t seen = client_.wakeups_.load(std::memory_order_seq_cst);
-    // From before the look on, for news may come between the look and the sleep.
+    // From before the look on: news may come between the look and the sleep.
     client_.dozes_.store(source_.is_leader() && doze_ns_ > k_least_doze_ns, std::memory_order_relaxed);
     now_ns_ = base::monotonic_ns();
     const std::uint64_t began = now_ns_;

@@ -118,7 +118,7 @@ class NoOffers final : public OfferSource {
   void leave() override { has_left = true; }
   std::atomic<bool> has_left{false}, leads{false}, throws{false}, hangs{false};
   std::atomic<std::uint64_t> looks{0};
-  std::atomic<const std::function<void()>*> looked{nullptr};  // what the thread does at the end of each look
+  std::atomic<const std::function<void()>*> looked{nullptr};  // done at the end of each look
 };
 
 // Leads, and has one record to offer, over and over while it is wanted.
