@@ -9,14 +9,18 @@
 
 #include <array>
 #include <csignal>
+#include <cstring>
 #include <string>
+#include <utility>
 
 #include "cache/base/clock.h"
 #include "cache/base/high_fd.h"
 #include "cache/file_cache.h"
 #include "cache/region/fetch_scope.h"
+#include "cache/region/large_pages.h"
 #include "cache/region/segments.h"
 #include "cache/region/writers.h"
+#include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
@@ -367,6 +371,108 @@ TEST_F(LargeFileTest, PagesOfAnotherVersionAreNotKept) {
   ASSERT_TRUE(tests::TempDir::write_file(path, content_of('b')));
   EXPECT_FALSE(large().keep_pages(*file, *mapping, 0, region_fd->get()));
   EXPECT_EQ(count(Counter::block_kept), 0U);
+}
+
+// An earlier fetch has left bytes behind the end of the file, in whichever place the chunk gets.
+TEST_F(LargeFileTest, LastPageInAUsedPlaceIsFilledWithZeros) {
+  Region& region = cache->region();
+  const std::uint64_t last = k_size / k_page_of_file * k_page_of_file;
+  for (std::uint32_t at = 0; at < region.layout().chunk_count(); ++at) {
+    const std::uint64_t page = std::uint64_t{at} * k_chunk_bytes + last % k_chunk_bytes;
+    ASSERT_TRUE(region.reserve_data(page, k_page_of_file));
+    const auto memory = region.window(page, k_page_of_file);
+    ASSERT_TRUE(memory);
+    std::memset(memory->data(), 'x', k_page_of_file);
+  }
+  EXPECT_EQ(read(k_size - 10, 10), data.substr(k_size - 10));
+  const auto claim = Chunks(region).find(key_of_file(path, *stat_fd(fd)), chunk_of(last));
+  ASSERT_TRUE(claim);
+  for (std::uint64_t i = k_size; i < last + k_page_of_file; ++i) ASSERT_EQ(claim.data()[i % k_chunk_bytes], std::byte{0}) << i;
+}
+
+// A file in the row of another that was closed knows nothing of that one.
+struct LargeRowTest : LargeFileTest {
+  const std::string other_data = content_of('o');
+  const std::string other = dir.write("other", other_data);
+  int other_fd = open(other.c_str(), O_RDONLY | O_CLOEXEC);
+
+  void SetUp() override {
+    // Another test may have found its region full.
+    LargeFile::forget_users();
+    ASSERT_NE(file, nullptr);
+  }
+  void TearDown() override {
+    LargeFileTest::TearDown();
+    close(other_fd);
+  }
+  void take_row_anew() {
+    const LargeFile* const row = file;
+    file->end();
+    std::swap(fd, other_fd);
+    file = large().begin(other, fd);
+    ASSERT_EQ(file, row);
+  }
+};
+
+TEST_F(LargeRowTest, AdviceIsThatOfItsOwnProgram) {
+  file->advise(LargeFile::Advice::random);
+  take_row_anew();
+  EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
+  EXPECT_EQ(large().ahead(*file, 4096, 4096).end, 2 * k_block);
+}
+
+TEST_F(LargeRowTest, FirstReadGoesOnWithNoOtherFilesSequence) {
+  EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
+  take_row_anew();
+  EXPECT_TRUE(large().ahead(*file, 4096, 4096).is_empty());
+}
+
+TEST_F(LargeRowTest, BlockThatAnotherFilesReadsWantedIsNotFetched) {
+  read(k_block + 8192, 100);
+  read(k_block + 40'960, 100);
+  take_row_anew();
+  EXPECT_TRUE(large().ahead(*file, 0, 100).is_empty());
+}
+
+TEST_F(LargeRowTest, ChunksLieSideBySideWhereverThoseOfTheOtherFileLie) {
+  read(0, 10);
+  take_row_anew();
+  for (std::uint64_t at = k_size; at > 0; at -= std::min<std::uint64_t>(at, 1'000'000)) {
+    const std::uint64_t begin = at - std::min<std::uint64_t>(at, 1'000'000);
+    ASSERT_EQ(read(begin, at - begin), other_data.substr(begin, at - begin));
+  }
+  std::array<LargeFile::Piece, 2> pieces;
+  LargeFile::Range all{0, (k_size + 4095) / 4096 * 4096};
+  EXPECT_EQ(large().pieces(*file, all, pieces), 1U);
+}
+
+TEST_F(LargeRowTest, ChangeAndLocksOfAnotherFileAreNotItsOwn) {
+  file->note_lock(LargeFile::Lock::other);
+  cache->changes().writing_begins(path, *stat_fd(fd));
+  ASSERT_EQ(read(0, 100), "");
+  cache->changes().writing_ends(*stat_fd(fd));
+  take_row_anew();
+  EXPECT_FALSE(file->is_locked());
+  EXPECT_EQ(read(0, 100), other_data.substr(0, 100));
+}
+
+// The fetcher of a list has no thread in a forked child, which may take its rows.
+TEST_F(LargeRowTest, ForkedChildKeepsTheRowOfAFileThatAListHadBefore) {
+  file->note_fetched_ahead();
+  take_row_anew();
+  EXPECT_EQ(tests::run_in_child([this] {
+              LargeFile::forget_users();
+              const LargeFile* const next = large().begin(path, other_fd);
+              return next != nullptr && next != file ? 0 : 1;
+            }),
+            0);
+}
+
+TEST_F(LargeFileTest, NothingIsFetchedAheadForANumberThatHasLeft) {
+  const auto before = file->numbers();
+  file->number_leaves();
+  EXPECT_FALSE(large().fetch_ahead(*file, fd, before, {0, k_block}));
+  EXPECT_EQ(count(Counter::origin_bytes), 0U);
 }
 
 TEST_F(LargeFileTest, RegionWithoutRoomLeavesReadsToTheKernel) {

@@ -253,6 +253,15 @@ class Looks(Warmup):
         done = self.command(*self.words("--dry-run", self.mount, ram="10M"))
         self.assertIn(b"there is not room for all of it", done.stdout)
 
+    def test_a_dry_run_counts_the_room_that_a_used_cache_has_left(self):
+        for i in range(36):
+            path = self.source / ("here" if i < 20 else "next") / str(i)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(bytes(1 << 20))
+        text = b"there is not room for all of it"
+        self.assertNotIn(text, self.command(*self.words("--dry-run", self.mount / "next")).stdout)
+        self.warmup(self.mount / "here")
+        self.assertIn(text, self.command(*self.words("--dry-run", self.mount / "next")).stdout)
 
     def test_a_dry_run_needs_no_job_and_makes_no_cache(self):
         for words, fits in ((["--ram", "32M"], True), (["--ram", "8M"], False)):

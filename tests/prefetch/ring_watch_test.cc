@@ -92,6 +92,23 @@ TEST_F(RingWatchTest, WhatWasUsedAnewBetweenTwoLooksIsSettledToo) {
   EXPECT_EQ(look(), 1U);
 }
 
+// What was read of the small files that the segment held before tells nothing of the large ones that it holds now.
+TEST_F(RingWatchTest, SegmentThatIsUsedAnewIsNotGivenUpForItsFormerFiles) {
+  // Those of the other segments are of a reader who has not come to them.
+  while (add(segments.empty() || segments.back() == segments.front() ? 7 : 8, 10'000)) {
+  }
+  const std::uint64_t in_first = first_of_next_segment();
+  ASSERT_GT(in_first, 100U);
+  for (std::uint64_t i = 0; i < in_first; ++i) open(i);
+  const std::uint64_t next = added;
+  fill(500'000);
+  ASSERT_EQ(segments[next], segments.front());
+  ASSERT_GE(added - next, 3U);
+  open(next);
+  look();
+  EXPECT_EQ(give_up(true), 0U);
+}
+
 TEST_F(RingWatchTest, NothingIsGivenUpWithoutNeed) {
   fill();
   for (std::uint64_t i = 0; i < 40; ++i) open(i);

@@ -118,3 +118,26 @@ TEST(Large, AChildReturnsIntoTheReadInWhichAHandlerForked) {
   job.env["CUBESHIM_BLOCK"] = "4K";
   expect_well(job.helper({"large-fork", write_large(job, 0, 2 << 20)}));
 }
+
+// Cut by a program without the library, in the second block that the read asks for.
+TEST(Large, AReadThatComesShortLeavesTheOffsetBehindItsBytes) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "1M";
+  job.env["CUBESHIM_BLOCK"] = "64K";
+  write_large(job, 0, 4 << 20);
+  expect_well(job.python(R"(
+import subprocess
+path = D + '/large0'
+fd = os.open(path, os.O_RDONLY)
+content = os.read(fd, 1000)
+subprocess.run(['truncate', '-s', '100000', path], env={'PATH': os.environ['PATH']}, check=True)
+for wanted in (1 << 20, 1 << 20):
+  part = os.read(fd, wanted)
+  content += part
+  assert os.lseek(fd, 0, os.SEEK_CUR) == len(content), (os.lseek(fd, 0, os.SEEK_CUR), len(content))
+assert len(content) == 100000 and part == b''
+subprocess.run(['sh', '-c', 'printf more >> "$1"', 'sh', path], env={'PATH': os.environ['PATH']}, check=True)
+assert os.read(fd, 1 << 20) == b'more'
+)"));
+  EXPECT_EQ(job.report("blocks.files"), 1) << job.report_text();
+}

@@ -6,6 +6,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -178,6 +179,18 @@ int jumps() {
   return wait_for(child);
 }
 
+// A fork that passes libc's by, so that nobody tells the library.
+int unseen_fork() {
+  for (int i = 0; i < 3; ++i) read_file();
+  const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  if (child == 0) {
+    for (int i = 0; i < 5; ++i) read_file();
+    execl("/bin/true", "true", nullptr);
+    _exit(1);
+  }
+  return wait_for(child);
+}
+
 int written_file() {
   const std::string path = std::string(g_file) + "-written";
   for (const int flags : {O_WRONLY | O_CREAT, O_RDWR, O_PATH}) close(open(path.c_str(), flags, 0644));
@@ -196,6 +209,7 @@ int main(int count, char** words) {
          : what == "loader_lock"      ? loader_lock()
          : what == "cancelled_thread" ? cancelled_thread()
          : what == "jumps"            ? jumps()
+         : what == "unseen_fork"      ? unseen_fork()
          : what == "written_file"     ? written_file()
                                       : 9;
 }

@@ -75,6 +75,11 @@ class Hosts(unittest.TestCase):
         self.assertEqual(parent.count("stat", number=ERRORS), 100)
         self.assertEqual((child.count("open"), child.dropped[NO_NATIVE]), (1, 0))
 
+    def test_a_child_of_a_raw_clone_writes_figures_of_its_own(self):
+        parent, child = self.processes_of("unseen_fork")
+        self.assertEqual((parent.sections, parent.count("open"), parent.count("read")), (1, 3, 3))
+        self.assertEqual((child.sections, child.count("open"), child.count("read")), (1, 5, 5))
+
     def test_a_file_that_is_written_is_not_one_that_nobody_reads(self):
         (process,) = self.processes_of("written_file")
         self.assertEqual((process.count("open"), process.count("open", 8, UNREAD)), (3, 0))

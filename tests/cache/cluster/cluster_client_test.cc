@@ -64,6 +64,35 @@ TEST(ClusterClient, AServerThatHangsIsLeftAlone) {
   EXPECT_EQ(running.count(base::Counter::cluster_trips), 1U);
 }
 
+TEST(ClusterClient, AServerThatHangsEndsNoRequestOfAnother) {
+  std::atomic<bool> is_held{true}, is_asked{false};
+  FakeServer silent([](const std::string&) { return std::string(); });
+  FakeServer slow([&](const std::string& line) {
+    is_asked = true;
+    while (is_held) std::this_thread::yield();
+    return value(line, "of the slow one");
+  });
+  Running running({silent.name(), slow.name()}, 20 * k_ms);
+  const auto key_of = [&](std::size_t server) {
+    int i = 0;
+    while (home_of_key(running.client->servers(), ClusterKey("t", 1, std::to_string(i)).hash()) != server) ++i;
+    return std::to_string(i);
+  };
+  Outcome outcome = Outcome::skipped;
+  std::thread asker([&, key = key_of(1)] {
+    ClusterClient::Answer answer;
+    running.client->get(ClusterKey("t", 1, key), 0, k_patience, answer);
+    outcome = answer.outcome();
+  });
+  while (!is_asked) std::this_thread::yield();
+  const std::uint64_t until = base::monotonic_ns() + k_patience;
+  while (running.count(base::Counter::cluster_trips) == 0 && base::monotonic_ns() < until) running.get(key_of(0), 20 * k_ms);
+  EXPECT_TRUE(running.rests(key_of(0)));
+  is_held = false;
+  asker.join();
+  EXPECT_EQ(outcome, Outcome::hit);
+}
+
 TEST(ClusterClient, ALateAnswerGoesToNobody) {
   std::atomic<bool> is_held{true};
   FakeServer server([&](const std::string& line) {

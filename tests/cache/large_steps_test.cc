@@ -1,0 +1,183 @@
+// A reader of a large file is stopped between two instructions: the file is changed there, or closed, or the reader is killed.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include "cache/base/clock.h"
+#include "cache/fill/large_file.h"
+#include "cache/region/writers.h"
+#include "tests/support/sanitizers.h"
+#include "tests/support/survivor.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tracee.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+using tests::Tracee;
+
+constexpr std::uint64_t k_large_block = 1 << 20, k_large_step = 256 << 10, k_large_page = 4096;
+constexpr std::size_t k_large_size = 4'000'001;
+
+LargeFile* g_closed = nullptr;  // by the handler of a child
+
+struct LargeSteps : testing::Test {
+  tests::TempDir dir;
+  tests::TestCache cache{64 * tests::k_mib, [](base::Config& config) {
+                           config.max_file = 100'000;
+                           config.block = k_large_block;
+                         }};
+  const std::string data = tests::content_of("f", 1, k_large_size);
+  const std::string path = dir.write("f", data);
+
+  // A process of the node that has the file open.
+  struct Reader {
+    FileCache* cache;
+    int fd = -1;
+    LargeFile* file = nullptr;
+
+    explicit Reader(FileCache* by) : cache(by) {}
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+    ~Reader() { close_file(); }
+    bool open_file(const std::string& path) {
+      fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+      // A change in this very millisecond could be followed by another one that no stat tells of.
+      const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
+      while (file == nullptr && base::monotonic_ns() < until) file = cache->large().begin(path, fd);
+      return file != nullptr;
+    }
+    void close_file() {
+      if (file != nullptr) file->end();
+      if (fd >= 0) close(fd);
+      file = nullptr;
+      fd = -1;
+    }
+    std::string read(std::uint64_t at, std::size_t n) const {
+      std::string bytes(n, '?');
+      const long got = cache->large().read(*file, fd, file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
+      bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+      return bytes;
+    }
+  };
+  FileCache* attach() const { return tests::attach_cache(cache.config, cache.options.job); }
+  // Through the library: one byte more.
+  void change() const {
+    const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
+    cache->changes().writing_begins(path, *stat);
+    EXPECT_EQ(truncate(path.c_str(), static_cast<off_t>(stat->size + 1)), 0);
+    cache->changes().writing_ends(*stat);
+  }
+};
+
+void step_into(Tracee& child, long steps) {
+  for (long i = 0; i < steps && !child.is_at_raise() && child.step(); ++i) {
+  }
+}
+
+// Another file of its stripe was written, so the file is looked at; while that goes on it is changed.
+TEST_F(LargeSteps, FileThatIsChangedDuringALookAtItIsTheKernels) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  Tracee child([&] {
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr);
+    while (true) {
+      Reader reader(own);
+      CHILD_CHECK(reader.open_file(path));
+      CHILD_CHECK(reader.read(0, 10).size() == 10);
+      raise(SIGSTOP);
+      reader.read(0, 10);
+      raise(SIGSTOP);
+      CHILD_CHECK(reader.read(0, 10).empty());
+    }
+  });
+  bool is_whole = false;
+  for (long steps = 0; !is_whole && steps < 8000; steps += steps < 160 ? 1 : 149) {
+    ASSERT_TRUE(child.to_stop()) << "bytes from before the change are shown, at step " << steps;
+    const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
+    writer_stripe_of(cache->region(), *stat).epoch.fetch_add(1);
+    ASSERT_TRUE(child.to_exit_of(SYS_statx));
+    step_into(child, steps);
+    is_whole = child.is_at_raise();
+    change();
+    if (is_whole) break;
+    ASSERT_TRUE(child.to_stop());
+  }
+  EXPECT_TRUE(is_whole) << "the read has more steps than that";
+}
+
+// The program does not want its lock, or its mount, held up.
+TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
+  for (int n = 1; n <= 2; ++n) {
+    SCOPED_TRACE(n);
+    const std::uint64_t begin = static_cast<std::uint64_t>(n) * k_large_block;
+    Tracee child([&] {
+      FileCache* const own = attach();
+      CHILD_CHECK(own != nullptr);
+      Reader reader(own);
+      CHILD_CHECK(reader.open_file(path));
+      g_closed = reader.file;
+      signal(SIGUSR1, [](int) { g_closed->number_leaves(); });
+      raise(SIGSTOP);
+      own->large().fetch_ahead(*reader.file, reader.fd, reader.file->numbers(), {begin, begin + k_large_block});
+      const auto read = own->stats().counters[static_cast<std::size_t>(Counter::block_origin)].load();
+      return static_cast<int>(10 + read / k_large_step);
+    });
+    ASSERT_TRUE(child.to_stop());
+    ASSERT_TRUE(child.to_exit_of(SYS_pread64, n));
+    child.send(SIGUSR1);
+    while (child.to_stop()) {
+    }
+    EXPECT_GE(child.exit_status(), 10 + n);
+    EXPECT_LE(child.exit_status(), 10 + n + 1);
+  }
+}
+
+// At each system call of a read that fetches, and at some instructions behind it.
+TEST_F(LargeSteps, ReaderThatIsKilledAnywhereLeavesNoClaimNoTurnAndNoWrongByte) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  constexpr long k_behind[] = {0, 11, 97};
+  Reader reader(cache.cache);
+  ASSERT_TRUE(reader.open_file(path));
+  tests::Survivor survivor(cache->region());
+  tests::KillCounts counts;
+  std::uint64_t at = 0;
+  bool is_whole = false;
+  for (int call = 1; !is_whole && call < 200; ++call) {
+    for (const long steps : k_behind) {
+      Tracee child([&] {
+        FileCache* const own = attach();
+        CHILD_CHECK(own != nullptr);
+        Reader other(own);
+        CHILD_CHECK(other.open_file(path));
+        raise(SIGSTOP);
+        CHILD_CHECK(other.read(at, 2 * k_large_page).size() == 2 * k_large_page);
+        raise(SIGSTOP);
+        return 0;
+      });
+      ASSERT_TRUE(child.to_stop());
+      for (int i = 0; i < call && !is_whole; ++i) is_whole = !child.to_system_call() || child.is_at_raise();
+      step_into(child, steps);
+      child.kill();
+      ++counts.kills;
+      survivor.check_tables(counts);
+      for (std::uint32_t place = 0; place < cache->region().layout().chunk_count(); ++place) {
+        const auto state = SegmentWord::of_word(cache->region().chunk_row(place).word.load()).state;
+        ASSERT_TRUE(state == SegmentState::free || state == SegmentState::sealed) << "place " << place << ", call " << call;
+      }
+      ASSERT_EQ(reader.read(at, 2 * k_large_page), data.substr(at, 2 * k_large_page)) << "call " << call << ", step " << steps;
+      at += 3 * k_large_page;
+    }
+  }
+  counts.print("within a read of a large file");
+  EXPECT_TRUE(is_whole);
+  EXPECT_TRUE(counts.is_clean());
+}
+
+}  // namespace
+}  // namespace cube::cache

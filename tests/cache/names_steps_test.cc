@@ -1,0 +1,193 @@
+// A process that lists a directory, or gathers the stats of its entries, is stopped between two instructions: what it reads is
+// changed there, or it is killed.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include "cache/file_cache.h"
+#include "cache/names/stat_gather.h"
+#include "tests/support/sanitizers.h"
+#include "tests/support/survivor.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tracee.h"
+
+namespace cube::cache {
+namespace {
+
+using tests::Tracee;
+
+struct NamesSteps : testing::Test {
+  tests::TempDir dir;
+  tests::TestCache cache;
+  const std::string place = dir.path(), file = dir.write("one", "one");
+
+  NamesSteps() { age(); }
+  FileCache* attach() const { return tests::attach_cache(cache.config, cache.options.job); }
+  // A directory that was changed a moment ago is not kept.
+  void age() const {
+    const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, place.c_str(), times, 0), 0);
+  }
+  // As the library tells it.
+  void change_entries(const std::string& name) const {
+    ASSERT_EQ(close(creat((place + "/" + name).c_str(), 0600)), 0);
+    age();
+    tell_of_entries();
+  }
+  void tell_of_entries() const { cache->changes().entries_changed(*stat_path(AT_FDCWD, place.c_str(), 0)); }
+  void tell_of_file() const {
+    const auto stat = stat_path(AT_FDCWD, file.c_str(), 0);
+    cache->changes().content_changed({}, &*stat);
+  }
+  void change_file() const {
+    const auto stat = stat_path(AT_FDCWD, file.c_str(), 0);
+    cache->changes().writing_begins(file, *stat);
+    ASSERT_EQ(truncate(file.c_str(), static_cast<off_t>(stat->size + 1)), 0);
+    cache->changes().writing_ends(*stat);
+  }
+  MountNames::Says stat(FileStat& found) const { return cache->names().stat(file, /*no_follow=*/true, false, found); }
+};
+
+bool gather_all(MountNames& names, const std::string& place) {
+  const auto work = StatGather::begin(names, place, "one");
+  if (work == nullptr) return false;
+  const base::UniqueFd directory = work->open();
+  while (work->step(directory.get())) {
+  }
+  return true;
+}
+
+int entries_of(MountNames& names, const std::string& place) {
+  const MountNames::Listed listed = names.list(place, place.c_str());
+  if (listed.listing == nullptr) return -1;
+  int n = 0;
+  for (std::uint64_t at = 0; at < listed.listing->end(); at += listed.listing->at(at)->d_reclen) ++n;
+  listed.listing->release();
+  return n;
+}
+
+// True at its next raise.
+bool step_on_to_raise(Tracee& child, long steps) {
+  for (long i = 0; i < steps; ++i) {
+    if (!child.step() || child.is_at_raise()) return true;
+  }
+  return false;
+}
+
+TEST_F(NamesSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  Tracee child([&] {
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr);
+    while (true) {
+      const auto work = StatGather::begin(own->names(), place, "one");
+      CHILD_CHECK(work != nullptr);
+      const base::UniqueFd directory = work->open();
+      raise(SIGSTOP);
+      while (work->step(directory.get())) {
+      }
+      raise(SIGSTOP);
+    }
+  });
+  int shown = 0, unknown = 0;
+  bool is_whole = false;
+  for (long steps = 0; !is_whole && steps < 40'000; steps += steps < 160 ? 2 : 2741) {
+    ASSERT_TRUE(child.to_stop());
+    ASSERT_TRUE(child.to_exit_of(SYS_statx));
+    is_whole = step_on_to_raise(child, steps);
+    change_file();
+    if (!is_whole) {
+      ASSERT_TRUE(child.to_stop());
+    }
+    FileStat found;
+    const auto now = stat_path(AT_FDCWD, file.c_str(), 0);
+    const bool is_shown = stat(found) == MountNames::Says::present;
+    EXPECT_FALSE(is_shown && !found.is_unchanged_since(*now)) << "at step " << steps;
+    (is_shown ? shown : unknown) += 1;
+    // It is gathered anew.
+    tell_of_file();
+  }
+  EXPECT_TRUE(is_whole) << "it has more steps than that";
+  EXPECT_EQ(shown, 0) << "the change comes after the stat";
+  EXPECT_GT(unknown, 0);
+}
+
+TEST_F(NamesSteps, NameThatIsMadeWhileItsDirectoryIsListedIsNotAbsent) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  Tracee child([&] {
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr);
+    while (true) {
+      raise(SIGSTOP);
+      entries_of(own->names(), place);
+      raise(SIGSTOP);
+    }
+  });
+  int kept = 0;
+  bool is_whole = false;
+  for (long steps = 0, n = 0; !is_whole && steps < 40'000; steps += 397, ++n) {
+    ASSERT_TRUE(child.to_stop());
+    ASSERT_TRUE(child.to_exit_of(SYS_getdents64));
+    is_whole = step_on_to_raise(child, steps);
+    const std::string name = "new" + std::to_string(n);
+    if (is_whole) kept += cache->names().is_absent(place + "/" + name) ? 1 : 0;
+    change_entries(name);
+    if (!is_whole) {
+      ASSERT_TRUE(child.to_stop());
+    }
+    EXPECT_FALSE(cache->names().is_absent(place + "/" + name)) << "at step " << steps;
+    unlink((place + "/" + name).c_str());
+    age();
+    tell_of_entries();
+  }
+  EXPECT_TRUE(is_whole) << "it has more steps than that";
+  EXPECT_EQ(kept, 1) << "without a change the listing is kept";
+}
+
+// At each system call, and at some instructions behind it.
+TEST_F(NamesSteps, ProcessThatIsKilledAnywhereLeavesListingsAndTurnsToTheNext) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  constexpr long k_behind[] = {0, 97};
+  tests::Survivor survivor(cache->region());
+  tests::KillCounts counts;
+  bool is_whole = false;
+  for (int call = 1; !is_whole && call < 200; ++call) {
+    for (const long steps : k_behind) {
+      tell_of_entries();
+      tell_of_file();
+      Tracee child([&] {
+        FileCache* const own = attach();
+        CHILD_CHECK(own != nullptr);
+        raise(SIGSTOP);
+        CHILD_CHECK(gather_all(own->names(), place));
+        raise(SIGSTOP);
+        return 0;
+      });
+      ASSERT_TRUE(child.to_stop());
+      for (int i = 0; i < call && !is_whole; ++i) is_whole = !child.to_system_call() || child.is_at_raise();
+      if (!is_whole) step_on_to_raise(child, steps);
+      child.kill();
+      ++counts.kills;
+      survivor.check_tables(counts);
+      ASSERT_EQ(entries_of(cache->names(), place), 3) << "call " << call << ", step " << steps;
+      FileStat found;
+      // Unless the dead one has shown it.
+      if (stat(found) != MountNames::Says::present) {
+        ASSERT_TRUE(gather_all(cache->names(), place)) << "call " << call << ", step " << steps;
+        ASSERT_EQ(stat(found), MountNames::Says::present);
+      }
+      ASSERT_TRUE(found.is_unchanged_since(*stat_path(AT_FDCWD, file.c_str(), 0)));
+    }
+  }
+  counts.print("while names are gathered");
+  EXPECT_TRUE(is_whole);
+  EXPECT_TRUE(counts.is_clean());
+}
+
+}  // namespace
+}  // namespace cube::cache
