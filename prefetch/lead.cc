@@ -202,6 +202,8 @@ void Lead::note_listed() {
   // A file that is not fetched yet is the next leader's, and so are all after it: fetches end in any order.
   if (const auto first = prefetcher_->first_unended(ListSource::k_reader)) listed = std::min(listed, list->before(*first));
   if (has_next_ && next_.reader == ListSource::k_reader) listed = std::min(listed, list->before(next_.sequence));
+  // A stop during this turn has dropped files, and the next leader goes on from what was noted before.
+  if (prefetcher_->is_stopped()) return;
   listed = mark_of(config_.prefetch_list) | std::min(listed, k_most_listed);
   cache_.ahead().listed_of_job().store(listed, std::memory_order_relaxed);
 }

@@ -228,6 +228,11 @@ std::optional<std::uint64_t> Prefetcher::first_unended(std::uint32_t reader) {
   return next ? std::min(first.value_or(*next), *next) : first;
 }
 
+bool Prefetcher::is_stopped() {
+  const std::lock_guard lock(mutex_);
+  return is_stopped_;
+}
+
 PrefetchCounts Prefetcher::counts() const {
   const auto n = [](const auto& counter) { return counter.load(std::memory_order_relaxed); };
   const unsigned measured = large_.measured(), unended = n(unended_);

@@ -1,0 +1,100 @@
+// What a leader leaves to the next one of a list that does not fit, whenever it ends.
+#include "prefetch/lead.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/sanitizers.h"
+#include "tests/support/small_cache.h"
+
+namespace cube::prefetch {
+namespace {
+
+using tests::k_mib;
+using tests::SmallCache;
+
+struct LeadTest : ::testing::Test {
+  static constexpr std::uint64_t k_of_list = (1ULL << 48) - 1;  // of JobRow::listed
+  // More than the cache holds.
+  SmallCache files{500};
+  cache::FileCache& cache = *files.cache.cache;
+  base::Config& config = files.cache.config;
+  cache::LeadClaim claim = cache.ahead().lead_claim();
+  EventCount events;
+  std::unique_ptr<Lead> lead;
+  std::size_t fetched = 0;  // files from the first one on that are in memory
+
+  LeadTest() {
+    std::string list;
+    for (const auto& path : files.paths) list += path + "\n";
+    config.prefixes = {files.dir.path()};
+    config.prefetch_list = files.dir.write("list", list);
+    config.ring.is_percent = false;
+    config.ring.value = 8 * k_mib;
+    config.prefetch_depth = 4;
+    config.io_engine = base::EngineKind::threads;
+    cache.ahead().make_ring(config.ring);
+    EXPECT_TRUE(claim.look(base::monotonic_ns()));
+  }
+  void TearDown() override {
+    if (lead != nullptr) lead->end(10'000);
+    lead.reset();
+    claim.give_up();
+  }
+  void begin() {
+    lead = std::make_unique<Lead>(cache, config, events, claim);
+    ASSERT_TRUE(lead->begin());
+    lead->open();
+  }
+  void end() {
+    lead->end(10'000);
+    lead.reset();
+  }
+  bool is_there(std::size_t i) { return static_cast<bool>(cache.find(tests::request_for(files.paths[i]))); }
+  void note_fetched() {
+    while (fetched < files.paths.size() && is_there(fetched)) ++fetched;
+  }
+  std::size_t listed() { return cache.ahead().listed_of_job().load() & k_of_list; }
+  // Until the ring is full, nothing is under way, and files of the list wait for room in it.
+  void fill() {
+    const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
+    while (base::monotonic_ns() < until && (cache.ahead().ring_room() >= 2 * SmallCache::k_bytes || listed() != fetched)) {
+      lead->turn();
+      note_fetched();
+      ASSERT_LE(listed(), fetched) << "the next leader would leave one out";
+    }
+    ASSERT_EQ(listed(), fetched);
+    ASSERT_LT(fetched, files.paths.size());
+  }
+};
+
+TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileThatThereWasNoRoomFor) {
+  ASSERT_NO_FATAL_FAILURE(begin());
+  ASSERT_NO_FATAL_FAILURE(fill());
+  end();
+  note_fetched();
+  ASSERT_LT(fetched, files.paths.size());
+  ASSERT_LE(listed(), fetched);
+  ASSERT_NO_FATAL_FAILURE(begin());
+  const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
+  // Programs read what is there, and make room.
+  SmallCache::Counts counts;
+  for (std::size_t i = 0; !is_there(fetched) && base::monotonic_ns() < until; i = (i + 1) % files.paths.size()) {
+    if (is_there(i)) files.open(cache, files.paths[i], counts);
+    lead->turn();
+  }
+  EXPECT_TRUE(is_there(fetched)) << listed() << " of " << fetched;
+  EXPECT_EQ(counts.wrong, 0);
+}
+
+// By another thread, in the midst of a turn.
+TEST_F(LeadTest, WhatWaitsWhenALeaderIsStoppedIsTheNextOnes) {
+  ASSERT_NO_FATAL_FAILURE(begin());
+  ASSERT_NO_FATAL_FAILURE(fill());
+  lead->stop(0);
+  lead->turn();
+  note_fetched();
+  EXPECT_LE(listed(), fetched);
+}
+
+}  // namespace
+}  // namespace cube::prefetch
