@@ -51,20 +51,22 @@ void ClusterClient::release(ClusterRequest& request) {
   }
 }
 
-ClusterRequest* ClusterClient::claim(const ClusterKey& key) {
-  const std::uint64_t hash = key.hash();
+ClusterRequest* ClusterClient::claim() {
   // The first that is free: each keeps its buffer, so there are no more of them than threads have asked at a time.
   for (ClusterRequest& request : requests_) {
     std::uint32_t free = ClusterRequest::free;
-    if (!request.state.compare_exchange_strong(free, ClusterRequest::taken, std::memory_order_acquire)) continue;
-    request.key = key;
-    request.server = home_of_key(options_.servers, hash);
-    request.is_ahead = request.was_late = request.is_admitted = false;
-    request.outcome = Outcome::late;
-    request.size = request.cas = request.sent_ns = 0;
-    return &request;
+    if (request.state.compare_exchange_strong(free, ClusterRequest::taken, std::memory_order_acquire)) return &request;
   }
   return nullptr;
+}
+
+void ClusterClient::write(ClusterRequest& request, ClusterRequest::Ask ask, const ClusterKey& key) const {
+  request.ask = ask;
+  request.key = key;
+  request.server = home_of_key(options_.servers, key.hash());
+  request.is_ahead = request.was_late = request.is_admitted = false;
+  request.outcome = Outcome::late;
+  request.size = request.cas = request.sent_ns = 0;
 }
 
 void ClusterClient::wake() {
@@ -134,12 +136,13 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
   answer.give_back();
   answer.outcome_ = Outcome::skipped;
   if (life() == Life::none || !is_asked(key) || is_stopping_.load(std::memory_order_acquire)) return;
-  ClusterRequest* const request = claim(key);
+  ClusterRequest* const request = claim();
   if (request == nullptr) return;
-  constexpr std::uint64_t k_longest_ns = 3600 * std::uint64_t{1'000'000'000};
+  // At once: a jump before that loses the row.
   answer.note(*request);
+  constexpr std::uint64_t k_longest_ns = 3600 * std::uint64_t{1'000'000'000};
   const std::uint64_t deadline = base::monotonic_ns() + std::min(at_most_ns, k_longest_ns);
-  request->ask = ClusterRequest::Ask::get;
+  write(*request, ClusterRequest::Ask::get, key);
   request->is_ahead = is_ahead;
   request->lease_seconds = lease_seconds;
   request->deadline_ns = deadline;
@@ -169,9 +172,9 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
 
 void ClusterClient::remove(const ClusterKey& key, std::uint64_t cas) {
   if (life() != Life::running || !is_asked(key)) return;
-  ClusterRequest* const request = claim(key);
+  ClusterRequest* const request = claim();
   if (request == nullptr) return;
-  request->ask = ClusterRequest::Ask::remove;
+  write(*request, ClusterRequest::Ask::remove, key);
   request->cas = cas;
   request->deadline_ns = base::monotonic_ns() + options_.deadline_ns;
   queue(*request);

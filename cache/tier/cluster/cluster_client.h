@@ -128,7 +128,8 @@ class ClusterClient {
   // Nobody waits for it any more. False: the answer is there.
   static bool leave(ClusterRequest& request);
   bool takes_offers(std::size_t server, std::uint64_t now) const;
-  ClusterRequest* claim(const ClusterKey& key);
+  ClusterRequest* claim();
+  void write(ClusterRequest& request, ClusterRequest::Ask ask, const ClusterKey& key) const;
   // False: there is no thread any more, and nobody has the row.
   bool queue(ClusterRequest& request);
   void end_life(Life next);
