@@ -132,11 +132,13 @@ TEST_F(ChunksOfferTest, NextChunkOfAPlaceBeginsWithoutAnOffer) {
   for (std::uint32_t number = 0; number < places; ++number) {
     chunks.note_whole(chunk(number));
     chunks.note_offered(chunk(number), {0, 512});
+    chunks.note_shared(chunk(number), {0, 512});
   }
   const auto claim = chunks.make(k_stays_changed, 0, Chunks::k_none);
   ASSERT_TRUE(claim);
   EXPECT_FALSE(chunks.has_offer(claim.place()));
   EXPECT_FALSE(chunks.is_offered(claim, {5, 6}));
+  EXPECT_FALSE(chunks.is_shared(claim, {5, 6}));
 }
 
 TEST_F(ChunksOfferTest, PlacesOnOfferAreSparedWhileTheWriterLives) {

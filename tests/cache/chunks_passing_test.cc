@@ -45,12 +45,12 @@ bool is_right(const Chunks& chunks, const FileKey& key, std::uint32_t number) {
 }
 
 // 2 MiB segments, each for one chunk.
-struct PassingTest : testing::Test {
+struct PassingTestRegion {
   tests::TestRegion region{40 * tests::k_mib};
   Chunks chunks{*region};
   const std::uint32_t places = resident_segments(*region);
 
-  PassingTest() {
+  PassingTestRegion() {
     for (std::uint32_t number = 0; number < places; ++number) EXPECT_TRUE(put(chunks, k_kept, number, Chunks::Pass::no));
   }
   bool pass(std::uint32_t number) { return static_cast<bool>(put(chunks, k_passing, number, Chunks::Pass::may_pass)); }
@@ -60,7 +60,11 @@ struct PassingTest : testing::Test {
     return count;
   }
   std::uint32_t half() const { return places / 2; }
+  SegmentState state(std::uint32_t place) const { return SegmentWord::of_word(region->chunk_row(place).word.load()).state; }
+  std::uint32_t number_at(std::uint32_t place) const { return region->chunk_row(place).number.load(); }
 };
+
+struct PassingTest : PassingTestRegion, testing::Test {};
 
 TEST_F(PassingTest, OnlyOneThatMayPassGetsAPlace) {
   EXPECT_FALSE(put(chunks, k_passing, 0, Chunks::Pass::no));
@@ -194,6 +198,57 @@ TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
 }
 
 // Processes that make, read and check chunks of the same files in a region that is full; some are killed on their way.
+// `take` of a child is stopped around the step at which it has the first place for itself, and a reader comes there. Not both may
+// have it.
+template <typename Take>
+void claim_around(Take&& take) {
+  constexpr long k_around = 60;
+  long middle = 0;
+  int taken = 0, kept = 0;
+  for (long steps = -1; steps < middle + 8; steps = steps < 0 ? std::max(0L, middle - k_around) : steps + 2) {
+    PassingTestRegion all;
+    // Known to be full, so that a place is taken at once.
+    EXPECT_FALSE(all.chunks.make(k_passing, 0, Chunks::k_none));
+    all.region->header().chunks_full_until.store(UINT64_MAX);
+    // The one that is taken first.
+    const std::uint32_t number = all.number_at(0);
+    Tracee child([&] {
+      Region* const own = tests::attach(all.region.options);
+      CHILD_CHECK(own != nullptr);
+      Chunks theirs(*own);
+      raise(SIGSTOP);
+      take(theirs);
+      return 0;
+    });
+    ASSERT_TRUE(child.to_stop());
+    if (steps < 0) {
+      while (all.state(0) != SegmentState::evicting && child.step()) ++middle;
+      ASSERT_TRUE(child.is_alive()) << "it never took the place";
+    }
+    for (long i = 0; i < steps && child.step(); ++i) {
+    }
+    const auto claim = all.chunks.find(k_kept, number);
+    while (child.to_stop()) {
+    }
+    EXPECT_EQ(child.exit_status(), 0);
+    const bool is_there = all.chunks.find(k_kept, number) && all.chunks.find(k_kept, number).has_any(k_page_of_number);
+    EXPECT_FALSE(claim && !is_there) << "both, at step " << steps << " of " << middle;
+    (is_there ? kept : taken) += 1;
+  }
+  EXPECT_GT(taken, 0);
+  EXPECT_GT(kept, 0);
+}
+
+TEST(PassingSteps, ChunkThatAReaderComesToWhileItIsReplacedIsTheOnesOrTheOthers) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  claim_around([](Chunks& chunks) { chunks.make(k_passing, 0, Chunks::k_none, Chunks::Pass::may_pass); });
+}
+
+TEST(PassingSteps, ChunkThatAReaderComesToWhileItsMemoryIsGivenBackKeepsItOrIsGone) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  claim_around([](Chunks& chunks) { chunks.give_back_memory(0, /*whatever=*/true); });
+}
+
 TEST_F(PassingTest, NeverAWrongByteWithManyProcesses) {
   constexpr std::uint32_t k_numbers = 400;
   const auto work = [&](std::uint64_t seed, int rounds) {

@@ -141,10 +141,13 @@ TEST_F(ChunksTest, SegmentOfChunksIsForNobodyElse) {
 }
 
 TEST_F(ChunksTest, NextVersionTakesThePlacesOfTheFormer) {
+  constexpr std::uint32_t k_job = 3;
   fill_region(k_file);
+  for (std::uint32_t number = 0; number < places(); ++number) chunks.find(k_file, number).note_shown({0, 512}, k_job);
   const auto claim = chunks.make(k_next_version, 0, Chunks::k_none);
   ASSERT_TRUE(claim);
   EXPECT_FALSE(claim.has_any({0, 512}));
+  EXPECT_EQ(claim.note_shown({0, 512}, k_job), 512U) << "the job was shown the former chunk, not this one";
   std::uint32_t left = 0;
   for (std::uint32_t number = 0; number < places(); ++number) left += chunks.find(k_file, number) ? 1 : 0;
   EXPECT_EQ(left, places() - 1);
@@ -189,7 +192,10 @@ TEST_F(ChunksTest, PlaceThatADeadProcessWasNamingIsFreeAgain) {
     return 0;
   });
   EXPECT_EQ(child.wait(), -SIGKILL);
+  // Another process has found no place meanwhile.
+  region->header().chunks_full_until.store(UINT64_MAX);
   region->reap();
+  EXPECT_FALSE(chunks.is_full());
   EXPECT_EQ(word(place).state, SegmentState::free);
   EXPECT_FALSE(chunks.find(k_file, 0));
   EXPECT_EQ(chunks.make(k_other, 0, place).place(), place);

@@ -468,6 +468,33 @@ TEST_F(LargeRowTest, ForkedChildKeepsTheRowOfAFileThatAListHadBefore) {
             0);
 }
 
+// A copy of a number, and what the parent has found full, are the parent's.
+TEST_F(LargeRowTest, ForkedChildHasNoCopiesOfNumbersAndLooksForRoomItself) {
+  while (lease_segment(cache->region(), 1)) {
+  }
+  ASSERT_EQ(read(0, 100), "");
+  ASSERT_FALSE(LargeFile::may_have_room());
+  file->copies().begin();
+  EXPECT_EQ(tests::run_in_child([this] {
+              LargeFile::forget_users();
+              return !file->copies().is_any() && LargeFile::may_have_room() ? 0 : 1;
+            }),
+            0);
+  file->copies().end();
+}
+
+// Who changes a file of a device that nobody has cached anything of tells nobody.
+TEST_F(LargeFileTest, DeviceOfTheFileIsKnown) {
+  ASSERT_NE(file, nullptr);
+  EXPECT_TRUE(cache->changes().knows_device(stat_fd(fd)->device()));
+}
+
+TEST_F(LargeFileTest, PartThatIsNotBroughtForAStopIsNotTakenForThere) {
+  const std::atomic<bool> is_stopping{true};
+  LargeFile::Range range{0, k_block};
+  EXPECT_EQ(large().bring_ahead(*file, fd, range, is_stopping).what, LargeFile::Brought::not_here);
+}
+
 TEST_F(LargeFileTest, NothingIsFetchedAheadForANumberThatHasLeft) {
   const auto before = file->numbers();
   file->number_leaves();

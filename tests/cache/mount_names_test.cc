@@ -6,6 +6,7 @@
 #include <linux/capability.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "cache/base/clock.h"
+#include "cache/base/hash.h"
 #include "cache/file_cache.h"
 #include "cache/names/next_directories.h"
 #include "cache/names/stat_gather.h"
@@ -288,6 +290,75 @@ TEST_F(MountNamesTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {
   second.watch(*real);
   cache->changes().tree_changed("/elsewhere");
   EXPECT_FALSE(second.is_unchanged());
+}
+
+TEST_F(MountNamesTest, ListingThatIsInDoubtIsLookedAtBeforeItTellsAnything) {
+  EXPECT_EQ(list(), 5);
+  EXPECT_TRUE(names().is_absent(place + "/none"));
+  EXPECT_EQ(count(Counter::names_checks), 0U);
+  names().doubt();
+  EXPECT_TRUE(names().is_absent(place + "/none"));
+  EXPECT_EQ(count(Counter::names_checks), 1U);
+  EXPECT_TRUE(names().is_absent(place + "/none"));
+  EXPECT_EQ(count(Counter::names_checks), 1U) << "once";
+}
+
+TEST_F(MountNamesTest, DirectoryThatIsReplacedBeforeItsStatsAreGatheredIsNotTakenForTheOther) {
+  const std::string former = place + "/former", inner = place + "/inner";
+  ASSERT_EQ(mkdir(inner.c_str(), 0700), 0);
+  tests::TempDir::write_file(inner + "/one", "one");
+  place = inner;
+  age();
+  ASSERT_EQ(list(), 3);
+  const auto work = StatGather::begin(names(), place, "one");
+  ASSERT_NE(work, nullptr);
+  ASSERT_EQ(rename(inner.c_str(), former.c_str()), 0);
+  ASSERT_EQ(mkdir(inner.c_str(), 0700), 0);
+  EXPECT_FALSE(work->open());
+}
+
+TEST_F(MountNamesTest, DirectoryThatIsTooLongToWaitForIsGivenAtItsBegin) {
+  const std::string tree = place + "/long";
+  ASSERT_EQ(mkdir(tree.c_str(), 0700), 0);
+  constexpr int k_entries = 2200;
+  for (int i = 0; i < k_entries; ++i) {
+    const std::string path = tree + "/" + std::to_string(10'000 + i) + std::string(240, 'x');
+    ASSERT_EQ(close(creat(path.c_str(), 0600)), 0);
+  }
+  place = tree;
+  age();
+  const MountNames::Listed listed = names().list(place, place.c_str());
+  EXPECT_EQ(listed.listing, nullptr);
+  EXPECT_TRUE(listed.is_long);
+  ASSERT_TRUE(listed.fd);
+  int entries = 0;
+  std::vector<char> room(64 << 10);
+  for (long n; (n = syscall(SYS_getdents64, listed.fd.get(), room.data(), room.size())) > 0;) {
+    for (long at = 0; at < n; at += reinterpret_cast<const dirent64*>(room.data() + at)->d_reclen) ++entries;
+  }
+  EXPECT_EQ(entries, k_entries + 2);
+}
+
+// A storm of looks in one directory, told of once and then anew; looks elsewhere do not add to it.
+TEST_F(MountNamesTest, LooksThatMissAreCountedForEachDirectoryAndAfterEachStormAnew) {
+  // Two directories of one row.
+  const std::string one = "/data/0";
+  const auto row_of = [](const std::string& directory) { return base::hash_path(directory) % 1024; };
+  int n = 1;
+  while (row_of("/data/" + std::to_string(n)) != row_of(one)) ++n;
+  const std::string other = "/data/" + std::to_string(n);
+  // A small program has fewer.
+  for (int i = 0; i < 100; ++i) names().note_miss("/elsewhere/" + std::to_string(i) + "/file");
+  const auto misses = [&](const std::string& directory, int times) {
+    int told = 0;
+    for (int i = 0; i < times; ++i) told += names().note_miss(directory + "/file") ? 1 : 0;
+    return told;
+  };
+  EXPECT_EQ(misses(one, 3), 0);
+  EXPECT_EQ(misses(other, 3), 0);
+  EXPECT_EQ(misses(other, 1), 1);
+  EXPECT_EQ(misses(other, 3), 0);
+  EXPECT_EQ(misses(other, 1), 1);
 }
 
 // A process that changes a directory tells nobody if the device is not known.

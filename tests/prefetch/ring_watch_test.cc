@@ -106,6 +106,7 @@ TEST_F(RingWatchTest, SegmentThatIsUsedAnewIsNotGivenUpForItsFormerFiles) {
   ASSERT_GE(added - next, 3U);
   open(next);
   look();
+  tier.release_ring_lease();
   EXPECT_EQ(give_up(true), 0U);
 }
 
