@@ -179,12 +179,16 @@ int jumps() {
   return wait_for(child);
 }
 
-// A fork that passes libc's by, so that nobody tells the library.
-int unseen_fork() {
+// Forks that pass libc by, so that nobody tells the library: of this process, and of the child, in which the library is off.
+int unseen_forks() {
+  const auto fork_unseen = [] { return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr)); };
   for (int i = 0; i < 3; ++i) read_file();
-  const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  const pid_t child = fork_unseen();
   if (child == 0) {
     for (int i = 0; i < 5; ++i) read_file();
+    const pid_t grandchild = fork_unseen();
+    if (grandchild != 0 && wait_for(grandchild) != 0) _exit(2);
+    for (int i = 0; grandchild == 0 && i < 7; ++i) read_file();
     execl("/bin/true", "true", nullptr);
     _exit(1);
   }
@@ -209,7 +213,7 @@ int main(int count, char** words) {
          : what == "loader_lock"      ? loader_lock()
          : what == "cancelled_thread" ? cancelled_thread()
          : what == "jumps"            ? jumps()
-         : what == "unseen_fork"      ? unseen_fork()
+         : what == "unseen_forks"     ? unseen_forks()
          : what == "written_file"     ? written_file()
                                       : 9;
 }

@@ -17,6 +17,7 @@ class Process:
     def __init__(self, text):
         lines = [line.split("\t") for line in text.splitlines()]
         self.sites = [line for line in lines if line[0] == "site"]
+        self.start_ns = int(lines[0][4])
         self.sections = sum(line[0] == "cubeshim-profile" for line in lines)
         self.dropped = [sum(int(line[1].split(",")[i]) for line in lines if line[0] == "dropped") for i in range(5)]
 
@@ -75,10 +76,13 @@ class Hosts(unittest.TestCase):
         self.assertEqual(parent.count("stat", number=ERRORS), 100)
         self.assertEqual((child.count("open"), child.dropped[NO_NATIVE]), (1, 0))
 
-    def test_a_child_of_a_raw_clone_writes_figures_of_its_own(self):
-        parent, child = self.processes_of("unseen_fork")
-        self.assertEqual((parent.sections, parent.count("open"), parent.count("read")), (1, 3, 3))
-        self.assertEqual((child.sections, child.count("open"), child.count("read")), (1, 5, 5))
+    def test_children_of_raw_clones_write_figures_of_their_own(self):
+        processes = self.processes_of("unseen_forks")
+        for process, reads in zip(processes, (3, 5, 7), strict=True):
+            self.assertEqual((process.sections, process.count("open"), process.count("read")), (1, reads, reads))
+            self.assertEqual({site[3] for site in process.sites if site[2] == "open"}, {str(self.data / "file")})
+        self.assertEqual(sorted(process.start_ns for process in processes), [process.start_ns for process in processes])
+        self.assertGreater(processes[0].start_ns, 0)
 
     def test_a_file_that_is_written_is_not_one_that_nobody_reads(self):
         (process,) = self.processes_of("written_file")
