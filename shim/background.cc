@@ -116,7 +116,13 @@ static bool start_threads() {
   prefetch::Sidecar* const sidecar = cache != nullptr ? prefetch::Sidecar::start(*cache, process::config()) : nullptr;
   g_sidecar = sidecar;
   // An attachment that failed is not tried again.
-  g_state.store(sidecar != nullptr ? State::running : State::over, std::memory_order_release);
+  auto busy = State::busy;
+  const State next = sidecar != nullptr ? State::running : State::over;
+  if (!g_state.compare_exchange_strong(busy, next, std::memory_order_acq_rel) && sidecar != nullptr) {
+    sidecar->stop();
+    keep_sidecar_reachable();
+    return false;
+  }
   return sidecar != nullptr;
 }
 
@@ -194,8 +200,9 @@ bool end(State next) {
 
 void stop() { end(State::over); }
 
+static constexpr unsigned k_patience_ms = 500;
+
 bool pause(Hanging hanging) {
-  constexpr unsigned k_patience_ms = 500;
   if (!end(State::busy)) return false;
   const bool are_gone = prefetch::wait_for_background_threads(k_patience_ms);
   if (!are_gone) base::log(base::LogLevel::info, "a prefetch hangs at the origin");
@@ -330,8 +337,14 @@ void unmapped(const void* at, std::size_t length) {
 }
 
 void end_for_good() {
-  pause();
-  g_state.store(State::over, std::memory_order_release);
+  bool were_any = false;
+  do {
+    were_any |= end(State::over);
+    // Another thread pauses, and resumes nothing then.
+    auto busy = State::busy;
+    g_state.compare_exchange_strong(busy, State::over, std::memory_order_acq_rel);
+  } while (g_state.load(std::memory_order_acquire) != State::over);
+  if (were_any) prefetch::wait_for_background_threads(k_patience_ms);
 }
 
 // A destructor of thread-specific data is what every end of a thread has in common: return, pthread_exit, thrd_exit,

@@ -41,11 +41,13 @@ void ClusterMounts::localise(std::uint64_t row, FileStat& stat) const {
   stat.mount_id = of.mount_id.load(std::memory_order_relaxed);
 }
 
-// Numbers of devices are the machine's own. One of another machine's may be the same by chance.
+// Numbers of devices are the machine's own. One of another machine's may be the same by chance. A disk makes no inode numbers up,
+// so on this machine another number there is another tree, which a container has mounted.
 bool ClusterMounts::may_be_same(std::uint64_t row, const FileStat& remote, const FileStat& here) const {
   if (remote.inode == here.inode) return true;
-  const bool is_same_mount = (row & k_own_machine) != 0 && remote.device() == here.device();
-  return !is_same_mount && !is_stable(row);
+  const bool is_on_disk = here.device_major != 0;
+  const bool are_true = (row & k_own_machine) != 0 && (is_on_disk || remote.device() == here.device());
+  return !are_true && !is_stable(row);
 }
 
 void ClusterMounts::note(std::uint64_t row, const FileStat& remote, const FileStat& here) {

@@ -1,7 +1,7 @@
 // Knows what this process has learned of the mounts that other nodes have read: the number of the device that is mounted here,
 // and whether a file has the same inode number there and here. The first files of a mount are compared with a stat of the origin.
 // Invariants: a mount is stable after 16 files whose inodes agree, and never again after one that does not. On the machine that
-// has read a file, and on the same device, its inode is the same, or it is another file. Thread safety: all of it.
+// has read a file, and on the same device or a disk, its inode is the same, or it is another file. Thread safety: all of it.
 #pragma once
 
 #include <atomic>

@@ -159,7 +159,7 @@ TEST(ClusterMounts, AreStableAfter16FilesThatAgree) {
   EXPECT_FALSE(mounts.is_stable(row)) << "never again";
 }
 
-TEST(ClusterMounts, OnlyThisMachinesOwnDevicesTellFilesApart) {
+TEST(ClusterMounts, OnlyThisMachinesInodesTellFilesApart) {
   ClusterMounts mounts;
   const FileStat remote = stat_of(1);
   FileStat other = remote;
@@ -169,7 +169,9 @@ TEST(ClusterMounts, OnlyThisMachinesOwnDevicesTellFilesApart) {
   EXPECT_FALSE(mounts.may_be_same(own, remote, other));
   EXPECT_TRUE(mounts.may_be_same(anothers, remote, other)) << "the number of its device is another machine's";
   other.device_major = 99;
-  EXPECT_TRUE(mounts.may_be_same(own, remote, other)) << "two mounts of this machine";
+  EXPECT_FALSE(mounts.may_be_same(own, remote, other)) << "another tree, on a disk";
+  other.device_major = 0;
+  EXPECT_TRUE(mounts.may_be_same(own, remote, other)) << "two mounts of this machine that may make numbers up";
   mounts.note(own, remote, other);
   for (int i = 0; i < 20; ++i) mounts.note(anothers, remote, remote);
   EXPECT_FALSE(mounts.may_be_same(anothers, remote, other)) << "its numbers are stable";
