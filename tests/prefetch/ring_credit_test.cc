@@ -17,9 +17,9 @@ struct RingCreditTest : ::testing::Test {
   RingCredit credit{cache->ahead()};
 
   RingCreditTest() { cache->ahead().make_ring({.is_percent = false, .value = 8 * k_mib}); }
-  // Half a second passes between two tries in vain.
+  // Until a quarter of a second passes between two tries in vain.
   void pause_for_long() {
-    const std::uint64_t until = base::monotonic_ns() + 1'100'000'000;
+    const std::uint64_t until = base::monotonic_ns() + 300'000'000;
     while (base::monotonic_ns() < until) credit.note_no_room(k_bytes);
   }
 };
@@ -47,7 +47,7 @@ TEST_F(RingCreditTest, FirstPauseAfterARecordThatWasPlacedIsShort) {
     credit.note_no_room(k_bytes);
     while (!credit.take(0)) {
     }
-    is_short = base::monotonic_ns() - began < 250'000'000;
+    is_short = base::monotonic_ns() - began < 100'000'000;
   }
   EXPECT_TRUE(is_short);
 }
