@@ -45,11 +45,11 @@ struct LargeSteps : testing::Test {
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     ~Reader() { close_file(); }
-    bool open_file(const std::string& path) {
-      fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    bool open_file(const std::string& name) {
+      fd = open(name.c_str(), O_RDONLY | O_CLOEXEC);
       // A change in this very millisecond could be followed by another one that no stat tells of.
       const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
-      while (file == nullptr && base::monotonic_ns() < until) file = cache->large().begin(path, fd);
+      while (file == nullptr && base::monotonic_ns() < until) file = cache->large().begin(name, fd);
       return file != nullptr;
     }
     void close_file() {
