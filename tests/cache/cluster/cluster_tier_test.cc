@@ -2,6 +2,7 @@
 #include "cache/tier/cluster_tier.h"
 
 #include <gtest/gtest.h>
+#include <sys/sysmacros.h>
 
 #include "tests/cache/cluster/cluster_fixture.h"
 
