@@ -3,7 +3,7 @@
     run_all.py --build DIR [--jobs N] [--long]
 
 DIR is the tree of g++; those of the sanitizers lie beside it (DIR-asan, DIR-tsan), and with --long one of clang without
-optimisation and without unity builds (DIR-clang), and one of a copy of the sources with a deliberate fault (DIR-mutants). A part
+optimisation and without unity builds (DIR-clang), and one of a copy of the sources with deliberate faults (DIR-mutants). A part
 that fails does not keep the other parts from running, but for a build that its tests need. doc/CONTRIBUTING.md says what runs
 where.
 The last line is "N passed, N failed, N skipped". Exit status: 0, or 1 where a part failed.

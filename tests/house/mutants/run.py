@@ -1,17 +1,30 @@
-"""Deliberate faults of the sources, one at a time: a test that `make test` runs must find each. A part of `make test-long`.
+"""Deliberate faults of the sources: a test that `make test` runs must find each. `make test-long`
+runs it.
 
-    run.py [--only N,N] [--folder shim] [--short] [--jobs N] [--work DIR] [--again] [--likely]
-    run.py --check     each fault of the list still fits the sources (a second; the test house.mutants)
+    run.py [LIST.toml ...] [--part large] [--only N,N] [--folder shim] [--short] [--likely]
+           [--again] [--jobs N] [--work DIR]
+    run.py --check     each fault still fits the sources (a second; the test house.mutants)
     run.py --list      the faults with their numbers, the short ones marked with *
 
-list.toml has the faults; its head says what a row holds. The tool works in DIR (default: build-mutants), on a copy of the
-tree that holds what git knows and what is new; it never writes to the sources. It builds the copy once. For each fault it
-builds the programs of the tests that the row names, and runs these tests until one fails; if none fails, all tests of the short
-run but those of whole programs (--likely leaves them out). At the end the tests that found faults run without a fault: they
-must pass, or they have found nothing.
-DIR/results.json keeps what was found, so that a run that was ended goes on. A result holds as long as the fault and its source
-are the same; --again begins anew. Tests run in namespaces of their own (as root), so that no process, mount or file of theirs stays.
-Exit status: 0; 1 where a fault survives that is not marked as known, where one does not build, or where the list is wrong.
+The lists beside this file hold the faults, unless others are named; the head of list.toml says what
+a row holds. The tool works in DIR (default: build-mutants), on a copy of the tree that holds what
+git knows and what is new; it never writes to the sources. The copy holds every fault that can be
+switched (fold.py), and the environment chooses one, so it is built once. A fault that cannot be
+switched, such as another constant, is built by itself.
+
+A fault is found if a test fails or does not end in time. The tests that its row names run first. If
+none fails, each other test of the short run that reaches the fault's place follows, the fastest
+first, except whole programs. One run of all tests without a fault, kept in DIR/tests.json, tells
+which tests reach which place. --likely leaves this step out. A failure there counts if the test
+fails twice. At the end the tests that found faults run without a fault: they must pass, or they
+have found nothing.
+
+DIR/results.json keeps the results, so that a run that was ended goes on. A result holds as long as
+the fault and its source are the same; --again begins anew. Each test runs in namespaces of its own
+(as root), so that no process, mount or file of it stays.
+The last lines are a table: the share of faults found in each part of the sources.
+Exit status: 0; 1 if a fault survives that is not marked as known, if one does not build, or if a
+list is wrong.
 """
 
 from __future__ import annotations
@@ -21,25 +34,45 @@ import hashlib
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import tomllib
-import xml.etree.ElementTree as xml
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import fold
 
 HERE = Path(__file__).resolve().parent
 LONGEST_BUILD = 3600  # seconds
 MOST_KNOWN_SURVIVORS = 3
-# The first two compare the list with the sources, which a fault has changed, and try this tool.
-NEVER = r"^house\.mutants"
-WHOLE_PROGRAMS = r"^(apps|company|bench|cpython)\."
-FLAGS = ["-DCUBESHIM_TESTS=ON", "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=ON", "-DCUBESHIM_WERROR=OFF",
-         "-DCUBESHIM_UNITY=OFF"]  # a fault then costs one source's compilation, not ten
-# A /dev/shm and a /tmp of its own, in which the work directory ($1) is where it was. The shell stays, as init. $2: the /tmp.
+# These compare the lists with the sources, which have changed, and try this tool.
+NEVER = re.compile(r"^house\.")
+WHOLE_PROGRAMS = re.compile(r"^(apps|company|bench|cpython|launch|ray)\.")
+FLAGS = ["-DCUBESHIM_TESTS=ON", "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=ON",
+    "-DCUBESHIM_WERROR=OFF"]
+SWITCHED = {".cc", ".h"}
+# The part of a source that a row does not tell: the first that fits.
+PARTS = (
+    ("profiler", r"^shim/(profile/|cli/(profile|function_name))"),
+    ("large",
+        r"/large_|^cache/region/chunks|^cache/tier/block_|^prefetch/(block_reader|prefetch_large)"),
+    ("cluster", r"/cluster|^cache/fill/background_fill|^prefetch/prefetch_(remote|together)"
+        r"|/(pool|server)_?[a-z]*\."),
+    ("metadata", r"^cache/names/|^cache/corrections|^cache/region/(listings|names_room)"
+        r"|/(directory_data|listing|name_change|names)\."),
+    ("leader", r"^prefetch/|^cache/region/(ring|lead_claim|filling|take_anew)|^cache/fetch_ahead"),
+    ("calls", r"^shim/calls/"),
+    ("cli", r"^shim/cli/"),
+    ("other", r""),
+)
+# A /dev/shm and a /tmp of its own, in which the work directory ($1) is where it was. The shell
+# stays, as init. $2: the /tmp.
 IN_ROOM = """
 mount -t tmpfs tmpfs /dev/shm || exit 125
 case "$1" in /tmp/*) mkdir -p "$2${1#/tmp}" && mount --rbind "$1" "$2${1#/tmp}" || exit 125;; esac
@@ -48,20 +81,24 @@ cd "$3" && shift 3 && "$@"
 exit $?
 """
 # Ends with the tool, and all in it with it.
-UNSHARE = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+UNSHARE = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--ipc", "--fork",
+    "--kill-child", "--mount-proc"]
 
 
 @dataclass
 class Mutant:
     number: int
+    id: int  # in the copy's sources
     file: str
     old: str
     new: str
     wrong: str
     tests: str = ""
     parity: str = ""
+    part: str = ""
     short: bool = False
     survives: str = ""
+    is_switched: bool = True
 
     @property
     def title(self) -> str:
@@ -72,15 +109,33 @@ class ListError(Exception):
     pass
 
 
-def read_list(path: Path) -> list[Mutant]:
-    mutants = []
-    for number, row in enumerate(tomllib.loads(path.read_text()).get("mutant", []), 1):
-        try:
-            mutants.append(Mutant(number, **row))
-        except TypeError as error:
-            raise ListError(f"{path.name}: row {number}: {error}") from None
-    if not mutants:
-        raise ListError(f"{path.name}: no rows")
+def read_lists(paths: list[Path]) -> list[Mutant]:
+    mutants: list[Mutant] = []
+    ids: set[int] = set()
+    for path in paths:
+        rows = tomllib.loads(path.read_text()).get("mutant", [])
+        if not rows:
+            raise ListError(f"{path.name}: no rows")
+        for number, row in enumerate(rows, 1):
+            kind = row.pop("as", "statement")
+            if kind not in ("statement", "expression", "build"):
+                raise ListError(
+                    f'{path.name}: row {number}: as is "{kind}", not statement, expression or build'
+                )
+            # The same in each run, so that a new row compiles its own source alone.
+            text = "\0".join(str(row.get(key)) for key in ("file", "old", "new"))
+            key = int(hashlib.sha256(text.encode()).hexdigest(), 16) % (fold.MOST - 1) + 1
+            while key in ids:
+                key = key % (fold.MOST - 1) + 1
+            ids.add(key)
+            try:
+                mutant = Mutant(len(mutants) + 1, key, **row)
+            except TypeError as error:
+                raise ListError(f"{path.name}: row {number}: {error}") from None
+            mutant.is_switched = kind != "build" and Path(mutant.file).suffix in SWITCHED
+            mutant.part = mutant.part or next(
+                part for part, files in PARTS if re.search(files, mutant.file))
+            mutants.append(mutant)
     return mutants
 
 
@@ -98,68 +153,124 @@ def complaints(root: Path, mutants: list[Mutant]) -> list[str]:
             found.append(f"{m.title}\n    its old and its new text are the same")
         if not m.wrong:
             found.append(f"{m.title}\n    the row does not say what goes wrong")
-        if not m.tests and not m.parity:
-            found.append(f"{m.title}\n    the row names no test")
+        if m.part not in [part for part, _ in PARTS]:
+            found.append(f"{m.title}\n    there is no part {m.part}")
         try:
             re.compile(m.tests)
         except re.error as error:
             found.append(f"{m.title}\n    tests: {error}")
     places = [(m.file, m.old, m.new) for m in mutants]
-    found += [f"{m.title}\n    is in the list twice" for m, place in zip(mutants, places) if places.count(place) > 1]
+    found += [f"{m.title}\n    is in the list twice" for m, place in zip(mutants, places)
+        if places.count(place) > 1]
     known = sum(bool(m.survives) for m in mutants)
     if known > MOST_KNOWN_SURVIVORS:
         found.append(f"{known} faults are known to survive; at most {MOST_KNOWN_SURVIVORS} may")
     return found
 
 
-def run(command: list[str], seconds: float, **more) -> tuple[int | None, str]:
-    """Exit status and output. The status is None where the time was over; nothing of the command runs on then."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-                          errors="replace", start_new_session=True, **more) as process:
-        try:
-            output, _ = process.communicate(timeout=max(seconds, 1))
-            return process.returncode, output
-        except BaseException as error:
-            # unshare ends its namespace of processes as it dies.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            if isinstance(error, subprocess.TimeoutExpired):
-                return None, ""
-            raise
-
-
-def as_cmake_regex(name: str) -> str:
-    return re.sub(r"([\\^$.*+?()\[\]|])", r"\\\1", name)
+def run(command: list[str], seconds: float, stop: int = -1, **more) -> tuple[int | None, str]:
+    """Exit status and output. The status is None if the time was over, or if something can be read
+    from stop; nothing of the command runs on then."""
+    with tempfile.TemporaryFile() as output:
+        with subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            **more,
+        ) as process:
+            ended = os.pidfd_open(process.pid)
+            try:
+                poll = select.poll()
+                for fd in [ended] + [stop] * (stop >= 0):
+                    poll.register(fd, select.POLLIN)
+                events = poll.poll(max(seconds, 1) * 1000)
+            finally:
+                os.close(ended)
+                is_over = process.poll() is None
+                if is_over:
+                    # unshare ends its namespace of processes as it dies.
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+            return (None if is_over or not events else process.returncode), text
 
 
 def can_unshare() -> bool:
-    return os.geteuid() == 0 and shutil.which("setpriv") is not None and run([*UNSHARE, "true"], 60)[0] == 0
+    return (os.geteuid() == 0 and shutil.which("setpriv") is not None
+        and run([*UNSHARE, "true"], 60)[0] == 0)
+
+
+@dataclass
+class Test:
+    """One of ctest's, or a part of one."""
+
+    name: str
+    command: list[str]
+    folder: str
+    environment: dict[str, str] = field(default_factory=dict)
+    limit: float = 1500
+    status_of_skip: int = -1
+    program: str = ""  # in the build, if it is there
 
 
 class Scratch:
     """A copy of the tree, and its build."""
 
     def __init__(self, root: Path, work: Path, jobs: int) -> None:
-        self.root, self.work, self.tree, self.build, self.jobs = root, work, work / "tree", work / "build", jobs
-        self.programs: dict[str, str] = {}  # of each test: what it runs, if that is built
+        self.root, self.work, self.tree, self.build, self.jobs = (root, work, work / "tree",
+            work / "build", jobs)
+        self.with_faults: set[str] = set()  # sources
         # The tests are those of the short run.
-        self.environment = {name: value for name, value in os.environ.items() if name != "CUBESHIM_TEST_LONG"}
-        self.room = UNSHARE if can_unshare() else []
+        self.environment = {
+            name: value for name, value in os.environ.items() if name != "CUBESHIM_TEST_LONG"}
 
     def copy(self) -> None:
-        """Only what differs is written, so that a second run builds little."""
-        git = ["git", "-c", "safe.directory=*", "-C", str(self.root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        names = [name for name in subprocess.check_output(git, text=True).split("\0") if name and (self.root / name).is_file()]
+        """Writes only what differs, so that a second run builds little. fold() writes the sources
+        that have faults."""
+        git = ["git", "-c", "safe.directory=*", "-C", str(self.root), "ls-files", "-z", "--cached",
+            "--others", "--exclude-standard"]
+        names = {name for name in subprocess.check_output(git, text=True).split("\0")
+            if name and (self.root / name).is_file()}
         self.tree.mkdir(parents=True, exist_ok=True)
-        known = set(names)
-        for path in [p for p in self.tree.rglob("*") if p.is_file() and str(p.relative_to(self.tree)) not in known]:
-            path.unlink()
-        for name in names:
+        for path in [
+            p
+            for p in self.tree.rglob("*")
+            if p.is_file() and str(p.relative_to(self.tree)) not in names
+        ]:
+            if path.name != fold.HEADER_NAME:
+                path.unlink()
+        for name in names - self.with_faults:
             source, copy = self.root / name, self.tree / name
             if copy.is_file() and copy.read_bytes() == source.read_bytes():
                 continue
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, copy)
+
+    def write(self, file: str, text: str) -> None:
+        path = self.tree / file
+        if not path.is_file() or path.read_text() != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def fold(self, mutants: list[Mutant]) -> dict[str, fold.Folded]:
+        """Writes the sources with each fault that can be switched; unmarks the others."""
+        self.write(fold.HEADER_NAME, fold.HEADER)
+        folded: dict[str, fold.Folded] = {}
+        for file in self.with_faults:
+            here = [m for m in mutants if m.file == file and m.is_switched]
+            text = (self.root / file).read_text()
+            if here:
+                include = "../" * file.count("/") + fold.HEADER_NAME
+                folded[file] = fold.fold(
+                    text, [fold.Fault(m.id, m.old, m.new) for m in here], include)
+                text = folded[file].text
+                for m in here:
+                    m.is_switched = m.id not in folded[file].left
+            self.write(file, text)
+        return folded
 
     def configure(self) -> tuple[int | None, str]:
         if (self.build / "build.ninja").exists():
@@ -167,84 +278,261 @@ class Scratch:
         launcher = []
         if shutil.which("ccache"):
             launcher = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
-        return run(["cmake", "-S", str(self.tree), "-B", str(self.build), "-G", "Ninja", *FLAGS, *launcher], LONGEST_BUILD,
-                   env=self.environment)
+        return run(
+            ["cmake", "-S", str(self.tree), "-B", str(self.build), "-G", "Ninja", *FLAGS,
+                *launcher],
+            LONGEST_BUILD,
+            env=self.environment,
+        )
 
     def make(self, *targets: str) -> tuple[int | None, str]:
         chosen = ["--target", *targets] if targets else []
-        return run(["cmake", "--build", str(self.build), "-j", str(self.jobs), *chosen], LONGEST_BUILD, env=self.environment)
+        return run(
+            ["cmake", "--build", str(self.build), "-j", str(self.jobs), *chosen, "--", "-k", "0"],
+            LONGEST_BUILD, env=self.environment)
 
-    def find_tests(self) -> None:
-        listing = subprocess.run(["ctest", "--test-dir", str(self.build), "--show-only=json-v1", "-LE", "^long$"],
-                                 stdout=subprocess.PIPE, text=True, env=self.environment, check=True)
-        for test in json.loads(listing.stdout)["tests"]:
-            program = Path(test.get("command", [""])[0])
-            inside = program.is_relative_to(self.build) or program.is_relative_to(self.build.resolve())
-            base = self.build if program.is_relative_to(self.build) else self.build.resolve()
-            self.programs[test["name"]] = str(program.relative_to(base)) if inside else ""
+    def make_all_faults(self, mutants: list[Mutant]) -> tuple[int | None, str]:
+        """Builds the copy. A fault that the compiler refuses in it gets a build of its own."""
+        self.with_faults = {m.file for m in mutants}
+        self.copy()
+        while True:
+            folded = self.fold(mutants)
+            status, output = self.configure()
+            if status == 0:
+                status, output = self.make()
+            if status == 0:
+                return status, output
+            refused = set()
+            for path, line in re.findall(r"^([^\s:]+):(\d+):\d+: (?:fatal )?error:", output, re.M):
+                file = os.path.relpath(self.build / path, self.tree)
+                lines = folded[file].lines if file in folded else []
+                refused |= set(
+                    [key for first, last, key in lines if first <= int(line) <= last][:1])
+            for m in mutants:
+                if m.id in refused:
+                    m.is_switched = False
+                    print(f"{m.title}\n    cannot be switched", flush=True)
+            if not refused:
+                return status, output
 
-    def tests_of(self, m: Mutant) -> list[str]:
-        return [name for name in self.programs if m.tests and re.search(m.tests, name)]
+    def find_tests(self) -> dict[str, Test]:
+        """Of the short run, by name."""
+        listing = subprocess.run(
+            ["ctest", "--test-dir", str(self.build), "--show-only=json-v1", "-LE", "^long$"],
+            stdout=subprocess.PIPE, text=True, env=self.environment, check=True)
+        tests = {}
+        for row in json.loads(listing.stdout)["tests"]:
+            properties = {item["name"]: item["value"] for item in row.get("properties", [])}
+            if NEVER.match(row["name"]) or properties.get("DISABLED"):
+                continue
+            test = Test(row["name"], row.get("command", ["false"]),
+                properties.get("WORKING_DIRECTORY", str(self.build)))
+            test.environment = dict(
+                setting.split("=", 1) for setting in properties.get("ENVIRONMENT", []))
+            test.limit = float(properties.get("TIMEOUT", test.limit))
+            test.status_of_skip = int(properties.get("SKIP_RETURN_CODE", -1))
+            for base in (self.build, self.build.resolve()):
+                if Path(test.command[0]).is_relative_to(base):
+                    test.program = str(Path(test.command[0]).relative_to(base))
+            tests[test.name] = test
+        return tests
 
-    def targets_of(self, m: Mutant) -> list[str]:
-        """What the likely tests need; nothing, which is all, where one of them is a script."""
-        programs = {self.programs[name] for name in self.tests_of(m)}
-        if "" in programs:
-            return []
-        return sorted(programs | ({"cubeshim", "parity_tests"} if m.parity else set()))
+    def part_of_parity(self, which: str) -> Test:
+        script = str(self.tree / "tests/parity/run_parity.py")
+        return Test(
+            f"parity.disk ({which})",
+            ["/usr/bin/python3", script, "--build", str(self.build), "--modes", "virtual", "real",
+                "--filter", which, "--jobs", str(self.jobs), "disk"],
+            str(self.build),
+        )
 
-    def contained(self, command: list[str], seconds: float) -> tuple[int | None, str]:
-        if not self.room:
-            return run(command, seconds, env=self.environment, cwd=self.build)
-        room = self.work / "tmp"
-        room.mkdir(mode=0o777, exist_ok=True)
-        room.chmod(0o1777)
-        inside = ["sh", "-c", IN_ROOM, "room", str(self.work), str(room), str(self.build), *command]
+
+@dataclass
+class Seen:
+    """A run of a test."""
+
+    passed: bool
+    seconds: float
+    said: str  # the end of its output
+    reached: list[int] = field(default_factory=list)
+
+
+class Runner:
+    """Runs tests, several at a time."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.scratch = scratch
+        self.room = UNSHARE if can_unshare() else []
+        # One more than there are processors, as in the short run.
+        self.places = list(range(scratch.jobs + 1))
+        self.lock = threading.Lock()
+
+    def once(
+        self, test: Test, fault: int, seconds: float, stop: int = -1, is_recorded: bool = False
+    ) -> Seen | None:
+        """None: it was stopped."""
+        with self.lock:
+            place = self.places.pop()
+        room, reached = self.scratch.work / f"tmp-{place}", self.scratch.work / f"reached-{place}"
+        environment = {**self.scratch.environment, **test.environment, "MUTANT_FAULT": str(fault)}
+        if is_recorded:
+            reached.write_bytes(bytes(fold.MOST))
+            reached.chmod(0o666)
+            environment["MUTANT_REACHED"] = str(reached)
+        command, more = test.command, {"cwd": test.folder}
+        if self.room:
+            room.mkdir(exist_ok=True)
+            room.chmod(0o1777)
+            command = [*self.room, "sh", "-c", IN_ROOM, "room", str(self.scratch.work), str(room),
+                test.folder, *command]
+            more = {}
+        begin = time.monotonic()
         try:
-            return run([*self.room, *inside], seconds, env=self.environment)
+            status, said = run(command, seconds, stop, env=environment, **more)
+            took = time.monotonic() - begin
+            if status is None and took < seconds:
+                return None
+            end = (" ".join(said.split())[-300:] if status is not None
+                else f"(no end within {seconds:.0f} s)")
+            places = (
+                [i for i, byte in enumerate(reached.read_bytes()) if byte] if is_recorded else [])
+            return Seen(status in (0, test.status_of_skip), took, end, places)
         finally:
             shutil.rmtree(room, ignore_errors=True)
+            reached.unlink(missing_ok=True)
+            with self.lock:
+                self.places.append(place)
 
-    def failing(self, seconds: float, *which: str, without: str = "") -> list[str]:
-        """The names of the tests that fail."""
-        report = self.build / "mutants.xml"
-        report.unlink(missing_ok=True)
-        # One more than there are processors, as in the short run.
-        command = ["ctest", "--test-dir", str(self.build), "-j", str(self.jobs + 1), "-LE", "^long$",
-                   "-E", "|".join(filter(None, [NEVER, without])), "--output-junit", str(report), *which]
-        status, output = self.contained(command, seconds)
-        if status is None:
-            return [f"(no end within {seconds:.0f} s)"]
-        cases = xml.parse(report).getroot().iter("testcase") if report.exists() else []
-        failed = [case.get("name", "") for case in cases if case.get("status") == "fail"]
-        # A test program that cannot even tell its tests.
-        if status != 0 and not failed and "No tests were found" not in output:
-            failed = ["(ctest: " + " ".join(output.split())[-160:] + ")"]
-        return failed
+    def each(
+        self,
+        tests: list[Test],
+        seconds: float,
+        then,
+        fault: int = 0,
+        is_recorded: bool = False,
+        limits: dict[str, float] = {},
+    ) -> bool:
+        """Calls then(test, seen) for each, until it returns True. False: the time was over."""
+        deadline, left = time.monotonic() + seconds, list(reversed(tests))
+        stop_read, stop_write = os.pipe()
+        was_stopped = False
 
-    def parity_fails(self, m: Mutant, seconds: float) -> list[str]:
-        """The tests of parity.disk that the row names."""
-        status, output = self.contained(["/usr/bin/python3", str(self.tree / "tests/parity/run_parity.py"), "--build", str(self.build),
-                                         "--modes", "virtual", "real", "--filter", m.parity, "--jobs", str(self.jobs), "disk"], seconds)
-        if status == 0:
-            return []
-        said = re.search(r"^(virtual|real) (\S+): (exit status|not done)", output, re.M)
-        return [f"parity.disk ({said[2] if said else 'no end' if status is None else ' '.join(output.split())[-160:]})"]
+        def work() -> None:
+            nonlocal was_stopped
+            while True:
+                with self.lock:
+                    if was_stopped or not left or time.monotonic() > deadline:
+                        return
+                    test = left.pop()
+                longest = min(
+                    limits.get(test.name, test.limit), max(1.0, deadline - time.monotonic()))
+                seen = self.once(test, fault, longest, stop_read, is_recorded)
+                with self.lock:
+                    if seen is None or was_stopped:
+                        continue
+                    if then(test, seen):
+                        was_stopped = True
+                        os.write(stop_write, b"x")
 
-    def likely_failing(self, m: Mutant, seconds: float) -> list[str]:
-        found = self.failing(seconds, "-R", m.tests, "--stop-on-failure") if m.tests else []
-        return found or (self.parity_fails(m, seconds) if m.parity else [])
+        threads = [threading.Thread(target=work, daemon=True)
+            for _ in range(min(len(self.places), len(tests)))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        os.close(stop_read)
+        os.close(stop_write)
+        return not left or was_stopped
+
+    def first_failing(
+        self,
+        tests: list[Test],
+        fault: int,
+        seconds: float,
+        limits: dict[str, float] = {},
+        is_doubted: bool = False,
+    ) -> str:
+        """The name of a test that fails, and how. is_doubted: twice."""
+        found: list[tuple[Test, Seen]] = []
+        done: set[str] = set()
+
+        def note(test: Test, seen: Seen) -> bool:
+            done.add(test.name)
+            if not seen.passed:
+                found.append((test, seen))
+            return not seen.passed
+
+        while True:
+            found.clear()
+            if not self.each(tests, seconds, note, fault, limits=limits) and not found:
+                print(f"    after {seconds:.0f} s tests are left that have not run", flush=True)
+            if not found:
+                return ""
+            test, seen = found[0]
+            if not is_doubted:
+                return test.name
+            again = self.once(test, fault, limits.get(test.name, test.limit))
+            if again is not None and not again.passed:
+                return test.name
+            print(f"    {test.name} failed only once: {seen.said[-200:]}", flush=True)
+            tests = [test for test in tests if test.name not in done]
+
+
+class Record:
+    """Which places each test reaches, how long it takes, and whether it passes without a fault."""
+
+    def __init__(self, path: Path, is_new: bool) -> None:
+        self.path = path
+        self.rows: dict[str, dict] = (
+            json.loads(path.read_text()) if path.exists() and not is_new else {})
+
+    def fill(self, runner: Runner, tests: list[Test], ids: list[int]) -> None:
+        missing = [test for test in tests
+            if not set(ids) <= set(self.rows.get(test.name, {}).get("of", []))]
+        if not missing:
+            return
+        print(f"running {len(missing)} tests without a fault", flush=True)
+        done = 0
+
+        def note(test: Test, seen: Seen) -> bool:
+            nonlocal done
+            self.rows[test.name] = {"passed": seen.passed, "seconds": round(seen.seconds, 2),
+                "of": ids, "reached": seen.reached}
+            if not seen.passed:
+                print(f"    {test.name} fails without a fault: {seen.said}", flush=True)
+            done += 1
+            if done % 100 == 0 or done == len(missing):
+                self.path.write_text(json.dumps(self.rows))
+            return False
+
+        runner.each(missing, 86400, note, is_recorded=True)
+        self.path.write_text(json.dumps(self.rows))
+
+    def passes(self, name: str) -> bool:
+        return self.rows.get(name, {}).get("passed", False)
+
+    def seconds(self, name: str) -> float:
+        return self.rows[name]["seconds"]
+
+    def that_reach(self, tests: list[Test], ids: set[int]) -> list[Test]:
+        able = [test for test in tests
+            if self.passes(test.name) and not ids.isdisjoint(self.rows[test.name]["reached"])]
+        return sorted(able, key=lambda test: self.seconds(test.name))
+
+    def limits(self) -> dict[str, float]:
+        return {name: max(60.0, 10 * row["seconds"]) for name, row in self.rows.items()}
 
 
 class Results:
     """What was found, kept in a file."""
 
-    def __init__(self, path: Path, tree: Path, again: bool) -> None:
-        self.path, self.tree = path, tree
-        self.rows: dict[str, dict] = json.loads(path.read_text()) if path.exists() and not again else {}
+    def __init__(self, path: Path, root: Path, again: bool) -> None:
+        self.path, self.root = path, root
+        self.rows: dict[str, dict] = (
+            json.loads(path.read_text()) if path.exists() and not again else {})
 
     def key(self, m: Mutant) -> str:
-        text = "\0".join((m.file, m.old, m.new, (self.tree / m.file).read_text()))
+        text = "\0".join((m.file, m.old, m.new, (self.root / m.file).read_text()))
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def get(self, m: Mutant) -> dict | None:
@@ -254,74 +542,143 @@ class Results:
         self.rows[self.key(m)] = {"title": m.title, **row}
         self.path.write_text(json.dumps(self.rows, indent=1))
 
-    def drop(self, m: Mutant) -> None:
-        del self.rows[self.key(m)]
-        self.path.write_text(json.dumps(self.rows, indent=1))
 
+class Attempt:
+    def __init__(
+        self,
+        scratch: Scratch,
+        runner: Runner,
+        tests: dict[str, Test],
+        record: Record,
+        every: list[Mutant],
+        options: argparse.Namespace,
+    ) -> None:
+        self.scratch, self.runner, self.tests, self.record, self.every, self.options = (scratch,
+            runner, tests, record, every, options)
 
-def try_one(scratch: Scratch, m: Mutant, options: argparse.Namespace) -> dict:
-    """What is kept of it: "result" (found, survives, error) and "by"."""
-    file = scratch.tree / m.file
-    right = file.read_text()
-    began = time.monotonic()
-    try:
-        file.write_text(right.replace(m.old, m.new))
-        status, output = scratch.make(*scratch.targets_of(m))
+    def likely(self, m: Mutant) -> list[Test]:
+        named = [test for test in self.tests.values() if m.tests and re.search(m.tests, test.name)]
+        return named + ([self.scratch.part_of_parity(m.parity)] if m.parity else [])
+
+    def wide(self, m: Mutant) -> list[Test]:
+        """All others that reach the place; for a fault with a build of its own, a place near it."""
+        among = [test for test in self.tests.values()
+            if not WHOLE_PROGRAMS.match(test.name) and re.search(self.options.tests, test.name)]
+        # Of each fault: that of another list, too, has its place in this build.
+        self.record.fill(
+            self.runner, among, sorted(other.id for other in self.every if other.is_switched))
+        if m.is_switched:
+            reaching = self.record.that_reach(among, {m.id})
+        else:
+            folder = m.file.rpartition("/")[0]
+            for near in (m.file, folder):
+                reaching = self.record.that_reach(
+                    among, {other.id for other in self.every if other.file.startswith(near)})
+                if reaching:
+                    break
+        named = {test.name for test in self.likely(m)}
+        return [test for test in reaching if test.name not in named]
+
+    def build_alone(self, m: Mutant, *targets: str) -> bool:
+        if m.is_switched:
+            return True
+        self.scratch.write(m.file, (self.scratch.root / m.file).read_text().replace(m.old, m.new))
+        status, output = self.scratch.make(*targets)
         if status != 0:
             print("    DOES NOT BUILD:", *output.splitlines()[-20:], sep="\n    ", flush=True)
-            return {"result": "error", "by": []}
-        built = time.monotonic()
-        found = scratch.likely_failing(m, options.limit)
-        if not found and not options.likely and not m.survives:
-            print("    not found by the tests that it names", flush=True)
-            status, output = scratch.make()
-            without = "|".join(filter(None, [WHOLE_PROGRAMS, m.tests]))
-            found = scratch.failing(options.wide_limit, "--stop-on-failure", without=without)
-        seconds = f"{time.monotonic() - built:.0f} s (build: {built - began:.0f} s)"
-        print(f"    found by {', '.join(found[:2])} after {seconds}" if found else f"    SURVIVES, {seconds}", flush=True)
-        return {"result": "found" if found else "survives", "by": found[:2]}
-    finally:
-        file.write_text(right)
+        return status == 0
+
+    def targets(self, m: Mutant) -> list[str]:
+        """What the likely tests need; nothing, which is all, where one of them is a script."""
+        programs = {test.program for test in self.likely(m)}
+        return [] if "" in programs else sorted(programs)
+
+    def __call__(self, m: Mutant) -> dict:
+        """What is kept of it: "result" (found, survives, error) and "by"."""
+        began = time.monotonic()
+        likely, fault, limits = self.likely(m), m.id if m.is_switched else 0, self.record.limits()
+        is_wide = not self.options.likely and not m.survives
+        wide = self.wide(m) if not likely and is_wide else []
+        right = (self.scratch.tree / m.file).read_text()
+        try:
+            if not self.build_alone(m, *([] if wide else self.targets(m))):
+                return {"result": "error", "by": ""}
+            ran = len(likely)
+            found = self.runner.first_failing(likely, fault, self.options.limit, limits)
+            if not found and is_wide:
+                if likely:
+                    print("    not found by the tests that it names", flush=True)
+                    if not m.is_switched:
+                        self.scratch.write(m.file, right)
+                        self.scratch.make()
+                    wide = self.wide(m)
+                    self.build_alone(m)
+                found = self.runner.first_failing(
+                    wide, fault, self.options.wide_limit, self.record.limits(), is_doubted=True)
+                ran += len(wide)
+        finally:
+            self.scratch.write(m.file, right)
+        seconds = f"{time.monotonic() - began:.1f} s"
+        said = f"found by {found}" if found else f"SURVIVES {ran} tests"
+        print(f"    {said}, {seconds}", flush=True)
+        return {"result": "found" if found else "survives", "by": found, "ran": ran}
 
 
-def passes_without_fault(scratch: Scratch, m: Mutant, by: list[str], options: argparse.Namespace) -> bool:
-    names = [name for name in by if name in scratch.programs]
-    if not names:  # no end, or a part of a test
-        return not scratch.likely_failing(m, options.limit)
-    which = "|".join(f"^{as_cmake_regex(name)}$" for name in names)
-    return not scratch.failing(options.limit, "-R", which)
+def check_finders(attempt: Attempt, results: Results, mutants: list[Mutant]) -> None:
+    """The tests that found faults pass without one."""
+    by = {m.number: results.get(m)["by"] for m in mutants
+        if results.get(m)["result"] == "found" and not results.get(m).get("checked")}
+    parts = {test.name: test for m in mutants for test in attempt.likely(m)}
+    names = {name for name in by.values() if not attempt.record.passes(name)}
+    wrong: dict[str, str] = {}
+    attempt.scratch.make()
+
+    def note(test: Test, seen: Seen) -> bool:
+        if not seen.passed:
+            wrong[test.name] = seen.said
+        return False
+
+    attempt.runner.each(
+        [parts.get(name) or attempt.tests[name] for name in sorted(names)], 86400, note)
+    for m in mutants:
+        if m.number in by:
+            name = by[m.number]
+            if name in wrong:
+                print(
+                    f"{m.title}\n    {name} fails without the fault, too: {wrong[name]}", flush=True
+                )
+            results.put(
+                m,
+                ({"result": "error", "by": name} if name in wrong
+                    else {**results.get(m), "checked": True}),
+            )
 
 
-def mutate(options: argparse.Namespace, mutants: list[Mutant]) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the fault is taken out again
+def mutate(options: argparse.Namespace, every: list[Mutant], mutants: list[Mutant]) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     scratch = Scratch(options.root, options.work, options.jobs)
-    scratch.copy()
-    for step in (scratch.configure, scratch.make):
-        status, output = step()
-        if status != 0:
-            print(*output.splitlines()[-30:], "the sources do not build without a fault", sep="\n")
-            return 1
-    scratch.find_tests()
-    idle = [m for m in mutants if m.tests and not scratch.tests_of(m)]
+    status, output = scratch.make_all_faults(every)
+    if status != 0:
+        print(*output.splitlines()[-30:], "the sources do not build without a fault", sep="\n")
+        return 1
+    attempt = Attempt(scratch, Runner(scratch), scratch.find_tests(),
+        Record(options.work / "tests.json", options.again), every, options)
+    idle = [m for m in mutants if m.tests and not attempt.likely(m)]
     for m in idle:
         print(f"{m.title}\n    no test of the short run has a name like {m.tests}")
     if idle:
         return 1
-    results = Results(options.work / "results.json", scratch.tree, options.again)
-    for m in mutants:
+    results = Results(options.work / "results.json", options.root, options.again)
+    for m in sorted(mutants, key=lambda m: not m.is_switched):
         known = results.get(m)
         if known is None or known["result"] != "found":
             print(m.title, flush=True)
-            results.put(m, try_one(scratch, m, options))
-    scratch.make()
-    for m in mutants:
-        row = results.get(m)
-        if row["result"] == "found" and not row.get("checked"):
-            if passes_without_fault(scratch, m, row["by"], options):
-                results.put(m, {**row, "checked": True})
-            else:
-                print(f"{m.title}\n    {', '.join(row['by'])} fails without the fault, too", flush=True)
-                results.put(m, {"result": "error", "by": row["by"]})
+            results.put(m, attempt(m))
+    check_finders(attempt, results, mutants)
+    return report(mutants, results)
+
+
+def report(mutants: list[Mutant], results: Results) -> int:
     rows = [(m, results.get(m)["result"]) for m in mutants]
     survivors = [m for m, result in rows if result == "survives"]
     new = [m for m in survivors if not m.survives]
@@ -330,52 +687,70 @@ def mutate(options: argparse.Namespace, mutants: list[Mutant]) -> int:
     for m, result in rows:
         if result == "found" and m.survives:
             print(f"is found now, the mark can go: {m.title}")
+    print("part       faults  found")
+    for part, _ in PARTS:
+        here = [result for m, result in rows if m.part == part]
+        if here:
+            found = here.count("found")
+            print(f"{part:10} {len(here):6} {found:6}  {100 * found / len(here):3.0f} %")
     counts = {word: sum(result == word for _, result in rows) for word in ("found", "error")}
-    print(f"{len(rows)} faults: {counts['found']} found, {len(survivors)} survive ({len(survivors) - len(new)} known), "
-          f"{counts['error']} are errors of the list")
+    print(
+        f"{len(rows)} faults: {counts['found']} found, {len(survivors)} survive ({len(survivors) - len(new)} known), "
+        f"{counts['error']} are errors of the list"
+    )
     return int(bool(new) or counts["error"] != 0)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "lists", nargs="*", type=Path, help="other lists than those beside the tool")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--only", help="numbers of faults, in this order, comma between them")
+    parser.add_argument("--only", help="numbers of faults, comma between them")
+    parser.add_argument("--part", help="the faults of a part, as large")
     parser.add_argument("--folder", help="faults of the sources below it, as cache/pack")
     parser.add_argument("--short", action="store_true", help="the faults marked as short")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--likely", action="store_true", help="run only the tests that each fault names")
-    parser.add_argument("--again", action="store_true", help="forget the results that are kept")
-    parser.add_argument("--limit", type=int, default=600, help="seconds for the tests that a fault names")
-    parser.add_argument("--wide-limit", type=int, default=3600, help="seconds for the others")
+    parser.add_argument(
+        "--likely", action="store_true", help="run only the tests that each fault names")
+    parser.add_argument("--tests", default="", help="the only other tests (a regular expression)")
+    parser.add_argument("--again", action="store_true", help="forget what is kept of earlier runs")
+    parser.add_argument(
+        "--limit", type=int, default=600, help="seconds for the tests that a fault names")
+    parser.add_argument("--wide-limit", type=int, default=900, help="seconds for the others")
     parser.add_argument("--work", type=Path)
     parser.add_argument("--root", type=Path, default=HERE.parents[2])
-    parser.add_argument("--rows", type=Path, default=HERE / "list.toml", help="another list")
     options = parser.parse_args()
     options.root = options.root.resolve()
     options.work = (options.work or options.root / "build-mutants").resolve()
     try:
-        mutants = read_list(options.rows)
+        every = read_lists(options.lists or sorted(HERE.glob("*.toml")))
     except (ListError, tomllib.TOMLDecodeError) as error:
         print(error)
         return 1
-    wrong = complaints(options.root, mutants)
+    wrong = complaints(options.root, every)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     if wrong:
         return 1
     if options.check:
-        print(f"{len(mutants)} faults fit the sources")
+        print(f"{len(every)} faults fit the sources")
         return 0
+    mutants = every
     if options.only:
-        mutants = [mutants[int(number) - 1] for number in options.only.split(",")]
+        chosen = {int(number) for number in options.only.split(",")}
+        mutants = [m for m in mutants if m.number in chosen]
+    if options.part:
+        mutants = [m for m in mutants if m.part == options.part]
     if options.folder:
         mutants = [m for m in mutants if m.file.startswith(options.folder.rstrip("/") + "/")]
     if options.short:
         mutants = [m for m in mutants if m.short]
     if options.list:
-        print(*(m.title for m in mutants), sep="\n")
+        print(*(f"{m.title} [{m.part}]" for m in mutants), sep="\n")
         return 0
-    return mutate(options, mutants)
+    return mutate(options, every, mutants)
 
 
 if __name__ == "__main__":
