@@ -412,7 +412,8 @@ class Runner:
         is_recorded: bool = False,
         limits: dict[str, float] = {},
     ) -> bool:
-        """Calls then(test, seen) for each, until it returns True. False: the time was over."""
+        """Calls then(test, seen) for each, until it returns True. False: the time was over, and
+        tests have not begun."""
         deadline, left = time.monotonic() + seconds, list(reversed(tests))
         stop_read, stop_write = os.pipe()
         was_stopped = False
@@ -424,8 +425,7 @@ class Runner:
                     if was_stopped or not left or time.monotonic() > deadline:
                         return
                     test = left.pop()
-                longest = min(
-                    limits.get(test.name, test.limit), max(1.0, deadline - time.monotonic()))
+                longest = limits.get(test.name, min(test.limit, seconds))
                 seen = self.once(test, fault, longest, stop_read, is_recorded)
                 with self.lock:
                     if seen is None or was_stopped:
@@ -481,32 +481,34 @@ class Runner:
 class Record:
     """Which places each test reaches, how long it takes, and whether it passes without a fault."""
 
-    def __init__(self, path: Path, is_new: bool) -> None:
-        self.path = path
-        self.rows: dict[str, dict] = (
-            json.loads(path.read_text()) if path.exists() and not is_new else {})
+    def __init__(self, path: Path, ids: list[int], is_new: bool) -> None:
+        self.path, self.ids = path, ids
+        kept = json.loads(path.read_text()) if path.exists() and not is_new else {"ids": []}
+        # A test that was recorded before a place was known may reach it.
+        rows = kept["tests"] if set(ids) <= set(kept["ids"]) else {}
+        # A test that failed may have failed by chance.
+        self.rows: dict[str, dict] = {name: row for name, row in rows.items() if row["passed"]}
 
-    def fill(self, runner: Runner, tests: list[Test], ids: list[int]) -> None:
-        missing = [test for test in tests
-            if not set(ids) <= set(self.rows.get(test.name, {}).get("of", []))]
+    def fill(self, runner: Runner, tests: list[Test]) -> None:
+        missing = [test for test in tests if test.name not in self.rows]
         if not missing:
             return
         print(f"running {len(missing)} tests without a fault", flush=True)
-        done = 0
 
         def note(test: Test, seen: Seen) -> bool:
-            nonlocal done
-            self.rows[test.name] = {"passed": seen.passed, "seconds": round(seen.seconds, 2),
-                "of": ids, "reached": seen.reached}
+            self.rows[test.name] = {
+                "passed": seen.passed, "seconds": round(seen.seconds, 2), "reached": seen.reached}
             if not seen.passed:
                 print(f"    {test.name} fails without a fault: {seen.said}", flush=True)
-            done += 1
-            if done % 100 == 0 or done == len(missing):
-                self.path.write_text(json.dumps(self.rows))
+            if len(self.rows) % 20 == 0:
+                self.save()
             return False
 
         runner.each(missing, 86400, note, is_recorded=True)
-        self.path.write_text(json.dumps(self.rows))
+        self.save()
+
+    def save(self) -> None:
+        self.path.write_text(json.dumps({"ids": self.ids, "tests": self.rows}))
 
     def passes(self, name: str) -> bool:
         return self.rows.get(name, {}).get("passed", False)
@@ -564,9 +566,7 @@ class Attempt:
         """All others that reach the place; for a fault with a build of its own, a place near it."""
         among = [test for test in self.tests.values()
             if not WHOLE_PROGRAMS.match(test.name) and re.search(self.options.tests, test.name)]
-        # Of each fault: that of another list, too, has its place in this build.
-        self.record.fill(
-            self.runner, among, sorted(other.id for other in self.every if other.is_switched))
+        self.record.fill(self.runner, among)
         if m.is_switched:
             reaching = self.record.that_reach(among, {m.id})
         else:
@@ -661,8 +661,9 @@ def mutate(options: argparse.Namespace, every: list[Mutant], mutants: list[Mutan
     if status != 0:
         print(*output.splitlines()[-30:], "the sources do not build without a fault", sep="\n")
         return 1
-    attempt = Attempt(scratch, Runner(scratch), scratch.find_tests(),
-        Record(options.work / "tests.json", options.again), every, options)
+    ids = [m.id for m in every if m.is_switched]
+    record = Record(options.work / "tests.json", ids, options.again)
+    attempt = Attempt(scratch, Runner(scratch), scratch.find_tests(), record, every, options)
     idle = [m for m in mutants if m.tests and not attempt.likely(m)]
     for m in idle:
         print(f"{m.title}\n    no test of the short run has a name like {m.tests}")

@@ -118,7 +118,7 @@ class Tool(unittest.TestCase):
         self.assertIn("cli             1      1  100 %\nother           2      2  100 %\n", said)
         self.assertIn("3 faults: 3 found, 0 survive (0 known), 0 are errors of the list", said)
         reached = {name: len(seen["reached"])
-            for name, seen in json.loads((self.work / "tests.json").read_text()).items()}
+            for name, seen in json.loads((self.work / "tests.json").read_text())["tests"].items()}
         self.assertEqual(
             reached, {"toy.sum": 3, "toy.zero": 3, "toy.least": 3, "toy.broken": 3, "toy.leaves": 0}
         )
