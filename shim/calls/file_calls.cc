@@ -108,7 +108,8 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
   return 0;
 }
 
-StatNumber::StatNumber(int fd) : number_(fd) {
+void StatNumber::find() {
+  const int fd = number_;
   OpenFileRef file = g_fds.acquire(fd);
   if (!file || !process::owns_table()) return;
   if (real::stat_is_anothers() && file->is_current() && !file->is_origin()) {
@@ -124,8 +125,7 @@ StatNumber::StatNumber(int fd) : number_(fd) {
   materialize_slow(fd, "fstat");
 }
 
-StatNumber::~StatNumber() {
-  if (own_ < 0) return;
+void StatNumber::end() const {
   sys::close(own_);
   placeholder::note_freed(own_);
 }

@@ -26,13 +26,21 @@ Answer statx(int fd, unsigned mask, struct ::statx* x);
 // be asked of the file. Of a served one it is the origin's own file, opened for its path only, which costs a look-up and no open.
 class StatNumber {
  public:
-  explicit StatNumber(int fd);
-  ~StatNumber();
+  explicit StatNumber(int fd) : number_(fd) {
+    const RowKind kind = g_fds.kind(fd);
+    if (kind == RowKind::served || kind == RowKind::busy) find();
+  }
+  ~StatNumber() {
+    if (own_ >= 0) end();
+  }
   StatNumber(const StatNumber&) = delete;
   StatNumber& operator=(const StatNumber&) = delete;
   operator int() const { return number_; }
 
  private:
+  void find();
+  void end() const;
+
   int number_, own_ = -1;
 };
 Answer ioctl(int fd, unsigned long request, void* argument);

@@ -134,9 +134,10 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
   call.is_change ? base::use_aside<CoveredPath>(use) : base::use_on_stack<CoveredPath>(use);
 }
 
-void learn_stat(const PathCall& call, const cache::FileStat& stat) {
+template <typename Stat>
+void learn_stat(const PathCall& call, const Stat& kernels) {
   with_key(call, /*may_ask=*/false, [&](cache::Corrections& corrections, std::string_view key) {
-    corrections.learn_stat(key, stat, call.no_follow && !names::asks_for_directory(call.path));
+    corrections.learn_stat(key, cache::FileStat::from(kernels), call.no_follow && !names::asks_for_directory(call.path));
   });
 }
 
@@ -177,14 +178,14 @@ long told(long result, const PathCall& call) {
 int told_stat(int result, int dir, const char* path, bool no_follow, const struct ::stat* st) {
   const PathCall call{.dir = dir, .path = path, .no_follow = no_follow};
   if (result != 0 || st == nullptr) return told(result, call);
-  learn_stat(call, cache::FileStat::from(*st));
+  learn_stat(call, *st);
   return result;
 }
 
 int told_statx(int result, int dir, const char* path, bool no_follow, const struct ::statx* x) {
   const PathCall call{.dir = dir, .path = path, .no_follow = no_follow};
   if (result != 0 || x == nullptr || (x->stx_mask & STATX_BASIC_STATS) != STATX_BASIC_STATS) return told(result, call);
-  learn_stat(call, cache::FileStat::from(*x));
+  learn_stat(call, *x);
   return result;
 }
 
