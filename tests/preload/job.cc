@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/mutant.h"
 #include "tests/support/preload_job.h"
 
 namespace cube::preload {
@@ -57,6 +58,7 @@ Job::~Job() {
 Outcome Job::run(const std::vector<std::string>& command) const {
   std::vector<std::string> variables;
   for (const auto& [key, value] : env) variables.push_back(key + "=" + value);
+  tests::keep_mutant(variables);
   std::vector<char*> arguments, environment;
   for (const auto& a : command) arguments.push_back(const_cast<char*>(a.c_str()));
   for (auto& v : variables) environment.push_back(v.data());

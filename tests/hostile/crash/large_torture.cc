@@ -19,6 +19,7 @@
 
 #include "cache/base/clock.h"
 #include "tests/hostile/crash/large_torture.h"
+#include "tests/support/mutant.h"
 #include "tests/support/survivor.h"
 #include "tests/support/temp_dir.h"
 
@@ -78,6 +79,7 @@ class Torture {
                                           "CUBESHIM_STATS=off",
                                           "PATH=/usr/bin:/bin"};
     if (row != k_outside_writer) variables.push_back("LD_PRELOAD=" + library());
+    tests::keep_mutant(variables);
     std::vector<char*> environment;
     for (auto& v : variables) environment.push_back(v.data());
     environment.push_back(nullptr);

@@ -22,6 +22,7 @@
 #include "cache/region/ring.h"
 #include "tests/hostile/crash/torture_files.h"
 #include "tests/hostile/crash/torture_setup.h"
+#include "tests/support/mutant.h"
 #include "tests/support/survivor.h"
 #include "tests/support/temp_dir.h"
 
@@ -65,6 +66,7 @@ class Team {
                                           row % 2 == 0 ? job_variable() : "LANG=C"};
     const auto more = setup_.variables();
     variables.insert(variables.end(), more.begin(), more.end());
+    tests::keep_mutant(variables);
     std::vector<char*> environment;
     for (const auto& v : variables) environment.push_back(const_cast<char*>(v.c_str()));
     environment.push_back(nullptr);

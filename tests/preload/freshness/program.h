@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/support/child.h"
+#include "tests/support/mutant.h"
 
 namespace cube::freshness {
 
@@ -14,6 +15,7 @@ class Program {
   explicit Program(const std::map<std::string, std::string>& environment) {
     std::vector<std::string> variables;
     for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+    tests::keep_mutant(variables);
     std::vector<char*> pointers;
     for (auto& v : variables) pointers.push_back(v.data());
     pointers.push_back(nullptr);

@@ -1,4 +1,5 @@
 #include "tests/preload/freshness/mutator/subject.h"
+#include "tests/support/mutant.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -105,6 +106,7 @@ void Subject::begin_job() {
     dup2(to[0], 0);
     dup2(from[1], 1);
     std::vector<std::string> variables = environment();
+    tests::keep_mutant(variables);
     std::vector<char*> pointers;
     for (auto& variable : variables) pointers.push_back(variable.data());
     pointers.push_back(nullptr);
