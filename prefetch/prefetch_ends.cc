@@ -43,7 +43,7 @@ bool Prefetcher::put_back(PlannedFetch& flight) {
   is_blocked_ = true;
   // It is too large, even if is_full() says that smaller ones fit.
   is_resident_full_ = true;
-  ring_credit_.note_no_room(flight.bytes);
+  ring_credit_.note_no_room(flight.bytes, base::monotonic_ns());
   return true;
 }
 

@@ -99,7 +99,8 @@ bool Prefetcher::is_for_ring_alone() const { return cache_.ahead().is_full() || 
 
 // Under the lock. The resident pool needs no accounts: when it is full, the next fetch goes to the ring.
 bool Prefetcher::has_room(const PlannedFile& file) {
-  return !is_for_ring(file) || ring_credit_.take(unplaced_.load(std::memory_order_relaxed));
+  if (!is_for_ring(file)) return true;
+  return ring_credit_.take(unplaced_.load(std::memory_order_relaxed), base::monotonic_ns());
 }
 
 // Under the lock.

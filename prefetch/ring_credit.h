@@ -1,12 +1,11 @@
 // RingCredit says whether the ring has room for one more fetch. A fetch asks for its room when it has begun and the size of its
-// file is known. RingCredit counts each fetch that has not asked yet with the average size of a record. Thread safety: one thread
-// at a time.
+// file is known. RingCredit counts each fetch that has not asked yet with the average size of a
+// record. Time is told to it (base::monotonic_ns()). Thread safety: one thread at a time.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "cache/base/clock.h"
 #include "cache/fetch_ahead.h"
 
 namespace cube::prefetch {
@@ -17,11 +16,11 @@ class RingCredit {
 
   // Promises the room of one record. `unasked`: the fetches that were promised room and have not asked for it. False: there is
   // none. After note_no_room() that holds until there is more room than then, or a pause is over.
-  bool take(unsigned unasked);
+  bool take(unsigned unasked, std::uint64_t now_ns);
   // A record of so many bytes has been placed, in the ring or elsewhere.
   void note_placed(std::uint64_t bytes);
   // A file of so many bytes has found no room.
-  void note_no_room(std::uint64_t bytes);
+  void note_no_room(std::uint64_t bytes, std::uint64_t now_ns);
 
  private:
   // Until what found no room is tried again though there is no more of it than before: memory may be short, not the ring.

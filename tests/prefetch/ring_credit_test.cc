@@ -12,44 +12,55 @@ namespace {
 using tests::k_mib;
 
 struct RingCreditTest : ::testing::Test {
-  static constexpr std::uint64_t k_bytes = 60'000;
+  static constexpr std::uint64_t k_bytes = 60'000, k_average = 64 << 10;
   tests::TestCache cache{32 * k_mib};
   RingCredit credit{cache->ahead()};
 
+  std::uint64_t now = 1;
+
   RingCreditTest() { cache->ahead().make_ring({.is_percent = false, .value = 8 * k_mib}); }
-  // Until a quarter of a second passes between two tries in vain.
-  void pause_for_long() {
-    const std::uint64_t until = base::monotonic_ns() + 300'000'000;
-    while (base::monotonic_ns() < until) credit.note_no_room(k_bytes);
+  bool take(unsigned unasked = 0) { return credit.take(unasked, now); }
+  // Each a second after the last.
+  void find_no_room(int times) {
+    for (; times > 0; --times) {
+      now += 1000 * base::k_ns_per_ms;
+      credit.note_no_room(k_bytes, now);
+    }
   }
 };
 
+TEST_F(RingCreditTest, RoomThatIsPromisedToOthersIsNotPromisedAgain) {
+  const auto records = static_cast<unsigned>(cache->ahead().ring_room() / k_average);
+  ASSERT_GT(records, 100U);
+  EXPECT_FALSE(take(2 * records));
+  EXPECT_FALSE(take(records));
+  EXPECT_TRUE(take(records - 1));
+  EXPECT_FALSE(take(records));
+}
+
 TEST_F(RingCreditTest, RecordThatWasPlacedEndsThePauseOfOneThatFoundNoRoom) {
-  ASSERT_TRUE(credit.take(0));
-  bool has_paused = false;
-  // The pause may end between two lines.
-  for (int i = 0; i < 20 && !has_paused; ++i) {
-    pause_for_long();
-    has_paused = !credit.take(0);
-  }
-  ASSERT_TRUE(has_paused);
+  ASSERT_TRUE(take());
+  find_no_room(20);
+  ASSERT_FALSE(take());
   credit.note_placed(k_bytes);
-  EXPECT_TRUE(credit.take(0));
+  EXPECT_TRUE(take());
 }
 
 TEST_F(RingCreditTest, FirstPauseAfterARecordThatWasPlacedIsShort) {
-  bool is_short = false;
-  // On a busy machine some look long.
-  for (int i = 0; i < 20 && !is_short; ++i) {
-    pause_for_long();
-    credit.note_placed(k_bytes);
-    const std::uint64_t began = base::monotonic_ns();
-    credit.note_no_room(k_bytes);
-    while (!credit.take(0)) {
-    }
-    is_short = base::monotonic_ns() - began < 100'000'000;
-  }
-  EXPECT_TRUE(is_short);
+  find_no_room(20);
+  credit.note_placed(k_bytes);
+  find_no_room(1);
+  ASSERT_FALSE(take());
+  now += 1'000'000;
+  EXPECT_TRUE(take());
+}
+
+TEST_F(RingCreditTest, PausesGrowToHalfASecondAndNoLonger) {
+  find_no_room(1000);
+  now += 400'000'000;
+  EXPECT_FALSE(take());
+  now += 100'000'000;
+  EXPECT_TRUE(take());
 }
 
 }  // namespace
