@@ -43,6 +43,13 @@ TEST_F(RingNeedTest, AFewOfManyAreNoReason) {
   }
 }
 
+TEST_F(RingNeedTest, FetchesOfLongAgoAreNoReason) {
+  tick(0, 0, 0, true);
+  EXPECT_FALSE(tick(0, 0, 40, true));
+  EXPECT_FALSE(tick(1000, 0, 0, false));
+  EXPECT_FALSE(tick(0, 3, 0, false)) << "it was not full then";
+}
+
 TEST_F(RingNeedTest, AProcessThatEndsTakesItsCountsWithIt) {
   tick(10, 0, 1000, true);
   seen.demanded = 0;

@@ -68,6 +68,17 @@ TEST_F(WaitingFilesTest, OneThatComesBackIsBehindThoseThatItsReaderWantsSooner) 
   EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 1, 2}));
 }
 
+TEST_F(WaitingFilesTest, ReaderWhoseFilesComeBackIsNoFurtherAhead) {
+  add(1, 3);
+  PlannedFile first = take(), second = take();
+  waiting.put_back(first);
+  waiting.put_back(second);
+  add(2, 2);
+  ASSERT_EQ(take().reader, 1U);
+  EXPECT_EQ(take().reader, 2U);
+  EXPECT_EQ(take().reader, 1U);
+}
+
 TEST_F(WaitingFilesTest, TellsWhoIsFarBehind) {
   add(1, 20);
   for (int i = 0; i < 10; ++i) take();
