@@ -73,6 +73,28 @@ TEST_F(RingTest, ASegmentThatHasBeenReadIsUsedAnew) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
+TEST_F(RingTest, RecordOfASegmentThatIsUsedAnewIsNotUnread) {
+  fill();
+  const auto place_of = [&](const std::string& path) {
+    const Pin pin = tests::find(tier, path);
+    EXPECT_TRUE(pin) << path;
+    return tier.place_of(*pin);
+  };
+  const auto is_unread = [&](const RamTier::PlaceInRegion& place) {
+    return ring.is_unread(place.segment, place.generation, place.offset);
+  };
+  const RamTier::PlaceInRegion former = place_of(paths.front());
+  EXPECT_TRUE(is_unread(former));
+  open_first_segment();
+  EXPECT_FALSE(is_unread(former));
+  ASSERT_TRUE(put_next());
+  const RamTier::PlaceInRegion now = place_of(paths.back());
+  ASSERT_EQ(now.segment, former.segment);
+  ASSERT_EQ(now.offset, former.offset);
+  EXPECT_TRUE(is_unread(now));
+  EXPECT_FALSE(is_unread(former));
+}
+
 TEST_F(RingTest, OneThatIsNotReadHoldsUpItsSegmentOnly) {
   fill();
   const std::uint32_t held = segment_of(paths[3]);

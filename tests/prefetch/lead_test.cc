@@ -2,6 +2,7 @@
 #include "prefetch/lead.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "tests/support/sanitizers.h"
 #include "tests/support/small_cache.h"
@@ -14,8 +15,7 @@ using tests::SmallCache;
 
 struct LeadTest : ::testing::Test {
   static constexpr std::uint64_t k_of_list = (1ULL << 48) - 1;  // of JobRow::listed
-  // More than the cache holds.
-  SmallCache files{500};
+  SmallCache files;
   cache::FileCache& cache = *files.cache.cache;
   base::Config& config = files.cache.config;
   cache::LeadClaim claim = cache.ahead().lead_claim();
@@ -23,7 +23,8 @@ struct LeadTest : ::testing::Test {
   std::unique_ptr<Lead> lead;
   std::size_t fetched = 0;  // files from the first one on that are in memory
 
-  LeadTest() {
+  // More than the cache holds, if there are no fewer.
+  explicit LeadTest(int of_list = 500) : files(of_list) {
     std::string list;
     for (const auto& path : files.paths) list += path + "\n";
     config.prefixes = {files.dir.path()};
@@ -53,6 +54,12 @@ struct LeadTest : ::testing::Test {
   void note_fetched() {
     while (fetched < files.paths.size() && is_there(fetched)) ++fetched;
   }
+  // Fetches that may be in flight, which each look says anew.
+  unsigned depth() {
+    std::atomic<std::uint32_t>& depth = cache.region().header().lead_depth;
+    for (depth = 0; depth == 0;) lead->turn();
+    return depth;
+  }
   std::size_t listed() { return cache.ahead().listed_of_job().load() & k_of_list; }
   // Until the ring is full, nothing is under way, and files of the list wait for room in it.
   void fill() {
@@ -65,6 +72,10 @@ struct LeadTest : ::testing::Test {
     ASSERT_EQ(listed(), fetched);
     ASSERT_LT(fetched, files.paths.size());
   }
+};
+
+struct ShortListLeadTest : LeadTest {
+  ShortListLeadTest() : LeadTest(20) {}
 };
 
 TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileThatThereWasNoRoomFor) {
@@ -94,6 +105,34 @@ TEST_F(LeadTest, WhatWaitsWhenALeaderIsStoppedIsTheNextOnes) {
   lead->turn();
   note_fetched();
   EXPECT_LE(listed(), fetched);
+}
+
+// Each file under way takes an fd, and others are the program's.
+TEST_F(ShortListLeadTest, NoMoreFetchesAreInFlightThanThereAreFds) {
+  config.prefetch_depth = 16;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{.rlim_cur = 20, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  lead = std::make_unique<Lead>(cache, config, events, claim);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(lead->begin());
+  lead->open();
+  EXPECT_EQ(depth(), 8U);
+}
+
+TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesFilesWhichNobodyHasTold) {
+  ASSERT_NO_FATAL_FAILURE(begin());
+  EXPECT_EQ(depth(), 4U);
+  cache::ProcessSlot& other = cache.region().process_slot(cache.region().own_slot() + 1);
+  other.job = cache.ahead().own_job() + 1;
+  other.used = 1;
+  cache.region().header().slots_reached = cache.region().own_slot() + 2;
+  // The first look at it tells what it had fetched before.
+  depth();
+  other.demand_fetches += 1000;
+  EXPECT_EQ(depth(), 1U);
+  other.used = 0;
 }
 
 }  // namespace

@@ -68,6 +68,12 @@ TEST_F(PrefetcherOrder, TheFirstThatHasNotEndedIsNotTheOneAfterThoseThatHave) {
   EXPECT_FALSE(prefetcher->first_unended(3));
 }
 
+TEST_F(PrefetcherOrder, NoMoreAreInFlightThanTheDepth) {
+  say("hold read 1 8");
+  for (std::uint64_t i = 0; i < 8; ++i) offer(i);
+  EXPECT_EQ(prefetcher->in_flight(), 4U);
+}
+
 // The thread that leads stops it too, when the process ends. Once a bug: the process did not wait for it, and its ring held the
 // mount busy.
 TEST_F(PrefetcherOrder, WhoStopsItSecondWaitsForTheFirst) {

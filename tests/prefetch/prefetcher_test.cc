@@ -246,6 +246,8 @@ TEST_F(PrefetcherTest, MemoryThatCannotBeHadIsNotAskedForWithoutEnd) {
   EXPECT_GT(count(Counter::origin_opens), 0U);
   EXPECT_LE(count(Counter::origin_opens), 400U);
   EXPECT_EQ(prefetcher->counts().fetched, 0U);
+  prefetcher->stop(1000);
+  EXPECT_FALSE(prefetcher->first_unended(3)) << "one that waits for room is not under way";
 }
 
 TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsThere) {
@@ -285,6 +287,7 @@ TEST_F(PrefetcherTest, FullRingHoldsUpNoOtherReader) {
   prefetcher->pump();
   wait_until_nothing_is_under_way();
   EXPECT_EQ(prefetcher->first_unended(4), sequence - 1);
+  EXPECT_EQ(count(Counter::prefetch_late), 1U);
   EXPECT_TRUE(prefetcher->take_starved());
   EXPECT_FALSE(prefetcher->take_starved());
   std::vector<Settled> settled;
