@@ -39,6 +39,15 @@ TEST_F(RingTest, ASmallRegionHasASmallOne) {
   EXPECT_EQ(one.room(), std::uint64_t{segments / 2} * small->layout().segment_bytes);
 }
 
+TEST(RingSize, InPercentIsOfTheRegion) {
+  tests::TestCache cache(64 * k_mib);
+  cache->ahead().make_ring({.is_percent = true, .value = 25});
+  const Ring& ring = cache->ahead().ring();
+  const RegionLayout& layout = cache->region().layout();
+  const std::uint64_t segments = layout.file_bytes / 4 / layout.segment_bytes;
+  EXPECT_EQ(ring.end_segment() - ring.first_segment(), segments);
+}
+
 TEST_F(RingTest, WhatStaysNeverGoesThere) {
   int stored = 0;
   for (; stored < 10'000; ++stored) {

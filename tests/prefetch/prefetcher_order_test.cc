@@ -47,6 +47,15 @@ class PrefetcherOrder : public ::testing::Test {
     ASSERT_TRUE(prefetcher->offer(file));
   }
 
+  // That this process has on segments.
+  std::uint32_t claims() const {
+    const cache::Region& region = files.cache->region();
+    const auto* const row = region.pin_row(region.own_slot());
+    std::uint32_t sum = 0;
+    for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) sum += row[i].load();
+    return sum;
+  }
+
   tests::SmallCache files{1};
   lagfs::testing::Mount mount;
   std::unique_ptr<Prefetcher> prefetcher;
@@ -85,6 +94,15 @@ TEST_F(PrefetcherOrder, WhoStopsItSecondWaitsForTheFirst) {
   prefetcher->stop(0);
   EXPECT_TRUE(prefetcher->is_idle());
   first.join();
+}
+
+// The kernel may write to it as long as the process runs.
+TEST_F(PrefetcherOrder, RoomOfAReadThatHangsIsNeverUsedAnew) {
+  say("hold read 1");
+  offer(0);
+  ASSERT_NE(lagfs::testing::read_file(mount.at(".lagfs/held")), "0\n");
+  prefetcher->stop(0);
+  EXPECT_EQ(claims(), 1U);
 }
 
 }  // namespace

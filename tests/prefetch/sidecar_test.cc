@@ -2,12 +2,14 @@
 #include "prefetch/sidecar.h"
 
 #include <gtest/gtest.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <time.h>
 
 #include <random>
 #include <thread>
 
+#include "cache/region/robust_lock.h"
 #include "prefetch/threads/background_thread.h"
 #include "tests/support/child.h"
 #include "tests/support/effort.h"
@@ -191,6 +193,29 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
   EXPECT_GE(header.used_bytes.load(), bytes);
   EXPECT_LE(header.used_bytes.load(), bytes + under_way * 2 * SmallCache::k_bytes);
   munmap(stop, 4096);
+}
+
+// As on an origin that hangs: a client of announcements would connect, and wait without end.
+TEST(SidecarThatHangs, LeavesNoSocketWhenItIsStopped) {
+  SmallCache files(1);
+  cache::FileCache& cache = *files.cache.cache;
+  cache.ahead().want();
+  {
+    // It waits for this once it listens, for two seconds.
+    pthread_mutex_t& lifecycle = cache.region().header().lifecycle;
+    const cache::RobustLock lock(&lifecycle);
+    ASSERT_TRUE(lock);
+    Sidecar* const sidecar = Sidecar::start(cache, files.cache.config);
+    ASSERT_NE(sidecar, nullptr);
+    tests::never_freed(sidecar);
+    const int& lock_word = lifecycle.__data.__lock;
+    const auto load = [&] { return __atomic_load_n(&lock_word, __ATOMIC_RELAXED); };
+    while ((load() & FUTEX_WAITERS) == 0) std::this_thread::yield();
+    ASSERT_TRUE(tests::exists(cache.ahead().socket_path()));
+    sidecar->stop(0);
+    EXPECT_FALSE(tests::exists(cache.ahead().socket_path()));
+  }
+  EXPECT_TRUE(wait_for_background_threads(60'000));
 }
 
 // unshare() and setns() want one thread: who waits for ours must not miss one that has just been started.
