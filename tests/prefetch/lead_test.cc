@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "tests/prefetch/announce_client.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/small_cache.h"
 
@@ -133,6 +134,39 @@ TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesFilesWhichNobodyHasTold
   other.demand_fetches += 1000;
   EXPECT_EQ(depth(), 1U);
   other.used = 0;
+}
+
+// Else its next files would wait until every other one has as many ahead.
+TEST_F(ShortListLeadTest, RankWhoseFilesAreInMemoryIsNotAheadOfTheOthers) {
+  config.prefetch_list.clear();
+  // One by one, so that they lie in memory in their order.
+  config.prefetch_depth = 1;
+  SmallCache::Counts counts;
+  files.open(cache, files.paths[0], counts);
+  ASSERT_NO_FATAL_FAILURE(begin());
+  const auto client = [&](std::uint32_t rank) {
+    testing::AnnounceClient made(cache.ahead().socket_path());
+    // Before that, the server has heard what others said.
+    EXPECT_EQ(made.hear().size(), sizeof(WelcomeMessage));
+    EXPECT_TRUE(made.say(testing::hello(rank)));
+    EXPECT_TRUE(made.say(testing::begin(0)));
+    return made;
+  };
+  const testing::AnnounceClient first = client(0);
+  constexpr std::size_t k_known = 100;
+  ASSERT_TRUE(first.say(testing::paths(0, 0, std::vector<std::string>(k_known, files.paths[0]))));
+  const testing::AnnounceClient second = client(1);
+  lead->turn();
+  lead->turn();
+  ASSERT_TRUE(second.say(testing::paths(0, 0, {files.paths.begin() + 2, files.paths.end()})));
+  ASSERT_TRUE(first.say(testing::paths(0, k_known, {files.paths[1]})));
+  client(2);
+  while (!is_there(files.paths.size() - 1)) lead->turn();
+  ASSERT_TRUE(is_there(1));
+  const auto place_of = [&](std::size_t i) {
+    return cache.region().offset_in_data(&*cache.find(tests::request_for(files.paths[i])));
+  };
+  EXPECT_LT(place_of(1), place_of(3));
 }
 
 }  // namespace
