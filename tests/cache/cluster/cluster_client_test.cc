@@ -135,6 +135,27 @@ TEST(ClusterClient, ATrialThatIsAnsweredWithinTheDeadlineIsGoodHoweverSoonItsAsk
   EXPECT_EQ(running.count(base::Counter::cluster_trips), 1U);
 }
 
+TEST(ClusterClient, ServerIsLeftAloneThoughEachOfItsLateAnswersFreesTheRowForTheNext) {
+  std::atomic<bool> is_held{false};
+  const std::string slow(ClusterKey("t", 1, "slow").text());
+  FakeServer server([&](const std::string& line) {
+    while (line.find(slow) != std::string::npos && is_held) std::this_thread::yield();
+    return value(line, "x");
+  });
+  Running running({server.name()});
+  EXPECT_EQ(running.get("good"), Outcome::hit);
+  // A quarter of the last 64 answers would be enough.
+  for (int i = 0; i < 400 && running.count(base::Counter::cluster_trips) == 0; ++i) {
+    is_held = true;
+    running.get("slow", k_ms);
+    // The thread has seen the deadline.
+    ASSERT_TRUE(running.has_looked(running.source.looks + 2));
+    is_held = false;
+    running.get("good");
+  }
+  EXPECT_EQ(running.count(base::Counter::cluster_trips), 1U);
+}
+
 struct Wrong {
   const char* name;
   FakeServer::Script script;
@@ -165,6 +186,7 @@ TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
       {"no such word", [](const std::string&) { return std::string("WHAT 1 2 3\r\n"); }},
       {"no end behind the bytes", [](const std::string& line) { return "VA 1 c1 O" + token_of(line) + "\r\nxyz\r\n"; }},
       {"more than there is room for", [](const std::string& line) { return "VA 99999999 c1 O" + token_of(line) + "\r\n"; }},
+      {"more than is wanted", [](const std::string& line) { return value(line, std::string((1 << 20) + 1, 'x')); }},
       {"a number that is none", [](const std::string& line) { return "VA 18446744073709551615 c1 O" + token_of(line) + "\r\n"; }},
       {"a line without an end", [](const std::string&) { return std::string(20000, 'V'); }},
       {"an end in the midst", [](const std::string&) { return std::string("close"); }},

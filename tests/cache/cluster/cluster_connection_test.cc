@@ -7,7 +7,10 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdio>
+#include <string>
 #include <vector>
 
 #include "cache/tier/cluster/cluster_key.h"
@@ -53,20 +56,22 @@ class Listener final : public ClusterConnection::Listener {
 
 class ClusterConnectionTest : public testing::Test {
  protected:
-  ClusterConnectionTest()
-      : server_([this] {
-          Sockets pair = connected_pair();
-          connection_.adopt(std::move(pair.client), {}, 1);
-          return std::move(pair.server);
-        }()) {
+  ClusterConnectionTest() { connect(); }
+  void connect() {
+    Sockets pair = connected_pair();
+    connection_.adopt(std::move(pair.client), {}, 1);
+    server_ = std::move(pair.server);
     pump(POLLOUT);
   }
-  void ask() {
+  // What the server gets.
+  std::string ask() {
     token_ = connection_.next_token(7);
     connection_.send(7, MetaCommand::get(ClusterKey("t", 1, "a").text(), token_, 0));
     EXPECT_TRUE(connection_.push_out());
     char command[512];
-    EXPECT_GT(recv(server_.get(), command, sizeof command, 0), 0);
+    const ssize_t n = recv(server_.get(), command, sizeof command, 0);
+    EXPECT_GT(n, 0);
+    return {command, static_cast<std::size_t>(std::max<ssize_t>(n, 0))};
   }
   void say(const std::string& bytes) { EXPECT_EQ(::send(server_.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes)); }
   std::string line(std::size_t bytes) const {
@@ -120,6 +125,31 @@ TEST_F(ClusterConnectionTest, AnEndInTheMidstOfAValueIsSeen) {
   pollfd polled = connection_.to_poll();
   polled.revents = POLLIN;
   EXPECT_FALSE(connection_.pump(polled, listener_, 2));
+}
+
+TEST_F(ClusterConnectionTest, NextConnectionSendsNothingOfAValueInWhichTheLastOneBroke) {
+  // More than the sockets hold.
+  const std::vector<std::byte> large(16 << 20);
+  const ClusterConnection::Bytes parts[] = {large};
+  connection_.send(7, MetaCommand::add(ClusterKey("t", 1, "a").text(), connection_.next_token(7), large.size()), parts);
+  ASSERT_TRUE(connection_.push_out());
+  connect();
+  EXPECT_TRUE(ask().starts_with("mg "));
+}
+
+TEST_F(ClusterConnectionTest, AnswerToAnotherCommandEndsTheConnection) {
+  for (const std::uint64_t off : {0, 1}) {
+    const std::uint64_t token = connection_.next_token(7);
+    connection_.send(7, MetaCommand::remove(ClusterKey("t", 1, "a").text(), token, 5));
+    ASSERT_TRUE(connection_.push_out());
+    char text[64];
+    std::snprintf(text, sizeof text, "HD O%llx\r\n", static_cast<unsigned long long>(token + off));
+    say(text);
+    ASSERT_TRUE(is_readable(k_long_ms));
+    pollfd polled = connection_.to_poll();
+    polled.revents = POLLIN;
+    EXPECT_EQ(connection_.pump(polled, listener_, 2), off == 0);
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "cache/base/clock.h"
@@ -233,6 +234,21 @@ TEST(NameQuery, AServerThatHangsOrRefusesIsFollowedByTheNext) {
   settings.servers = {hanging.address(), refuses.address()};
   EXPECT_EQ(look_up("cache:1", settings), "no name server could tell");
   EXPECT_EQ(hanging.asked().size(), 3) << "two rounds more";
+}
+
+TEST(NameQuery, EachNameOfTheSearchListHasAllTries) {
+  Zone zone;
+  zone.v4["cache.b"] = {"10.1.0.7"};
+  Zone failing;
+  failing.code_else = 2;
+  FakeNameServer server([&, asked = std::set<std::string>()](const std::string& bytes) mutable {
+    const bool is_first = asked.insert(question_of(bytes).name).second;
+    return answer_to(bytes, is_first ? failing : zone);
+  });
+  auto settings = settings_of(server, {"a", "b"});
+  settings.timeout_ns = 1000'000 * k_ms;
+  EXPECT_EQ(look_up("cache:1", settings), "10.1.0.7 1");
+  EXPECT_EQ(server.asked(), (std::vector<std::string>{"cache.a A", "cache.a A", "cache.b A", "cache.b A"}));
 }
 
 TEST(NameQuery, NobodyListensAtTheNameServer) {
