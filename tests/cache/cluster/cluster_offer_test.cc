@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <filesystem>
+#include <vector>
 
 #include "cache/tier/cluster/helper_thread.h"
 #include "cache/tier/cluster/idle_gate.h"
@@ -67,6 +68,71 @@ TEST(ClusterOffer, NothingIsAskedWhereNoneOfTheLastWasThere) {
   EXPECT_LE(server.connections() - connections, 2) << "demand and offers; no answer has ended one";
 }
 
+bool is_replacement(const std::string& line) { return line.find(" C") < line.find("\r\n"); }
+
+// The first 10 sendings of a record end as the script says. Whether each of them replaces a lease.
+std::vector<bool> sendings_of_one_offer(std::uint64_t lease_cas, const FakeServer::Script& script) {
+  std::vector<bool> sendings;
+  bool was_put_off = true;
+  // A busy machine may put an offer off, which begins anew then.
+  for (int i = 0; i < 3 && was_put_off; ++i) {
+    sendings.clear();
+    FakeServer server([&](const std::string& line) -> std::string {
+      if (line == "stats") return "END\r\n";
+      if (!line.starts_with("ms")) return script(line);
+      sendings.push_back(is_replacement(line));
+      return sendings.size() < 10 ? script(line) : "HD O" + token_of(line) + "\r\n";
+    });
+    Running running({server.name()});
+    running.stop();
+    OneOffer source;
+    source.lease_cas = lease_cas;
+    running.start(&source);
+    const std::uint64_t until = base::monotonic_ns() + k_patience;
+    while (source.is_wanted && !source.was_put_off && base::monotonic_ns() < until) std::this_thread::yield();
+    running.stop();
+    was_put_off = source.was_put_off;
+  }
+  EXPECT_FALSE(was_put_off);
+  return sendings;
+}
+
+TEST(ClusterOffer, RecordThatKeepsComingAndGoingIsSentTwice) {
+  const auto sendings = sendings_of_one_offer(
+      0, [](const std::string& line) { return line.starts_with("mg") ? "EN\r\n" : "NS O" + token_of(line) + "\r\n"; });
+  EXPECT_EQ(sendings, (std::vector<bool>{false, false}));
+}
+
+TEST(ClusterOffer, RecordIsAddedIfItsLeaseHasRunOut) {
+  const auto sendings = sendings_of_one_offer(
+      7, [](const std::string& line) { return (is_replacement(line) ? "NF O" : "HD O") + token_of(line) + "\r\n"; });
+  EXPECT_EQ(sendings, (std::vector<bool>{true, false}));
+}
+
+TEST(ClusterOffer, FullServerIsLeftAloneForAMinute) {
+  const std::string full = "SERVER_ERROR out of memory storing object\r\n";
+  // The second ends the connection, for which alone it would be left alone for a second.
+  for (const std::string& answer : {full, full + "and more"}) {
+    std::atomic<std::uint64_t> refused_ns{0};
+    FakeServer server([&](const std::string& line) -> std::string {
+      if (line == "stats") return "END\r\n";
+      if (line.starts_with("mg")) return "EN\r\n";
+      refused_ns = base::monotonic_ns();
+      return answer;
+    });
+    Running running({server.name()});
+    running.stop();
+    OneOffer source;
+    running.start(&source);
+    const base::ServerRow& row = running.rows[0];
+    const std::uint64_t until = base::monotonic_ns() + k_patience;
+    while (row.is_full == 0 && base::monotonic_ns() < until) std::this_thread::yield();
+    ASSERT_EQ(row.is_full, 1);
+    running.stop();
+    EXPECT_GE(row.no_offers_until_ns, refused_ns + 59'000 * k_ms) << answer;
+  }
+}
+
 // A thread that gets no processor, or answers at once.
 std::atomic<bool> g_helpers_run{false};
 std::function<void()> g_held;
@@ -120,6 +186,42 @@ TEST_F(IdleGateTest, IsShutWhileNoProcessorIsIdleButNotForEver) {
   // The thread gets a processor when nobody asks any more, and ends.
   ASSERT_TRUE(g_held);
   std::exchange(g_held, nullptr)();
+}
+
+// Its client has nothing to do, and would look again after 250 ms.
+TEST_F(IdleGateTest, DeskThatIsDoneWakesTheClient) {
+  struct Desk final : HelperDesk {
+    Desk(ClusterClient& client, std::atomic<bool>& is_gone) : HelperDesk(client), is_gone_(is_gone) {}
+    ~Desk() override { is_gone_ = true; }
+    void work() override {}
+    std::atomic<bool>& is_gone_;
+  };
+  g_start_helper_thread = start_helper;
+  g_helpers_run = true;
+  Running running({});
+  std::atomic<bool> is_gone{false};
+  auto* const desk = new Desk(*running.client, is_gone);
+  ASSERT_TRUE(desk->start());
+  std::uint64_t asked_ns = 0;
+  int looks = 0;
+  std::atomic<int> quick{0};
+  std::atomic<bool> is_over{false};
+  const std::function<void()> ask = [&] {
+    const std::uint64_t now = base::monotonic_ns();
+    // On a busy machine some are slow all the same.
+    quick += now - std::exchange(asked_ns, now) < 125 * k_ms ? 1 : 0;
+    is_over = ++looks >= 40 || quick >= 3;
+    if (desk->is_done()) desk->take();
+    if (desk->is_idle()) desk->ask();
+  };
+  running.source.looked = &ask;
+  running.client->wake();
+  while (!is_over) std::this_thread::yield();
+  running.stop();
+  desk->end();
+  EXPECT_GE(quick, 3);
+  // Until then the other thread may wake the client.
+  while (!is_gone) std::this_thread::yield();
 }
 
 TEST_F(IdleGateTest, AnAnswerOpensIt) {

@@ -134,13 +134,14 @@ class OneOffer final : public OfferSource {
   }
   void end_offer(ClusterOffer&, OfferEnd end) override {
     if (end == OfferEnd::accepted) is_wanted = false;
+    if (end == OfferEnd::put_off) was_put_off = true;
   }
   bool is_leader() const override { return true; }
   void note_figures(const ClusterFigures&) override {}
   void leave() override {}
   std::string bytes = "the bytes";
   std::uint64_t lease_cas = 0;
-  std::atomic<bool> is_wanted{true};
+  std::atomic<bool> is_wanted{true}, was_put_off{false};
 };
 
 class Running {
