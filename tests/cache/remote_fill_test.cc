@@ -209,6 +209,14 @@ TEST_F(RemoteFillTest, AWriterThatEndsWhileTheAnswerIsOnItsWayLeavesNoOldBytes) 
   if (!has_ended) write_and_close();
 }
 
+TEST_F(RemoteFillTest, FileThatIsOpenForWritingIsNotAskedFor) {
+  writing_begins(*region, stat);
+  BackgroundFill fill(parts, path, false);
+  EXPECT_EQ(take(fill), Remote::absent);
+  EXPECT_EQ(other.asked, 0U);
+  changes.writing_ends(stat);
+}
+
 TEST_F(RemoteFillTest, AWriterThatComesAndEndsMeanwhileLeavesNoOldBytes) {
   other.before_answer = [&] {
     writing_begins(*region, stat);

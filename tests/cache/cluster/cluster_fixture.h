@@ -125,6 +125,18 @@ struct ClusterNode {
     return outcome.pin ? std::optional(std::string(tests::bytes_of(*outcome.pin))) : std::nullopt;
   }
   std::uint64_t count(base::Counter counter) const { return cache.count(counter); }
+  static void set_threads() {
+    g_start_helper_thread.store(+[](void (*body)(void*), void* argument) {
+      std::thread([=] {
+        while (g_are_looks_held) std::this_thread::yield();
+        body(argument);
+      }).detach();
+      return true;
+    });
+    g_start_cluster_thread.store(+[](ClusterClient& client, OfferSource& source) {
+      if (client.claim_start()) std::thread([&] { client.run(source); }).detach();
+    });
+  }
 
  private:
   static inline std::string prefix_, server_;
@@ -138,16 +150,7 @@ struct ClusterNode {
   static void set_up(const std::string& prefix, const std::string& server) {
     prefix_ = prefix;
     server_ = server;
-    g_start_helper_thread.store(+[](void (*body)(void*), void* argument) {
-      std::thread([=] {
-        while (g_are_looks_held) std::this_thread::yield();
-        body(argument);
-      }).detach();
-      return true;
-    });
-    g_start_cluster_thread.store(+[](ClusterClient& client, OfferSource& source) {
-      if (client.claim_start()) std::thread([&] { client.run(source); }).detach();
-    });
+    set_threads();
   }
 };
 

@@ -6,7 +6,9 @@
 
 #include "cache/tier/cluster/helper_thread.h"
 #include "cache/tier/cluster/idle_gate.h"
+#include "cache/tier/cluster_offers.h"
 #include "tests/cache/cluster/fake_server.h"
+#include "tests/support/test_region.h"
 
 namespace cube::cache {
 namespace {
@@ -131,6 +133,38 @@ TEST(ClusterOffer, FullServerIsLeftAloneForAMinute) {
     running.stop();
     EXPECT_GE(row.no_offers_until_ns, refused_ns + 59'000 * k_ms) << answer;
   }
+}
+
+TEST(ClusterOffers, RecordThatIsConfirmedAfterALookIsFoundByTheNext) {
+  const tests::TestRegion region;
+  RamTier ram(*region);
+  base::Config config = tests::config_for(region.options);
+  config.prefixes = {"/mnt/data"};
+  const ClusterPaths paths(config);
+  ClusterClientOptions options;
+  options.servers = {"127.0.0.1:1"};
+  ClusterClient client(std::move(options));
+  ClusterOffers offers(ram, paths, client, {.space = "t", .tags = {}, .with_private = true, .tier = 1, .most_bytes = 1 << 20});
+  const std::string path = "/mnt/data/f", content = "content";
+  auto room = ram.reserve(path.size(), content.size());
+  ASSERT_TRUE(room);
+  content.copy(reinterpret_cast<char*>(room->data()), content.size());
+  auto pin = ram.publish(*room, tests::content_for(path, content.size()));
+  ASSERT_TRUE(pin);
+  ClusterOffer offer;
+  // A walk over the region may end before all segments were looked at.
+  const auto is_found = [&](std::uint64_t now_ns) {
+    for (std::uint32_t i = 0; i <= region->layout().segment_count; ++i) {
+      if (offers.next(offer, now_ns, /*only_leased=*/false)) return true;
+    }
+    return false;
+  };
+  const std::uint64_t now = base::monotonic_ns();
+  EXPECT_FALSE(is_found(now));
+  ASSERT_TRUE(ram.confirm(std::move(*room), *pin));
+  EXPECT_TRUE(is_found(now + 1'000 * k_ms));
+  offers.end_offer(offer, OfferEnd::accepted);
+  offers.leave();
 }
 
 // A thread that gets no processor, or answers at once.

@@ -124,6 +124,57 @@ TEST(ClusterTier, ARecordWhoseLeaseIsGoneIsAdded) {
   EXPECT_TRUE(comes_true([&] { return node.count(Counter::cluster_offered) == 1; }));
 }
 
+// A tier whose fetches never end.
+struct EndlessFetches final : Tier::Judge {
+  const SharedFiles files;
+  tests::TestRegion region;
+  RamTier ram{*region};
+  base::Stats stats{};
+  ClusterTier* tier = nullptr;
+
+  explicit EndlessFetches(const std::string& server, std::uint64_t fill_per_second = 64 << 20)
+      : Judge(RecordKind::file, For::many) {
+    base::Config config = tests::config_for(region.options);
+    config.prefixes = {files.dir.path()};
+    config.cluster.texts = {server};
+    config.cluster_deadline.ms = 10'000;
+    config.cluster_fill = fill_per_second;
+    ClusterNode::set_threads();
+    std::string why;
+    if (const auto opened = ClusterTier::open(config, ram, stats, why); opened) tests::never_freed(tier = *opened);
+  }
+  ~EndlessFetches() { EXPECT_TRUE(tier->client().stop(k_patience)); }
+  Tier::Verdict judge(const Record&) override { return Tier::Verdict::refused; }
+  void begin(int number) { EXPECT_FALSE(tier->visit(files.dir / std::to_string(number), *this)); }
+};
+
+TEST(ClusterTier, LeaseThatCannotBeKeptIsGivenBack) {
+  std::atomic<int> given_back{0};
+  FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
+    given_back += line.starts_with("md") ? 1 : 0;
+    return std::nullopt;
+  });
+  EndlessFetches fetches(server.name());
+  ASSERT_NE(fetches.tier, nullptr);
+  // There is room for 64, each of which ends after two seconds.
+  for (int i = 0; i < 2'000 && given_back == 0; ++i) fetches.begin(i);
+  EXPECT_GT(given_back, 0);
+}
+
+TEST(ClusterTier, NodeThatOffersNothingTakesNoLease) {
+  std::atomic<int> asked{0}, leases{0};
+  FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
+    ++asked;
+    leases += line.find(" N") != std::string::npos ? 1 : 0;
+    return std::nullopt;
+  });
+  EndlessFetches fetches(server.name(), 0);
+  ASSERT_NE(fetches.tier, nullptr);
+  fetches.begin(0);
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(leases, 0);
+}
+
 // Its records wait, and the answers of servers do not.
 TEST(ClusterTier, AnOriginThatHangsHoldsUpNobody) {
   const SharedFiles files;
