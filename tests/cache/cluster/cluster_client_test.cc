@@ -2,6 +2,9 @@
 // the client does, not when.
 #include "cache/tier/cluster/cluster_client.h"
 
+#include <sched.h>
+#include <sys/inotify.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 
 #include <cstring>
@@ -10,6 +13,9 @@
 
 #include "cache/tier/cluster/server_address.h"
 #include "tests/cache/cluster/fake_server.h"
+#include "tests/support/child.h"
+#include "tests/support/sanitizers.h"
+#include "tests/support/temp_dir.h"
 
 namespace cube::cache {
 namespace {
@@ -261,6 +267,71 @@ TEST(ClusterClient, NobodyListensOrTheNameIsUnknown) {
   EXPECT_TRUE(running.rests("a"));
   Running nameless({"no-such-host.invalid:11211"});
   EXPECT_EQ(nameless.get("a"), Outcome::skipped);
+}
+
+constexpr int k_no_rights = 77;
+
+// What `body` returns in a child whose /etc/hosts is this file.
+int run_with_hosts(const std::string& hosts, const std::function<int()>& body) {
+  return tests::run_in_child([&] {
+    const bool has_hosts = unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                           mount(hosts.c_str(), "/etc/hosts", nullptr, MS_BIND, nullptr) == 0;
+    return has_hosts ? body() : k_no_rights;
+  });
+}
+
+TEST(ClusterClient, NameOfAServerThatAnswersIsLookedUpOnce) {
+  if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer starts no threads in a forked child";
+  const tests::TempDir dir;
+  const int status = run_with_hosts(dir.write("hosts", "127.0.0.1 named\n"), [] {
+    const base::UniqueFd watch(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    CHILD_CHECK(inotify_add_watch(watch.get(), "/etc/hosts", IN_OPEN | IN_CLOSE_NOWRITE) >= 0);
+    FakeServer server([](const std::string& line) { return value(line, "x"); });
+    Running running({"named" + server.name().substr(server.name().find(':'))});
+    CHILD_CHECK(running.get("a") == Outcome::hit);
+    for (int i = 0; i < 5; ++i) {
+      const std::uint64_t looks = running.source.looks;
+      running.client->wake();
+      CHILD_CHECK(running.has_looked(looks + 1));
+    }
+    inotify_event events[16];
+    CHILD_CHECK(read(watch.get(), events, sizeof events) == 2 * sizeof(inotify_event));
+    return 0;
+  });
+  if (status == k_no_rights) GTEST_SKIP() << "needs a mount namespace";
+  EXPECT_EQ(status, 0);
+}
+
+// Other nodes ask the server at its new address.
+TEST(ClusterClient, NothingIsOfferedToTheFormerAddressOfAServer) {
+  if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer starts no threads in a forked child";
+  const tests::TempDir dir;
+  const std::string hosts = dir.write("hosts", "127.0.0.1 named\n");
+  const int status = run_with_hosts(hosts, [&] {
+    std::atomic<bool> is_ending{false};
+    FakeServer server([&](const std::string& line) -> std::string {
+      if (line == "stats") return "END\r\n";
+      if (line.starts_with("mg")) return is_ending ? "close" : "EN\r\n";
+      return "HD O" + token_of(line) + "\r\n";
+    });
+    Running running({"named" + server.name().substr(server.name().find(':'))});
+    running.stop();
+    OneOffer source;
+    running.start(&source);
+    const std::uint64_t until = base::monotonic_ns() + k_patience;
+    while (source.is_wanted && base::monotonic_ns() < until) std::this_thread::yield();
+    CHILD_CHECK(!source.is_wanted);
+    CHILD_CHECK(tests::TempDir::write_file(hosts, "127.0.0.2 named\n"));
+    is_ending = true;
+    CHILD_CHECK(running.get("a") != Outcome::hit);
+    // Its name has been looked up again.
+    while (server.open_connections() != 0 && base::monotonic_ns() < until) std::this_thread::yield();
+    CHILD_CHECK(server.open_connections() == 0);
+    running.stop();
+    return 0;
+  });
+  if (status == k_no_rights) GTEST_SKIP() << "needs a mount namespace";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(ClusterClient, AServerThatComesBackIsAskedAgain) {

@@ -48,6 +48,7 @@ class FakeServer {
   }
   std::string name() const { return "127.0.0.1:" + std::to_string(port_); }
   int connections() const { return connections_; }
+  int open_connections() const { return connections_ - ended_; }
 
  private:
   void serve() {
@@ -84,13 +85,14 @@ class FakeServer {
       if (is_closed) break;
     }
     close(fd);
+    ++ended_;
   }
 
   Script script_;
   std::string greeting_;
   int listener_ = -1, port_ = 0;
   std::atomic<bool> is_over_{false};
-  std::atomic<int> connections_{0};
+  std::atomic<int> connections_{0}, ended_{0};
   std::thread thread_;
 };
 
