@@ -77,6 +77,16 @@ TEST(DirectoryData, FindsEachNameAndNoOther) {
   EXPECT_FALSE(data->at(data->count()));
 }
 
+TEST(DirectoryData, FindsANameInAnyCaseOfItsLetters) {
+  const auto listing = listing_of({".", "..", "az", "AZ.txt", "Zoo", "zebra", "@", "{", "1"});
+  DirectoryRecord record(RecordKind::directory, listing);
+  const auto data = DirectoryData::of(*record);
+  ASSERT_TRUE(data);
+  for (const char* const name : {"AZ", "aZ", "az.TXT", "ZOO", "zoo", "ZEBRA", "Zebra", "@", "{"})
+    EXPECT_TRUE(data->has_in_any_case(name)) << name;
+  for (const char* const none : {"`", "[", "Q"}) EXPECT_FALSE(data->has_in_any_case(none)) << none;
+}
+
 TEST(DirectoryData, TakesAtMost64BytesANameBesideTheName) {
   std::vector<std::string> names;
   std::size_t length = 0;

@@ -35,6 +35,8 @@ struct MountNamesTest : testing::Test {
   tests::TestCache cache;
   std::string place;
 
+  using Change = void (*)(base::Config&);
+  explicit MountNamesTest(Change change = nullptr) : cache(16 * tests::k_mib, change) {}
   MountNames& names() { return cache->names(); }
   std::uint64_t count(Counter counter) { return cache->stats().counters[static_cast<std::size_t>(counter)].load(); }
   void SetUp() override {
@@ -63,6 +65,30 @@ struct MountNamesTest : testing::Test {
     while (work->step(own.get())) {
     }
   }
+};
+
+constexpr base::NamesTtl k_a_minute{.kind = base::NamesTtl::Kind::seconds, .seconds = 60};
+
+struct MountNamesTtlTest : MountNamesTest {
+  static void hold_for_a_minute(base::Config& config) { config.names_ttl = k_a_minute; }
+  explicit MountNamesTtlTest(Change change = hold_for_a_minute) : MountNamesTest(change) {}
+  // As if the origin had been asked for the record so long ago.
+  void age_record(const Record& record, std::uint64_t seconds) {
+    const RegionLayout& layout = cache->region().layout();
+    const std::size_t bytes = std::size_t{layout.segment_bytes} * layout.segment_count;
+    auto window = cache->region().window(0, bytes);
+    ASSERT_TRUE(window);
+    reinterpret_cast<Record*>(window->data() + cache->region().offset_in_data(&record))
+        ->verified_ns.store(base::boot_ns() - seconds * 1'000'000'000);
+  }
+};
+
+struct MountNamesBoundedTtlTest : MountNamesTtlTest {
+  MountNamesBoundedTtlTest()
+      : MountNamesTtlTest([](base::Config& config) {
+          config.names_ttl = k_a_minute;
+          config.consistency = {.kind = base::ConsistencyKind::ttl, .ttl_seconds = 2};
+        }) {}
 };
 
 TEST_F(MountNamesTest, ListingIsReadOnceAndTellsWhatIsAbsent) {
@@ -249,6 +275,51 @@ TEST_F(MountNamesTest, StatsGoWithTheListingThatTheyWereGatheredFor) {
   EXPECT_EQ(count(Counter::names_read), read + 1);
   EXPECT_EQ(stat("one", found), Says::unknown);
   EXPECT_NE(StatGather::begin(names(), place, "one"), nullptr) << "they are gathered anew";
+}
+
+// Another node makes the file; a program that asks once more waits for it.
+TEST_F(MountNamesTtlTest, SecondQuestionForAnAbsentNameAsksTheOriginWithinTheTtl) {
+  EXPECT_EQ(list(), 5);
+  age_record(*names().listing_of(place, place.c_str()), 5);
+  EXPECT_TRUE(names().is_absent(place + "/new"));
+  EXPECT_EQ(count(Counter::names_checks), 0U);
+  dir.write("new", "");
+  EXPECT_FALSE(names().is_absent(place + "/new"));
+  EXPECT_EQ(count(Counter::names_checks), 1U);
+}
+
+TEST_F(MountNamesBoundedTtlTest, AbsenceIsToldNoLongerThanTheConsistencyAllows) {
+  EXPECT_EQ(list(), 5);
+  age_record(*names().listing_of(place, place.c_str()), 5);
+  dir.write("new", "");
+  EXPECT_FALSE(names().is_absent(place + "/new"));
+  EXPECT_EQ(count(Counter::names_checks), 1U);
+}
+
+TEST_F(MountNamesTtlTest, TargetIsUnknownOnceTheDirectoryWasChangedAndTheTtlIsOver) {
+  ASSERT_EQ(symlink("one", (place + "/link").c_str()), 0);
+  age();
+  EXPECT_EQ(list(), 6);
+  gather();
+  char room[PATH_MAX];
+  MountNames::FoundPath found{.text = room};
+  const auto read = [&] { return names().read_link(place + "/link", found); };
+  ASSERT_EQ(read(), Says::present);
+  EXPECT_EQ(found.view(), "one");
+  // Past the library, as another node does.
+  ASSERT_EQ(symlink("Two", (place + "/next").c_str()), 0);
+  ASSERT_EQ(rename((place + "/next").c_str(), (place + "/link").c_str()), 0);
+  age_record(*names().stats_of(place), 61);
+  age_record(*names().listing_of(place, place.c_str()), 61);
+  EXPECT_EQ(read(), Says::unknown);
+}
+
+TEST_F(MountNamesTest, ListingWithoutAnyNameTellsNothingOfAbsence) {
+  place += "/empty";
+  ASSERT_EQ(mkdir(place.c_str(), 0700), 0);
+  age();
+  EXPECT_EQ(list(), 2);
+  EXPECT_FALSE(names().is_absent(place + "/none"));
 }
 
 TEST_F(MountNamesTest, ChangeOfTheEntriesDropsTheListingByWhateverPath) {
@@ -439,6 +510,7 @@ TEST_F(MountNamesTest, DirectoriesAreFollowedInTheOrderOfTheListingOrOfTheNames)
   EXPECT_EQ(next.after("/t", name(50), *data), Names()) << "a jump";
   EXPECT_EQ(next.after("/t", name(51), *data), Names({"d52"}));
   EXPECT_EQ(next.after("/other", name(52), *data), Names()) << "another parent";
+  EXPECT_EQ(next.after("/other", name(53), *data), Names({"d54"})) << "one at first";
   EXPECT_EQ(next.after("/other", "none", *data), Names());
   Names listed;
   DirectoryData::Entry entry;
