@@ -249,6 +249,55 @@ TEST(PassingSteps, ChunkThatAReaderComesToWhileItsMemoryIsGivenBackKeepsItOrIsGo
   claim_around([](Chunks& chunks) { chunks.give_back_memory(0, /*whatever=*/true); });
 }
 
+// The reader is stopped before each of the last steps to its claim; its chunk is replaced there.
+TEST(PassingSteps, ReaderWhoseChunkIsReplacedBeforeItsClaimGetsNotTheOther) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  constexpr long k_before = 40;
+  constexpr int k_got_it = 10, k_got_none = 11, k_got_another = 12;
+  PassingTestRegion all;
+  EXPECT_FALSE(all.chunks.make(k_passing, 0, Chunks::k_none));
+  all.region->header().chunks_full_until.store(UINT64_MAX);
+  std::uint32_t place = 0;
+  const auto reader = [&] {
+    return Tracee([&] {
+      Region* const own = tests::attach(all.region.options);
+      CHILD_CHECK(own != nullptr);
+      const ChunkRow& row = own->chunk_row(place);
+      const FileKey key{row.path.load(), {row.version[0].load(), row.version[1].load()}};
+      const std::uint32_t number = row.number.load();
+      raise(SIGSTOP);
+      const auto claim = Chunks(*own).find(key, number, place);
+      if (!claim) return k_got_none;
+      return row.path.load() == key.path && row.number.load() == number ? k_got_it : k_got_another;
+    });
+  };
+  const auto is_claimed = [&] { return is_segment_pinned(*all.region, place); };
+  long middle = 0;
+  {
+    Tracee child = reader();
+    ASSERT_TRUE(child.to_stop());
+    while (!is_claimed() && child.step()) ++middle;
+    ASSERT_TRUE(child.is_alive()) << "it never made a claim";
+  }
+  int kept = 0, replaced = 0;
+  for (long steps = std::max(0L, middle - k_before); steps < middle + 2; ++steps) {
+    all.region->reap();
+    place = all.region->header().passing_hand.load() % all.places;
+    Tracee child = reader();
+    ASSERT_TRUE(child.to_stop());
+    for (long i = 0; i < steps; ++i) ASSERT_TRUE(child.step());
+    ASSERT_TRUE(all.pass(static_cast<std::uint32_t>(steps)));
+    while (child.to_stop()) {
+    }
+    const int end = child.exit_status();
+    EXPECT_TRUE(end == k_got_it || end == k_got_none) << end << " at step " << steps;
+    kept += end == k_got_it ? 1 : 0;
+    replaced += end == k_got_none ? 1 : 0;
+  }
+  EXPECT_GT(kept, 0);
+  EXPECT_GT(replaced, 0);
+}
+
 TEST_F(PassingTest, NeverAWrongByteWithManyProcesses) {
   constexpr std::uint32_t k_numbers = 400;
   const auto work = [&](std::uint64_t seed, int rounds) {

@@ -182,6 +182,20 @@ TEST_F(ChunksTest, MappedChunkKeepsItsPlace) {
   EXPECT_FALSE(chunks.make(k_next_version, 0, Chunks::k_none));
 }
 
+TEST_F(ChunksTest, ChunkThatGivesItsMemoryBackLeavesTheIndex) {
+  const auto taken = [&] {
+    std::ptrdiff_t slots = 0;
+    for (std::uint32_t i = 0; i < region->layout().chunk_bucket_count(); ++i) {
+      for (const auto& slot : region->chunk_bucket(i).slots) slots += slot.load() != 0 ? 1 : 0;
+    }
+    return slots;
+  };
+  fill_region(k_file);
+  EXPECT_EQ(taken(), places());
+  for (std::uint32_t place = 0; place < places(); ++place) chunks.give_back_memory(place, true);
+  EXPECT_EQ(taken(), 0);
+}
+
 TEST_F(ChunksTest, PlaceThatADeadProcessWasNamingIsFreeAgain) {
   const std::uint32_t place = chunks.make(k_file, 0, Chunks::k_none).place();
   tests::Child child([&] {

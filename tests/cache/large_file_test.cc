@@ -189,6 +189,21 @@ TEST_F(LargeFileTest, ReaderThatIsBehindTheWindowIsReadAheadAgain) {
   EXPECT_EQ(next.end, 5 * k_block);
 }
 
+TEST_F(LargeFileTest, ReaderThatGoesBackIsReadAheadFromThereOn) {
+  EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
+  EXPECT_EQ(large().ahead(*file, 4096, 4096).end, 2 * k_block);
+  EXPECT_EQ(large().ahead(*file, 8192, 2 * k_block - 8192).end, 4 * k_block);
+  EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
+  const auto again = large().ahead(*file, 4096, 4096);
+  EXPECT_EQ(again.begin, k_block);
+  EXPECT_EQ(again.end, 2 * k_block);
+}
+
+TEST_F(LargeFileTest, FileThatIsReadAtRandomIsNotReadAhead) {
+  file->advise(LargeFile::Advice::random);
+  for (const std::uint64_t at : {0, 4096, 8192}) EXPECT_TRUE(large().ahead(*file, at, 4096).is_empty());
+}
+
 TEST_F(LargeFileTest, FetchAheadTakesItsPagesOfItsFirstBlock) {
   const LargeFile::Range wanted{k_block - 5000, 2 * k_block};
   EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), wanted));
@@ -219,6 +234,11 @@ TEST_F(LargeFileTest, FileThatIsOpenedAnewIsOutOfTheWayOfTheProgramsNumbers) {
   const base::UniqueFd again = file->reopen();
   EXPECT_GE(again.get(), base::k_high_fd);
   EXPECT_TRUE(file->is_version_of(again.get()));
+}
+
+TEST_F(LargeFileTest, FileThatWasReplacedIsNotOpenedAnew) {
+  ASSERT_EQ(rename(dir.write("next", content_of('b')).c_str(), path.c_str()), 0);
+  EXPECT_FALSE(file->reopen());
 }
 
 TEST_F(LargeFileTest, FetchAheadAtTheEndOfTheFile) {
@@ -328,6 +348,27 @@ TEST_F(LargeFileTest, WholeFileIsOnePieceOverAllItsChunks) {
   LargeFile::Range all{0, (k_size + 4095) / 4096 * 4096};
   ASSERT_EQ(large().pieces(*file, all, pieces), 1U);
   EXPECT_EQ(pieces[0].bytes, (k_size + 4095) / 4096 * 4096);
+}
+
+// The place beside the first chunk is another file's.
+TEST_F(LargeFileTest, ChunksThatDoNotLieSideBySideAreAPieceEach) {
+  constexpr std::uint64_t k_begin = k_chunk_bytes - k_page_of_file;
+  read(k_begin, 10);
+  Chunks chunks(cache->region());
+  const FileKey key = key_of_file(path, *stat_fd(fd));
+  const std::uint32_t next = chunks.find(key, 0).place() + 1;
+  ASSERT_EQ(chunks.make({1, {2, 3}}, 0, next).place(), next);
+  read(k_chunk_bytes, 10);
+  std::array<LargeFile::Piece, 3> pieces;
+  LargeFile::Range range{k_begin, k_begin + 2 * k_page_of_file};
+  ASSERT_EQ(large().pieces(*file, range, pieces), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(pieces[i].at, k_begin + i * k_page_of_file);
+    EXPECT_EQ(pieces[i].bytes, k_page_of_file);
+    const std::uint64_t in_data = pieces[i].in_region - cache->region().layout().data;
+    const auto* const bytes = reinterpret_cast<const char*>(cache->region().segment(0) + in_data);
+    EXPECT_EQ(std::string(bytes, k_page_of_file), data.substr(pieces[i].at, k_page_of_file));
+  }
 }
 
 TEST_F(LargeFileTest, PiecesThatDoNotFitAreToldWithTheNextCall) {
@@ -481,6 +522,21 @@ TEST_F(LargeRowTest, ForkedChildHasNoCopiesOfNumbersAndLooksForRoomItself) {
             }),
             0);
   file->copies().end();
+}
+
+// A mapped chunk is never replaced: of those that pass, none may be mapped.
+TEST_F(LargeRowTest, MappingShowsNoChunkThatPasses) {
+  Chunks chunks(cache->region());
+  for (std::uint32_t number = 0; chunks.make({1, {2, 3}}, number, Chunks::k_none); ++number) {
+  }
+  ASSERT_EQ(read(0, k_block), data.substr(0, k_block));
+  const auto claim = chunks.find(key_of_file(path, *stat_fd(fd)), 0);
+  ASSERT_TRUE(claim && claim.is_passing());
+  std::array<LargeFile::Piece, 1> piece;
+  LargeFile::Range all{0, k_block};
+  EXPECT_EQ(large().pieces(*file, all, piece), 0U);
+  EXPECT_TRUE(all.is_empty());
+  EXPECT_EQ(cache->region().chunk_row(claim.place()).is_mapped.load(), 0U);
 }
 
 // Who changes a file of a device that nobody has cached anything of tells nobody.
