@@ -201,7 +201,8 @@ TEST_F(LargeFileTest, ReaderThatGoesBackIsReadAheadFromThereOn) {
 
 TEST_F(LargeFileTest, FileThatIsReadAtRandomIsNotReadAhead) {
   file->advise(LargeFile::Advice::random);
-  for (const std::uint64_t at : {0, 4096, 8192}) EXPECT_TRUE(large().ahead(*file, at, 4096).is_empty());
+  EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
+  EXPECT_TRUE(large().ahead(*file, 4096, 4096).is_empty());
 }
 
 TEST_F(LargeFileTest, FetchAheadTakesItsPagesOfItsFirstBlock) {

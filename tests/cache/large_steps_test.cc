@@ -132,6 +132,48 @@ TEST_F(LargeSteps, BytesThatAreReadWhileTheFileIsChangedAreShownToNobody) {
   EXPECT_EQ(cache->large().present_bytes(path, *before, {0, k_large_page}), 0U);
 }
 
+// A mount may still keep the attributes of the version before.
+TEST_F(LargeSteps, OpenAsksTheServerForTheVersion) {
+  Tracee child([&] {
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr);
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    raise(SIGSTOP);
+    own->large().begin(path, fd);
+    raise(SIGSTOP);
+    return 0;
+  });
+  ASSERT_TRUE(child.to_stop());
+  bool asks = false;
+  while (child.to_system_call() && !child.is_at_raise())
+    asks = asks || (child.at_entry_of(SYS_statx) && (child.argument(2) & AT_STATX_FORCE_SYNC) != 0);
+  EXPECT_TRUE(asks);
+}
+
+TEST_F(LargeSteps, ReaderThatWaitsForABlockIsWokenAfterEachStepAhead) {
+  Tracee child([&] {
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr);
+    Reader reader(own);
+    CHILD_CHECK(reader.open_file(path));
+    raise(SIGSTOP);
+    own->large().fetch_ahead(*reader.file, reader.fd, reader.file->numbers(), {0, k_large_block});
+    return 0;
+  });
+  ASSERT_TRUE(child.to_stop());
+  ASSERT_TRUE(child.to_entry_of(SYS_pread64));
+  FlightSlot* slot = nullptr;
+  for (std::uint32_t i = 0; i < k_flight_slots && slot == nullptr; ++i) {
+    if (cache->region().flight_slot(i).word.load() != 0) slot = &cache->region().flight_slot(i);
+  }
+  ASSERT_NE(slot, nullptr);
+  // As a reader does before it sleeps.
+  slot->waiting.store(1);
+  const std::uint32_t wakeups = slot->wakeups.load();
+  ASSERT_TRUE(child.to_entry_of(SYS_pread64));
+  EXPECT_EQ(slot->wakeups.load(), wakeups + 1);
+}
+
 // The program does not want its lock, or its mount, held up.
 TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";

@@ -54,6 +54,7 @@ class Tracee {
 
   // The number and arguments of the system call at which it stands.
   bool at_entry_of(long number) { return info().op == PTRACE_SYSCALL_INFO_ENTRY && static_cast<long>(info_.entry.nr) == number; }
+  std::uint64_t argument(int n) const { return info_.entry.args[n]; }
   // Runs on to the n-th entry of that system call.
   bool to_entry_of(long number, int n = 1) {
     while (to_system_call()) {

@@ -275,17 +275,29 @@ TEST_F(LargeDiskTest, PartOfABlockIsNotWritten) {
   EXPECT_EQ(on_disk(), 1U);
 }
 
-// A tier that has every block of one file, and whose object ends with abandon().
+// The other blocks of its chunk are absent: it is whole by itself.
+TEST_F(LargeDiskTest, LastBlockIsWrittenThoughItIsShorter) {
+  const OpenLarge large(*cache, path);
+  constexpr std::uint64_t k_last = (k_blocks - 1) * k_block;
+  EXPECT_EQ(large.read(k_last, k_size - k_last), data.substr(k_last));
+  EXPECT_TRUE(is_any_offered());
+  write_to_disk();
+  EXPECT_EQ(on_disk(), 1U);
+}
+
+// A tier that has every block of one file, or none, and whose object ends with abandon().
 struct ChildsTier final : Tier {
   const std::string& data;
   FileStat stat;
   int visits = 0;
+  bool has_blocks = true;
   bool is_abandoned = false;
 
   ChildsTier(const std::string& bytes, const FileStat& of) : Tier(0), data(bytes), stat(of) {}
   bool visit(std::string_view key, Judge& judge) override {
     if (is_abandoned) _exit(77);
     ++visits;
+    if (!has_blocks) return false;
     const std::size_t end = key.find("//");
     const BlockPlace place{k_block, std::stoull(std::string(key.substr(key.rfind('/') + 1)))};
     const tests::BlockRecord record(key.substr(0, end), place, stat,
@@ -300,8 +312,7 @@ struct ChildsTier final : Tier {
   void abandon() override { is_abandoned = true; }
 };
 
-// A region of which all places are on offer, and a writer that never comes round.
-struct LargeWaitTest : testing::Test {
+struct LargeTierTest : testing::Test {
   tests::TempDir origin;
   const std::string data = tests::content_of("large", 1, k_size);
   const std::string path = origin.write("large", data);
@@ -313,15 +324,8 @@ struct LargeWaitTest : testing::Test {
   ChildsTier tier{data, *stat_fd(fd)};
   LargeFile* file = nullptr;
 
-  LargeWaitTest() {
-    LargeFile::forget_users();
-    parts.tiers.add(tier);
-    Chunks chunks(*region);
-    for (std::uint32_t number = 0; number < resident_segments(*region); ++number)
-      chunks.note_whole(chunks.make({1, {2, 3}}, number, Chunks::k_none));
-    region->header().disk_alive_ns.store(base::coarse_monotonic_ns() + 3'600'000'000'000);
-  }
-  ~LargeWaitTest() override {
+  LargeTierTest() { LargeFile::forget_users(); }
+  ~LargeTierTest() override {
     if (file != nullptr) file->end();
     close(fd);
   }
@@ -343,6 +347,30 @@ struct LargeWaitTest : testing::Test {
     const long got = large.read(*file, fd, file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     return bytes;
+  }
+};
+
+// Pages from the origin tell that no other node had the block a moment ago.
+TEST_F(LargeTierTest, ClusterIsNotAskedForABlockThatTheOriginIsGiving) {
+  tier.has_blocks = false;
+  parts.remote.add(tier);
+  ASSERT_NO_FATAL_FAILURE(begin());
+  EXPECT_EQ(read(k_page_of_file, 10), data.substr(k_page_of_file, 10));
+  EXPECT_EQ(tier.visits, 1);
+  EXPECT_EQ(read(8 * k_page_of_file, 10), data.substr(8 * k_page_of_file, 10));
+  EXPECT_EQ(tier.visits, 1);
+  EXPECT_EQ(read(3 * k_block, 10), data.substr(3 * k_block, 10));
+  EXPECT_EQ(tier.visits, 2) << "another block";
+}
+
+// A region of which all places are on offer, and a writer that never comes round.
+struct LargeWaitTest : LargeTierTest {
+  LargeWaitTest() {
+    parts.tiers.add(tier);
+    Chunks chunks(*region);
+    for (std::uint32_t number = 0; number < resident_segments(*region); ++number)
+      chunks.note_whole(chunks.make({1, {2, 3}}, number, Chunks::k_none));
+    region->header().disk_alive_ns.store(base::coarse_monotonic_ns() + 3'600'000'000'000);
   }
 };
 
