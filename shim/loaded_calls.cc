@@ -25,7 +25,6 @@
 #include "shim/process.h"
 #include "shim/profile/loader_lock.h"
 #include "shim/profile/native_stack.h"
-#include "shim/real_libc.h"
 
 namespace cube::shim::loaded_calls {
 namespace {
@@ -333,6 +332,13 @@ void look_if_doubted() {
   if (past_libc::is_doubted()) look();
 }
 
+void before_dlopen(int flags) {
+  if ((flags & RTLD_DEEPBIND) == 0 || !process::is_active() || !process::owns_table()) return;
+  const KeepErrno keep;
+  // Its initialisers may read files at once.
+  if (past_libc::doubt()) materialize_all(/*only_inherited=*/false, "dlopen");
+}
+
 void start() {
   profile::loader_lock::find();
   // Not by RTLD_DEFAULT, which is our own first here (-Bsymbolic). Later it would take the program's message from dlerror().
@@ -347,14 +353,3 @@ void look_if_due() {
 }
 
 }  // namespace cube::shim::loaded_calls
-
-// Called by jumps.S.
-extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_dlopen(const char*, int flags) {
-  using namespace cube::shim;
-  if ((flags & RTLD_DEEPBIND) != 0 && process::is_active() && process::owns_table()) {
-    const KeepErrno keep;
-    // Its initialisers may read files at once.
-    if (past_libc::doubt()) materialize_all(/*only_inherited=*/false, "dlopen");
-  }
-  return real::g_dlopen.find();
-}

@@ -13,6 +13,8 @@ namespace cube::shim::loaded_calls {
 void start();
 // As a process attaches, and after misses: at most once a second, for what was loaded or rewritten since.
 void look_if_due();
+// A library may get a scope of its own: files are served as in mode real until a look.
+void before_dlopen(int flags);
 // Before an open that is served as in mode real: whether it has to be, since a library with a scope of its own was loaded.
 void look_if_doubted();
 

@@ -11,6 +11,7 @@
 #include "shim/calls/spawn_actions.h"
 #include "shim/children.h"
 #include "shim/exports/exports.h"
+#include "shim/loaded_calls.h"
 #include "shim/materialize.h"
 #include "shim/process.h"
 #include "shim/profile/profile.h"
@@ -198,8 +199,12 @@ void export__Exit(int status) {
   __builtin_unreachable();
 }
 
-// Called by jumps.S, in the parent.
+// Called by jumps.S; the former in the parent.
 extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_vfork() {
   if (process::tells() || shim::g_fds.served() != 0 || shim::profile::is_on()) process::prepare_vforked_child();
   return real::g_vfork.find();
+}
+extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_dlopen(const char*, int flags) {
+  shim::loaded_calls::before_dlopen(flags);
+  return real::g_dlopen.find();
 }
