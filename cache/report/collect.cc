@@ -48,8 +48,10 @@ std::optional<double> JobTotals::ns_of_miss() const {
 }
 
 std::optional<JobTotals::Saved> JobTotals::saved() const {
+  // A quarter of a dozen is three files, which a busy machine may all have held up.
+  constexpr std::uint64_t k_enough = 32;
   const auto miss = ns_of_miss();
-  if (!miss) return std::nullopt;
+  if (!miss || timed_misses() < k_enough) return std::nullopt;
   // So fast is a file only if it comes from this machine. It may have been in the kernel's memory, as it would be at the next
   // open.
   constexpr double k_local_ns = 100'000;

@@ -46,7 +46,7 @@ struct JobTotals {
   std::optional<double> ns_of_miss() const;
   // The waiting of all processes that there would have been without the cache, less what there was. The least takes it that the
   // kernel would have kept each file from its first open to its next. The most takes it that each open would have been a fetch.
-  // Neither is below 0. None: no fetch was measured.
+  // Neither is below 0. None: too few fetches were measured.
   struct Saved {
     double least_ns, most_ns;
   };

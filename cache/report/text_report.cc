@@ -57,6 +57,10 @@ void append_saved(ReportText& text, const JobTotals& job) {
     append(text, "not known, only files that are cached as a whole are timed");
   } else if (job.hits() == 0) {
     append(text, "none, no file was in the cache when it was opened");
+  } else if (!saved && job.timed_misses() != 0) {
+    const std::uint64_t n = job.timed_misses();
+    append(text, "not known, only {} {} fetched from the mount at {} open", n, n == 1 ? "file was" : "files were",
+           n == 1 ? "its" : "their");
   } else if (!saved) {
     append(text, "not known, no file was fetched from the mount at its open");
   } else {

@@ -141,26 +141,33 @@ TEST(JobReport, TimeSavedIsSaidOnlyIfItWasMeasured) {
   EXPECT_EQ(line_of(job, begin), begin + "none, no file was in the cache when it was opened");
   job = totals({{Counter::hits_ram, 100}});
   EXPECT_EQ(line_of(job, begin), begin + "not known, no file was fetched from the mount at its open");
+  job = totals({{Counter::hits_ram, 1000}, {Counter::misses, 31}, {Counter::miss_ns, 40'000'000}});
+  job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 31;
+  EXPECT_EQ(line_of(job, begin), begin + "not known, only 31 files were fetched from the mount at their open");
+  job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 32;
+  EXPECT_EQ(line_of(job, begin).substr(0, begin.size() + 6), begin + "up to ");
+  job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 1;
+  EXPECT_EQ(line_of(job, begin), begin + "not known, only 1 file was fetched from the mount at its open");
 }
 
 TEST(JobReport, TimeSavedIsARangeFromUndisturbedFetches) {
   const std::string begin = "cubeshim: time saved: ";
-  // Two of ten fetches ran alone. The others waited behind a prefetch, and so did some hits.
-  JobTotals job =
-      totals({{Counter::hits_ram, 100}, {Counter::misses, 10}, {Counter::miss_ns, 42'000'000}, {Counter::prefetch_early, 60}});
+  // Three of ten fetches ran alone. The others waited behind a prefetch, and so did some hits.
+  JobTotals job = totals(
+      {{Counter::hits_ram, 1000}, {Counter::misses, 100}, {Counter::miss_ns, 420'000'000}, {Counter::prefetch_early, 600}});
   const auto set = [&](Counter counter, std::uint64_t n) { job.totals.counters[static_cast<std::size_t>(counter)] = n; };
-  job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 3;
-  job.totals.miss_latency[base::Histogram::bucket_of(5'500'000)] = 7;
-  set(Counter::slow_hit_ns, 10'000'000);
-  // 70 and 110 fetches of 1.05 ms, less 52 ms of waiting.
+  job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 30;
+  job.totals.miss_latency[base::Histogram::bucket_of(5'500'000)] = 70;
+  set(Counter::slow_hit_ns, 100'000'000);
+  // 700 and 1,100 fetches of 1.05 ms, less 520 ms of waiting.
   const std::string times = " of waiting, all processes together: a file took 1.0 ms from the mount and 100 us from the cache";
-  EXPECT_EQ(line_of(job, begin), begin + "21.4 ms to 63.3 ms" + times);
-  set(Counter::prefetch_early, 100);
-  EXPECT_EQ(line_of(job, begin), begin + "about 63.3 ms" + times);
+  EXPECT_EQ(line_of(job, begin), begin + "214 ms to 633 ms" + times);
+  set(Counter::prefetch_early, 1000);
+  EXPECT_EQ(line_of(job, begin), begin + "about 633 ms" + times);
   // All were read before: the kernel might have kept them.
   set(Counter::prefetch_early, 0);
-  EXPECT_EQ(line_of(job, begin), begin + "up to 63.3 ms" + times);
-  set(Counter::slow_hit_ns, 300'000'000);
+  EXPECT_EQ(line_of(job, begin), begin + "up to 633 ms" + times);
+  set(Counter::slow_hit_ns, 3'000'000'000);
   EXPECT_EQ(line_of(job, begin), begin + "none to speak of: a file took 1.0 ms from the mount and 3.0 ms from the cache");
 }
 
