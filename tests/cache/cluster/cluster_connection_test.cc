@@ -131,7 +131,8 @@ TEST_F(ClusterConnectionTest, NextConnectionSendsNothingOfAValueInWhichTheLastOn
   // More than the sockets hold.
   const std::vector<std::byte> large(16 << 20);
   const ClusterConnection::Bytes parts[] = {large};
-  connection_.send(7, MetaCommand::add(ClusterKey("t", 1, "a").text(), connection_.next_token(7), large.size()), parts);
+  const std::uint64_t token = connection_.next_token(7);
+  connection_.send(7, MetaCommand::add(ClusterKey("t", 1, "a").text(), token, large.size()), parts);
   ASSERT_TRUE(connection_.push_out());
   connect();
   EXPECT_TRUE(ask().starts_with("mg "));

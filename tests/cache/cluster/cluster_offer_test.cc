@@ -90,8 +90,9 @@ std::vector<bool> sendings_of_one_offer(std::uint64_t lease_cas, const FakeServe
     OneOffer source;
     source.lease_cas = lease_cas;
     running.start(&source);
+    const auto is_under_way = [&] { return source.is_wanted && !source.was_put_off; };
     const std::uint64_t until = base::monotonic_ns() + k_patience;
-    while (source.is_wanted && !source.was_put_off && base::monotonic_ns() < until) std::this_thread::yield();
+    while (is_under_way() && base::monotonic_ns() < until) std::this_thread::yield();
     running.stop();
     was_put_off = source.was_put_off;
   }
@@ -100,14 +101,18 @@ std::vector<bool> sendings_of_one_offer(std::uint64_t lease_cas, const FakeServe
 }
 
 TEST(ClusterOffer, RecordThatKeepsComingAndGoingIsSentTwice) {
-  const auto sendings = sendings_of_one_offer(
-      0, [](const std::string& line) { return line.starts_with("mg") ? "EN\r\n" : "NS O" + token_of(line) + "\r\n"; });
+  const auto sendings = sendings_of_one_offer(0, [](const std::string& line) {
+    if (line.starts_with("mg")) return std::string("EN\r\n");
+    return "NS O" + token_of(line) + "\r\n";
+  });
   EXPECT_EQ(sendings, (std::vector<bool>{false, false}));
 }
 
 TEST(ClusterOffer, RecordIsAddedIfItsLeaseHasRunOut) {
-  const auto sendings = sendings_of_one_offer(
-      7, [](const std::string& line) { return (is_replacement(line) ? "NF O" : "HD O") + token_of(line) + "\r\n"; });
+  const auto sendings = sendings_of_one_offer(7, [](const std::string& line) {
+    const std::string word = is_replacement(line) ? "NF" : "HD";
+    return word + " O" + token_of(line) + "\r\n";
+  });
   EXPECT_EQ(sendings, (std::vector<bool>{true, false}));
 }
 
@@ -144,7 +149,10 @@ TEST(ClusterOffers, RecordThatIsConfirmedAfterALookIsFoundByTheNext) {
   ClusterClientOptions options;
   options.servers = {"127.0.0.1:1"};
   ClusterClient client(std::move(options));
-  ClusterOffers offers(ram, paths, client, {.space = "t", .tags = {}, .with_private = true, .tier = 1, .most_bytes = 1 << 20});
+  ClusterOffers::Options all;
+  all.with_private = true;
+  all.most_bytes = 1 << 20;
+  ClusterOffers offers(ram, paths, client, all);
   const std::string path = "/mnt/data/f", content = "content";
   auto room = ram.reserve(path.size(), content.size());
   ASSERT_TRUE(room);
@@ -225,7 +233,7 @@ TEST_F(IdleGateTest, IsShutWhileNoProcessorIsIdleButNotForEver) {
 // Its client has nothing to do, and would look again after 250 ms.
 TEST_F(IdleGateTest, DeskThatIsDoneWakesTheClient) {
   struct Desk final : HelperDesk {
-    Desk(ClusterClient& client, std::atomic<bool>& is_gone) : HelperDesk(client), is_gone_(is_gone) {}
+    Desk(ClusterClient& client, std::atomic<bool>& gone) : HelperDesk(client), is_gone_(gone) {}
     ~Desk() override { is_gone_ = true; }
     void work() override {}
     std::atomic<bool>& is_gone_;

@@ -141,9 +141,10 @@ struct EndlessFetches final : Tier::Judge {
     config.cluster_fill = fill_per_second;
     ClusterNode::set_threads();
     std::string why;
-    if (const auto opened = ClusterTier::open(config, ram, stats, why); opened) tests::never_freed(tier = *opened);
+    const auto opened = ClusterTier::open(config, ram, stats, why);
+    if (opened) tests::never_freed(tier = *opened);
   }
-  ~EndlessFetches() { EXPECT_TRUE(tier->client().stop(k_patience)); }
+  ~EndlessFetches() { EXPECT_TRUE(tier == nullptr || tier->client().stop(k_patience)); }
   Tier::Verdict judge(const Record&) override { return Tier::Verdict::refused; }
   void begin(int number) { EXPECT_FALSE(tier->visit(files.dir / std::to_string(number), *this)); }
 };

@@ -248,7 +248,8 @@ TEST(NameQuery, EachNameOfTheSearchListHasAllTries) {
   auto settings = settings_of(server, {"a", "b"});
   settings.timeout_ns = 1000'000 * k_ms;
   EXPECT_EQ(look_up("cache:1", settings), "10.1.0.7 1");
-  EXPECT_EQ(server.asked(), (std::vector<std::string>{"cache.a A", "cache.a A", "cache.b A", "cache.b A"}));
+  const std::vector<std::string> twice{"cache.a A", "cache.a A", "cache.b A", "cache.b A"};
+  EXPECT_EQ(server.asked(), twice);
 }
 
 TEST(NameQuery, NobodyListensAtTheNameServer) {
