@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "cache/base/config.h"
+#include "cache/base/hash.h"
 #include "cache/base/unique_fd.h"
 #include "cache/names/absence.h"
 #include "cache/names/directory_times.h"
@@ -111,7 +112,8 @@ class MountNames final : public KnownStats {
   bool is_current(const StatTable::Entry& entry) const;
   // Nothing has changed the file through the shim since the look.
   bool is_untouched(const StatTable::Entry& entry) const;
-  // A record that is published only if `watch` has seen no change. `write` gets the room for its data.
+  // A record that is published only if `watch` has seen no change. It takes the place of the one
+  // before. `write` gets the room for its data.
   template <typename Watch, typename Write>
   Pin publish(RecordContent& content, std::uint64_t bytes, const Watch& watch, Write&& write);
   Region& region() const { return *region_; }
@@ -202,6 +204,8 @@ Pin MountNames::publish(RecordContent& content, std::uint64_t bytes, const Watch
   std::uint64_t beside_files = 0;
   auto reservation = reserve(content.path.size(), bytes, beside_files);
   if (!reservation) return {};
+  // Not before there is room: its own segment may be the one to reclaim.
+  const Pin former = ram_->find_of_kind(content.kind, content.path, base::hash_path(content.path));
   write(reservation->data());
   if (!watch.is_unchanged()) return {};
   auto pin = ram_->publish(*reservation, content);
@@ -211,6 +215,8 @@ Pin MountNames::publish(RecordContent& content, std::uint64_t bytes, const Watch
     ram_->mark_record_stale(**pin);
     return {};
   }
+  // A look-up would find either of the two.
+  if (former) ram_->mark_record_stale(*former);
   return std::move(*pin);
 }
 

@@ -256,6 +256,17 @@ TEST_F(MountNamesTest, DirectoryThatALinkLeadsToSinceIsNoRealPath) {
   EXPECT_FALSE(again->is_physical());
 }
 
+TEST_F(MountNamesTtlTest, StatsThatAreGatheredAnewTakeThePlaceOfTheFormer) {
+  EXPECT_EQ(list(), 5);
+  const auto one = stat_path(AT_FDCWD, (place + "/one").c_str(), 0);
+  for (int i = 0; i < 20; ++i) {
+    gather();
+    FileStat found;
+    ASSERT_EQ(stat("one", found), Says::present) << i;
+    cache->changes().content_changed({}, &*one);
+  }
+}
+
 // An origin may give a new file the inode number of the one that was removed, and the listing reads as before.
 TEST_F(MountNamesTest, StatsGoWithTheListingThatTheyWereGatheredFor) {
   EXPECT_EQ(list(), 5);
