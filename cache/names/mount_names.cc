@@ -165,16 +165,15 @@ Pin MountNames::fresh_listing(std::string_view key, bool again) {
   return found;
 }
 
-// A stat of before the job proves nothing to it: another node may have changed the file just before it started this job.
 bool MountNames::is_current(const StatTable::Entry& entry) const {
   using Kind = base::NamesTtl::Kind;
   const bool is_young =
-      entry.looked_ns >= job_start_ns_ &&
-      (ttl_.kind == Kind::job ||
-       is_within(entry.looked_ns,
-                 std::min(ttl_.kind == Kind::seconds ? ttl_.seconds * k_second_ns
-                                                     : std::clamp(age_ns(entry.stat) / 10, k_second_ns, 60 * k_second_ns),
-                          most_ttl_ns_)));
+      ttl_.kind == Kind::job
+          ? entry.looked_ns >= job_start_ns_
+          : is_within(entry.looked_ns,
+                      std::min(ttl_.kind == Kind::seconds ? ttl_.seconds * k_second_ns
+                                                          : std::clamp(age_ns(entry.stat) / 10, k_second_ns, 60 * k_second_ns),
+                               most_ttl_ns_));
   return is_young && is_untouched(entry);
 }
 

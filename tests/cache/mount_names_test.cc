@@ -137,19 +137,6 @@ TEST_F(MountNamesTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
   EXPECT_EQ(stat("Two", found), Says::unknown) << "somebody writes it";
 }
 
-// Another node may have changed the file just before it started the job.
-TEST_F(MountNamesTest, StatOfBeforeTheJobIsUnknown) {
-  EXPECT_EQ(list(), 5);
-  gather();
-  FileStat found;
-  ASSERT_EQ(stat("one", found), Says::present);
-  Child job([&] {
-    cache.cache = tests::attach_cache(cache.config, base::current_process());
-    return cache.cache != nullptr && list() == 5 && stat("one", found) == Says::unknown ? 0 : 1;
-  });
-  EXPECT_EQ(job.wait(), 0);
-}
-
 TEST_F(MountNamesTest, StatOfAnotherTypeThanTheListingTellsIsUnknown) {
   EXPECT_EQ(list(), 5);
   ASSERT_EQ(symlink("three", (place + "/link").c_str()), 0);
