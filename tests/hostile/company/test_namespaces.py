@@ -5,6 +5,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 import unittest
 
 from support import LIBRARY, FILES, Job, need_root, need_tool, program, write_files
@@ -152,11 +153,25 @@ read_all()
     def kill(self, child):
         if child.stdout.closed:
             return
+        inside = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         os.kill(child.pid, signal.SIGKILL)
         # The job inside dies with it, and not of the end of its input before that.
         child.wait(timeout=self.timeout)
         # Not unshare's end but that of the job inside, which had the pipes too.
         child.communicate(timeout=self.timeout)
+        # Each of its threads: one that is on its way out still has the memory.
+        deadline = time.monotonic() + self.timeout
+        while any(self.lives(pid) for pid in inside):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    @staticmethod
+    def lives(pid):
+        try:
+            threads = [pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text() for thread in os.listdir(f"/proc/{pid}/task")]
+        except OSError:
+            return False
+        return any(") Z " not in text for text in threads)
 
     def container(self):
         return [self.unshare, "-Urpfm", "--kill-child", "--mount-proc"]
