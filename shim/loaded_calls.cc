@@ -292,7 +292,7 @@ bool look_at_all() {
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
   Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()), 0, {}, {}};
   // This library was loaded by dlopen: nobody's calls come to it but those that look it up.
-  if (k_libc.end == 0 || k_libc.has(g_first_read)) return false;
+  if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);
   // By whichever name it is called first: tables that are not bound yet lead there, too.
