@@ -75,7 +75,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // The earliest in this reader's order of what waits or is under way, which need not be what was offered longest ago; none: all
   // has ended.
   std::optional<std::uint64_t> first_unended(std::uint32_t reader);
-  // What waited has been dropped, and what was under way may have been.
+  // The files that waited have been dropped, and fetches under way may have been.
   bool is_stopped();
   unsigned in_flight() { return std::max(in_flight_.load(std::memory_order_relaxed), large_.in_flight()); }
   // It is the ring that keeps the next file waiting.

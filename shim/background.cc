@@ -347,8 +347,8 @@ void end_for_good() {
   if (were_any) prefetch::wait_for_background_threads(k_patience_ms);
 }
 
-// A destructor of thread-specific data is what every end of a thread has in common: return, pthread_exit, thrd_exit,
-// cancellation.
+// A destructor of thread-specific data runs at each end of a thread that does not end the process: pthread_exit, thrd_exit,
+// cancellation, and the return of a thread that has forked.
 void end_with_this_thread() {
   static const std::pair<pthread_key_t, bool> key = [] {
     pthread_key_t made{};

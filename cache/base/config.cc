@@ -300,6 +300,8 @@ bool is_known(std::string_view variable) {
          std::ranges::find(config_rows(), variable, &ConfigRow::variable) != config_rows().end();
 }
 
+constexpr std::string_view k_prefix = "CUBESHIM_";
+
 // How many characters are to be changed, added or left out.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -325,8 +327,7 @@ std::string_view nearest_setting(std::string_view variable) {
     const std::size_t size = variable.size(), other = row.variable.size();
     // They are at least as far from each other as their lengths.
     if (std::max(size, other) - std::min(size, other) >= least) continue;
-    // All begin with CUBESHIM_.
-    const std::size_t d = distance(variable.substr(9), row.variable.substr(9));
+    const std::size_t d = distance(variable.substr(k_prefix.size()), row.variable.substr(k_prefix.size()));
     if (d >= least) continue;
     least = d;
     nearest = row.variable;
@@ -340,7 +341,7 @@ std::vector<std::string> unknown_variables(const char* const* environment) {
   std::vector<std::string> lines;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view entry(*environment);
-    if (!entry.starts_with("CUBESHIM_")) continue;
+    if (!entry.starts_with(k_prefix)) continue;
     const std::string_view name = entry.substr(0, entry.find('='));
     if (is_known(name)) continue;
     std::string hint;

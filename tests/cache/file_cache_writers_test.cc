@@ -114,7 +114,7 @@ TEST_F(WritersTest, WhatIsFetchedAtAnyStepOfAWritersBeginIsNotServedAfterIt) {
     const std::string path = dir.write(std::to_string(i), "old");
     ASSERT_TRUE(child.to_stop());
     const int steps = 29 * i;
-    for (int step = 0; step < steps && !is_over; ++step) is_over = !child.step() || child.is_at_raise();
+    is_over = child.step_on(steps);
     cached += open(path) == "old" ? 1 : 0;
     if (!is_over) {
       ASSERT_TRUE(child.to_stop());

@@ -12,6 +12,7 @@
 #include "cache/file_cache.h"
 #include "cache/names/stat_gather.h"
 #include "cache/region/names_room.h"
+#include "tests/cache/names_fixture.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -33,14 +34,7 @@ std::uint64_t count_of(FileCache& cache, Counter counter) {
   return cache.stats().counters[static_cast<std::size_t>(counter)].load();
 }
 
-bool gather(FileCache& cache, const std::string& directory) {
-  const auto work = StatGather::begin(cache.names(), directory, {});
-  if (work == nullptr) return false;
-  const base::UniqueFd own = work->open();
-  while (work->step(own.get())) {
-  }
-  return true;
-}
+bool gather(FileCache& cache, const std::string& directory) { return tests::gather(cache.names(), directory, {}); }
 
 struct KnownStatsTest : testing::Test {
   tests::TempDir dir;

@@ -540,7 +540,7 @@ TEST_F(LargeRowTest, MappingShowsNoChunkThatPasses) {
   EXPECT_EQ(cache->region().chunk_row(claim.place()).is_mapped.load(), 0U);
 }
 
-// Who changes a file of a device that nobody has cached anything of tells nobody.
+// A change of a file is told to nobody if nobody has cached a file of its device.
 TEST_F(LargeFileTest, DeviceOfTheFileIsKnown) {
   ASSERT_NE(file, nullptr);
   EXPECT_TRUE(cache->changes().knows_device(stat_fd(fd)->device()));

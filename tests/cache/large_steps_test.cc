@@ -66,6 +66,18 @@ struct LargeSteps : testing::Test {
     }
   };
   FileCache* attach() const { return tests::attach_cache(cache.config, cache.options.job); }
+  // A process that has the file open and stands before `body`.
+  template <typename Body>
+  Tracee reader_before(Body body) const {
+    return Tracee([this, &body] {
+      FileCache* const own = attach();
+      CHILD_CHECK(own != nullptr);
+      Reader reader(own);
+      CHILD_CHECK(reader.open_file(path));
+      raise(SIGSTOP);
+      return body(reader);
+    });
+  }
   // Through the library: one byte more.
   void change() const {
     const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
@@ -74,11 +86,6 @@ struct LargeSteps : testing::Test {
     cache->changes().writing_ends(*stat);
   }
 };
-
-void step_into(Tracee& child, long steps) {
-  for (long i = 0; i < steps && !child.is_at_raise() && child.step(); ++i) {
-  }
-}
 
 // Another file of its stripe was written, so the file is looked at; while that goes on it is changed.
 TEST_F(LargeSteps, FileThatIsChangedDuringALookAtItIsTheKernels) {
@@ -102,7 +109,7 @@ TEST_F(LargeSteps, FileThatIsChangedDuringALookAtItIsTheKernels) {
     const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
     writer_stripe_of(cache->region(), *stat).epoch.fetch_add(1);
     ASSERT_TRUE(child.to_exit_of(SYS_statx));
-    step_into(child, steps);
+    child.step_on(steps);
     is_whole = child.is_at_raise();
     change();
     if (is_whole) break;
@@ -114,12 +121,7 @@ TEST_F(LargeSteps, FileThatIsChangedDuringALookAtItIsTheKernels) {
 // The stat of the look is less than 100 ms old, so that the file is not looked at again.
 TEST_F(LargeSteps, BytesThatAreReadWhileTheFileIsChangedAreShownToNobody) {
   const auto before = stat_path(AT_FDCWD, path.c_str(), 0);
-  Tracee child([&] {
-    FileCache* const own = attach();
-    CHILD_CHECK(own != nullptr);
-    Reader reader(own);
-    CHILD_CHECK(reader.open_file(path));
-    raise(SIGSTOP);
+  Tracee child = reader_before([](Reader& reader) {
     reader.read(0, 10);
     return 0;
   });
@@ -151,13 +153,8 @@ TEST_F(LargeSteps, OpenAsksTheServerForTheVersion) {
 }
 
 TEST_F(LargeSteps, ReaderThatWaitsForABlockIsWokenAfterEachStepAhead) {
-  Tracee child([&] {
-    FileCache* const own = attach();
-    CHILD_CHECK(own != nullptr);
-    Reader reader(own);
-    CHILD_CHECK(reader.open_file(path));
-    raise(SIGSTOP);
-    own->large().fetch_ahead(*reader.file, reader.fd, reader.file->numbers(), {0, k_large_block});
+  Tracee child = reader_before([](Reader& reader) {
+    reader.cache->large().fetch_ahead(*reader.file, reader.fd, reader.file->numbers(), {0, k_large_block});
     return 0;
   });
   ASSERT_TRUE(child.to_stop());
@@ -214,19 +211,14 @@ TEST_F(LargeSteps, ReaderThatIsKilledAnywhereLeavesNoClaimNoTurnAndNoWrongByte) 
   bool is_whole = false;
   for (int call = 1; !is_whole && call < 200; ++call) {
     for (const long steps : k_behind) {
-      Tracee child([&] {
-        FileCache* const own = attach();
-        CHILD_CHECK(own != nullptr);
-        Reader other(own);
-        CHILD_CHECK(other.open_file(path));
-        raise(SIGSTOP);
+      Tracee child = reader_before([&](Reader& other) {
         CHILD_CHECK(other.read(at, 2 * k_large_page).size() == 2 * k_large_page);
         raise(SIGSTOP);
         return 0;
       });
       ASSERT_TRUE(child.to_stop());
       for (int i = 0; i < call && !is_whole; ++i) is_whole = !child.to_system_call() || child.is_at_raise();
-      step_into(child, steps);
+      if (!is_whole) child.step_on(steps);
       child.kill();
       ++counts.kills;
       survivor.check_tables(counts);

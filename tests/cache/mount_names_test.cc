@@ -19,6 +19,7 @@
 #include "cache/file_cache.h"
 #include "cache/names/next_directories.h"
 #include "cache/names/stat_gather.h"
+#include "tests/cache/names_fixture.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -48,23 +49,9 @@ struct MountNamesTest : testing::Test {
     const timespec times[2] = {{seconds, 0}, {seconds, 0}};
     ASSERT_EQ(utimensat(AT_FDCWD, place.c_str(), times, 0), 0);
   }
-  // How many entries; -1: it is the kernel's to list.
-  int list() {
-    const MountNames::Listed listed = names().list(place, place.c_str());
-    if (listed.listing == nullptr) return -1;
-    int n = 0;
-    for (std::uint64_t at = 0; at < listed.listing->end(); at += listed.listing->at(at)->d_reclen) ++n;
-    listed.listing->release();
-    return n;
-  }
+  int list() { return tests::entries_of(names(), place); }
   Says stat(const std::string& name, FileStat& found) { return names().stat(place + "/" + name, true, false, found); }
-  void gather() {
-    const auto work = StatGather::begin(names(), place, "one");
-    ASSERT_NE(work, nullptr);
-    const base::UniqueFd own = work->open();
-    while (work->step(own.get())) {
-    }
-  }
+  void gather() { ASSERT_TRUE(tests::gather(names(), place, "one")); }
 };
 
 constexpr base::NamesTtl k_a_minute{.kind = base::NamesTtl::Kind::seconds, .seconds = 60};
@@ -408,7 +395,7 @@ TEST_F(MountNamesTest, DirectoryThatIsTooLongToWaitForIsGivenAtItsBegin) {
   EXPECT_EQ(entries, k_entries + 2);
 }
 
-// A storm of looks in one directory, told of once and then anew; looks elsewhere do not add to it.
+// A storm of looks in one directory is told of once, and later again; looks elsewhere do not add to it.
 TEST_F(MountNamesTest, LooksThatMissAreCountedForEachDirectoryAndAfterEachStormAnew) {
   // Two directories of one row.
   const std::string one = "/data/0";

@@ -11,6 +11,7 @@
 
 #include "cache/file_cache.h"
 #include "cache/names/stat_gather.h"
+#include "tests/cache/names_fixture.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/survivor.h"
 #include "tests/support/temp_dir.h"
@@ -53,32 +54,6 @@ struct NamesSteps : testing::Test {
   MountNames::Says stat(FileStat& found) const { return cache->names().stat(file, /*no_follow=*/true, false, found); }
 };
 
-bool gather_all(MountNames& names, const std::string& place) {
-  const auto work = StatGather::begin(names, place, "one");
-  if (work == nullptr) return false;
-  const base::UniqueFd directory = work->open();
-  while (work->step(directory.get())) {
-  }
-  return true;
-}
-
-int entries_of(MountNames& names, const std::string& place) {
-  const MountNames::Listed listed = names.list(place, place.c_str());
-  if (listed.listing == nullptr) return -1;
-  int n = 0;
-  for (std::uint64_t at = 0; at < listed.listing->end(); at += listed.listing->at(at)->d_reclen) ++n;
-  listed.listing->release();
-  return n;
-}
-
-// True at its next raise.
-bool step_on_to_raise(Tracee& child, long steps) {
-  for (long i = 0; i < steps; ++i) {
-    if (!child.step() || child.is_at_raise()) return true;
-  }
-  return false;
-}
-
 TEST_F(NamesSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   Tracee child([&] {
@@ -99,7 +74,7 @@ TEST_F(NamesSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
   for (long steps = 0; !is_whole && steps < 40'000; steps += steps < 160 ? 2 : 2741) {
     ASSERT_TRUE(child.to_stop());
     ASSERT_TRUE(child.to_exit_of(SYS_statx));
-    is_whole = step_on_to_raise(child, steps);
+    is_whole = child.step_on(steps);
     change_file();
     if (!is_whole) {
       ASSERT_TRUE(child.to_stop());
@@ -109,7 +84,7 @@ TEST_F(NamesSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
     const bool is_shown = stat(found) == MountNames::Says::present;
     EXPECT_FALSE(is_shown && !found.is_unchanged_since(*now)) << "at step " << steps;
     (is_shown ? shown : unknown) += 1;
-    // It is gathered anew.
+    // The next round gathers it again.
     tell_of_file();
   }
   EXPECT_TRUE(is_whole) << "it has more steps than that";
@@ -124,7 +99,7 @@ TEST_F(NamesSteps, NameThatIsMadeWhileItsDirectoryIsListedIsNotAbsent) {
     CHILD_CHECK(own != nullptr);
     while (true) {
       raise(SIGSTOP);
-      entries_of(own->names(), place);
+      tests::entries_of(own->names(), place);
       raise(SIGSTOP);
     }
   });
@@ -133,7 +108,7 @@ TEST_F(NamesSteps, NameThatIsMadeWhileItsDirectoryIsListedIsNotAbsent) {
   for (long steps = 0, n = 0; !is_whole && steps < 40'000; steps += 397, ++n) {
     ASSERT_TRUE(child.to_stop());
     ASSERT_TRUE(child.to_exit_of(SYS_getdents64));
-    is_whole = step_on_to_raise(child, steps);
+    is_whole = child.step_on(steps);
     const std::string name = "new" + std::to_string(n);
     if (is_whole) kept += cache->names().is_absent(place + "/" + name) ? 1 : 0;
     change_entries(name);
@@ -164,21 +139,21 @@ TEST_F(NamesSteps, ProcessThatIsKilledAnywhereLeavesListingsAndTurnsToTheNext) {
         FileCache* const own = attach();
         CHILD_CHECK(own != nullptr);
         raise(SIGSTOP);
-        CHILD_CHECK(gather_all(own->names(), place));
+        CHILD_CHECK(tests::gather(own->names(), place, "one"));
         raise(SIGSTOP);
         return 0;
       });
       ASSERT_TRUE(child.to_stop());
       for (int i = 0; i < call && !is_whole; ++i) is_whole = !child.to_system_call() || child.is_at_raise();
-      if (!is_whole) step_on_to_raise(child, steps);
+      if (!is_whole) child.step_on(steps);
       child.kill();
       ++counts.kills;
       survivor.check_tables(counts);
-      ASSERT_EQ(entries_of(cache->names(), place), 3) << "call " << call << ", step " << steps;
+      ASSERT_EQ(tests::entries_of(cache->names(), place), 3) << "call " << call << ", step " << steps;
       FileStat found;
       // Unless the dead one has shown it.
       if (stat(found) != MountNames::Says::present) {
-        ASSERT_TRUE(gather_all(cache->names(), place)) << "call " << call << ", step " << steps;
+        ASSERT_TRUE(tests::gather(cache->names(), place, "one")) << "call " << call << ", step " << steps;
         ASSERT_EQ(stat(found), MountNames::Says::present);
       }
       ASSERT_TRUE(found.is_unchanged_since(*stat_path(AT_FDCWD, file.c_str(), 0)));

@@ -338,7 +338,7 @@ TEST(SingleFlight, OfTwoThatTakeATurnAtTheSameTimeOneGivesWayAtAnyInstruction) {
       return has_it ? k_has_it : k_has_not;
     });
     ASSERT_TRUE(child.to_stop());
-    for (int step = 0; step < steps && !is_over; ++step) is_over = !child.step() || child.is_at_raise();
+    is_over = child.step_on(steps);
     first = {};
     const bool is_ours = flights.begin(k_both, ticket, nullptr, /*may_wait=*/false) == Turn::mine;
     while (child.to_stop()) {

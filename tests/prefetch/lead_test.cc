@@ -26,15 +26,7 @@ struct LeadTest : ::testing::Test {
 
   // More than the cache holds, if there are no fewer.
   explicit LeadTest(int of_list = 500) : files(of_list) {
-    std::string list;
-    for (const auto& path : files.paths) list += path + "\n";
-    config.prefixes = {files.dir.path()};
-    config.prefetch_list = files.dir.write("list", list);
-    config.ring.is_percent = false;
-    config.ring.value = 8 * k_mib;
-    config.prefetch_depth = 4;
-    config.io_engine = base::EngineKind::threads;
-    cache.ahead().make_ring(config.ring);
+    files.list_all(/*depth=*/4);
     EXPECT_TRUE(claim.look(base::monotonic_ns()));
   }
   void TearDown() override {

@@ -34,16 +34,9 @@ struct SidecarTest : ::testing::Test {
   SmallCache::Counts counts;
 
   SidecarTest() {
-    std::string list;
-    for (const auto& path : files.paths) list += path + "\n";
-    config.prefixes = {files.dir.path()};
-    config.prefetch_list = files.dir.write("list", list);
-    config.ring.is_percent = false;
-    config.ring.value = 8 * k_mib;
-    config.prefetch_depth = 16;
-    config.io_engine = base::EngineKind::threads;
-    // On a busy machine the readers would fill the whole region before a leader makes the ring, and it would have no segment.
-    cache.ahead().make_ring(config.ring);
+    // With the ring: on a busy machine the readers would fill the whole region before a leader makes it, and it would have no
+    // segment.
+    files.list_all(/*depth=*/16);
     cache.ahead().want();
   }
   // A process that leads, or waits for it, until it is killed.

@@ -26,6 +26,19 @@ struct SmallCache {
   SmallCache& operator=(const SmallCache&) = delete;
   // A leader that was killed has left it.
   ~SmallCache() { unlink((cache.path() + ".sock").c_str()); }
+  // A job that lists all of them, fetched by threads through a ring of 8 MB.
+  void list_all(unsigned depth) {
+    std::string list;
+    for (const auto& path : paths) list += path + "\n";
+    base::Config& config = cache.config;
+    config.prefixes = {dir.path()};
+    config.prefetch_list = dir.write("list", list);
+    config.ring.is_percent = false;
+    config.ring.value = 8 * k_mib;
+    config.prefetch_depth = depth;
+    config.io_engine = base::EngineKind::threads;
+    cache->ahead().make_ring(config.ring);
+  }
   static bool is_right(const std::string& path, std::string_view bytes) { return bytes == content_of(path, 0, k_bytes); }
   std::uint64_t bytes_of_all() const { return paths.size() * k_bytes; }
 

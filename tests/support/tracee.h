@@ -30,6 +30,13 @@ class Tracee {
   // False once it has ended; then `exit_status` says how.
   bool to_system_call() { return resume(PTRACE_SYSCALL); }
   bool step() { return resume(PTRACE_SINGLESTEP); }
+  // So many instructions. True: it has come to a raise(SIGSTOP), or to its end, before.
+  bool step_on(long steps) {
+    for (long i = 0; i < steps; ++i) {
+      if (!step() || is_at_raise()) return true;
+    }
+    return false;
+  }
   // Up to the next raise(SIGSTOP), or its end.
   bool to_stop() {
     while (resume(PTRACE_CONT)) {

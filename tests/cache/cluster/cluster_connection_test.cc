@@ -63,7 +63,7 @@ class ClusterConnectionTest : public testing::Test {
     server_ = std::move(pair.server);
     pump(POLLOUT);
   }
-  // What the server gets.
+  // Returns the bytes that the server gets.
   std::string ask() {
     token_ = connection_.next_token(7);
     connection_.send(7, MetaCommand::get(ClusterKey("t", 1, "a").text(), token_, 0));

@@ -76,7 +76,7 @@ bool is_replacement(const std::string& line) { return line.find(" C") < line.fin
 std::vector<bool> sendings_of_one_offer(std::uint64_t lease_cas, const FakeServer::Script& script) {
   std::vector<bool> sendings;
   bool was_put_off = true;
-  // A busy machine may put an offer off, which begins anew then.
+  // A busy machine may put an offer off, which then starts over.
   for (int i = 0; i < 3 && was_put_off; ++i) {
     sendings.clear();
     FakeServer server([&](const std::string& line) -> std::string {

@@ -70,7 +70,7 @@ TEST(ClusterSteps, AJumpOutOfAQuestionAtAnyInstructionLeavesItsRowToTheNext) {
   bool is_whole = false;
   for (long steps = 0; !is_whole && steps < 6000; steps += 29) {
     ASSERT_TRUE(child.to_stop()) << "after " << jumps << " jumps, the last at step " << steps;
-    for (long i = 0; i < steps && !is_whole; ++i) is_whole = !child.step() || child.is_at_raise();
+    is_whole = child.step_on(steps);
     if (is_whole) break;
     child.send(SIGUSR1);
     ++jumps;
@@ -96,7 +96,7 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     while (is_held) std::this_thread::yield();
     return value(line, "", " W");
   });
-  // What the child says.
+  // The words of the child.
   struct Said {
     std::atomic<Outcome> outcome;
     std::atomic<std::uint64_t> trips;
@@ -128,8 +128,7 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     while (child.to_system_call() && !child.is_at_raise() && (!is_asked || base::monotonic_ns() < began + k_short)) {
     }
     if (i % 2 != 0) is_held = false;
-    for (int step = 0; step < 3 * i && !child.is_at_raise() && child.step(); ++step) {
-    }
+    if (!child.is_at_raise()) child.step_on(3 * i);
     is_held = false;
     if (!child.is_at_raise()) {
       ASSERT_TRUE(child.to_stop()) << i;

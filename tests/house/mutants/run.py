@@ -20,7 +20,7 @@ fails twice. At the end the tests that found faults run without a fault: they mu
 have found nothing.
 
 DIR/results.json keeps the results, so that a run that was ended goes on. A result holds as long as
-the fault and its source are the same; --again begins anew. Each test runs in namespaces of its own
+the fault and its source are the same; --again starts over. Each test runs in namespaces of its own
 (as root), so that no process, mount or file of it stays.
 The last lines are a table: the share of faults found in each part of the sources.
 Exit status: 0; 1 if a fault survives that is not marked as known, if one does not build, or if a
